@@ -1,0 +1,39 @@
+# All that a contributor types; everything runs in .venv, which `make install` makes.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test lint bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+install: .venv/.installed ## Make .venv with the pinned versions (again only after a change of them)
+
+.venv/.installed: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "cer-gpu needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
+		echo "name another one: make install PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,spark,bench]'
+	@touch $@
+
+demo: install ## Find complex events in 665,297 flight events
+	$(BIN)/python examples/demo.py
+
+test: install ## Run the test suite
+	$(BIN)/python -m pytest -q tests
+
+lint: install ## Check style, types and import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: install ## Run the benchmarks
+	$(BIN)/python benchmarks/run.py
+
+clean: ## Remove .venv, caches and what a build leaves
+	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -1,0 +1,41 @@
+"""cer_gpu: complex event recognition over large Arrow data.
+
+>>> import cer_gpu
+>>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS")
+
+`compile` gives a `Query`; `Query.evaluate` finds all complex events in a table or a file, `Query.stream` batch by
+batch, `Query.evaluator` in events that arrive.
+"""
+
+from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.errors import (
+    CerError,
+    DeviceError,
+    EventsError,
+    OptionError,
+    QueryError,
+    QuerySyntaxError,
+    QueryTooLargeError,
+    QueryTypeError,
+    TimeOrderError,
+    UnsupportedQueryError,
+)
+from cer_gpu.query import Query, compile
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CerError",
+    "DeviceError",
+    "Evaluator",
+    "EventsError",
+    "OptionError",
+    "Query",
+    "QueryError",
+    "QuerySyntaxError",
+    "QueryTooLargeError",
+    "QueryTypeError",
+    "TimeOrderError",
+    "UnsupportedQueryError",
+    "compile",
+]

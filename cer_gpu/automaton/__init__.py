@@ -1,0 +1,1 @@
+"""Formula to complex event automaton to deterministic tables, made on demand."""

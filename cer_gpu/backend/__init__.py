@@ -1,0 +1,1 @@
+"""Arrays to arrays: the compiled loops, and the CUDA sources."""

@@ -1,0 +1,97 @@
+"""Bit vectors -> symbols, and out with the events that change nothing (DESIGN of the engine: relevant events only)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+UNSEEN = -1
+"""The symbol of a bit vector that has not been met yet."""
+
+_U = np.uint64
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def select_by_table(words, table, start, symbols, positions, n_selected):
+    """Look up each word and keep the events whose symbol is not 0 (quiet).
+
+    Parameters
+    ----------
+    words : uint8 or uint16, shape (n,)
+    table : int32, one entry for each possible word
+        Symbols; `UNSEEN` where a word has not been met.
+    start : int
+        Row to begin at.
+    symbols, positions : int32, shape (at least n,)
+        Written from `n_selected` on.
+
+    Returns
+    -------
+    (int, int)
+        The row after the last one read (n, or the row of an unseen word), and how many events are selected now.
+    """
+    n = words.shape[0]
+    kept = _U(n_selected)
+    for i in range(start, n):
+        symbol = table[words[_U(i)]]
+        if symbol < 0:
+            return i, np.int64(kept)
+        symbols[kept] = symbol
+        positions[kept] = i
+        kept += _U(symbol > 0)
+    return n, np.int64(kept)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
+    """As `select_by_table`, for words of several uint64 in an open-addressing hash table.
+
+    Parameters
+    ----------
+    words : uint64, shape (n, n words)
+    keys : uint64, shape (capacity, n words)
+        Capacity a power of two, never full.
+    values : int32, shape (capacity,)
+        Symbols; `UNSEEN` marks a free slot.
+    """
+    n, width = words.shape
+    mask = _U(keys.shape[0] - 1)
+    kept = _U(n_selected)
+    for i in range(start, n):
+        slot = _hash(words, i, width) & mask
+        while values[slot] >= 0:
+            same = True
+            for k in range(width):
+                same &= keys[slot, k] == words[i, k]
+            if same:
+                break
+            slot = (slot + _U(1)) & mask
+        symbol = values[slot]
+        if symbol < 0:
+            return i, np.int64(kept)
+        symbols[kept] = symbol
+        positions[kept] = i
+        kept += _U(symbol > 0)
+    return n, np.int64(kept)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def insert_word(words, row, keys, values, symbol):
+    """Put a word with its symbol into the hash table of `select_by_hash`."""
+    width = words.shape[1]
+    mask = _U(keys.shape[0] - 1)
+    slot = _hash(words, row, width) & mask
+    while values[slot] >= 0:
+        slot = (slot + _U(1)) & mask
+    for k in range(width):
+        keys[slot, k] = words[row, k]
+    values[slot] = symbol
+
+
+@njit(nogil=True, inline="always")
+def _hash(words, row, width):
+    mixed = _U(0)
+    for k in range(width):
+        mixed = (mixed ^ words[row, k]) * _U(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> _U(29)
+    return mixed

@@ -1,0 +1,1 @@
+"""Query text to an immutable, checked formula."""

@@ -1,0 +1,224 @@
+"""What must be true of a query before any schema is known: names, clauses, regular expressions.
+
+All errors are collected, so that a person sees them at once; `notes` are remarks on a query that is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.errors import QueryError, UnsupportedQueryError, did_you_mean
+
+
+@dataclass
+class Findings:
+    """Errors (the query cannot run) and notes (it can, and this is worth knowing)."""
+
+    errors: list[QueryError] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def check(query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True) -> Findings:
+    """Check a parsed query (SPEC: "checks before any row is read")."""
+    found = Findings()
+    checker = _Checker(query, found)
+    checker.streams(has_type_column)
+    checker.formula(query.formula)
+    checker.select()
+    checker.window(has_time_column)
+    checker.unsupported()
+    return found
+
+
+def defined_variables(formula: s.Formula) -> dict[str, bool]:
+    """Return the variables that a formula defines; True where every valuation binds it.
+
+    (papers: CEL, 5.1, ``vdef`` and ``bound``.)
+    """
+    match formula:
+        case s.EventType():
+            return {formula.event.name: True}
+        case s.Negation():
+            return {}
+        case s.Assign():
+            inner = defined_variables(formula.formula)
+            return {**inner, formula.variable.name: any(inner.values())}
+        case s.Filtered():
+            return defined_variables(formula.formula)
+        case s.Iteration():
+            return defined_variables(formula.formula)
+        case s.Sequence():
+            left, right = defined_variables(formula.left), defined_variables(formula.right)
+            return {name: left.get(name, False) or right.get(name, False) for name in {**left, **right}}
+        case s.Disjunction():
+            left, right = defined_variables(formula.left), defined_variables(formula.right)
+            return {name: left.get(name, False) and right.get(name, False) for name in {**left, **right}}
+
+
+def repeated_variables(formula: s.Formula) -> set[str]:
+    """Return the variables that can hold more than one event: under ``+``, or defined more than once."""
+    match formula:
+        case s.EventType() | s.Negation():
+            return set()
+        case s.Filtered():
+            return repeated_variables(formula.formula)
+        case s.Iteration():
+            return set(defined_variables(formula.formula))
+        case s.Assign():
+            repeated = repeated_variables(formula.formula)
+            return repeated if at_most_one_event(formula.formula) else repeated | {formula.variable.name}
+        case s.Disjunction():
+            return repeated_variables(formula.left) | repeated_variables(formula.right)
+        case s.Sequence():
+            both = set(defined_variables(formula.left)) & set(defined_variables(formula.right))
+            return repeated_variables(formula.left) | repeated_variables(formula.right) | both
+
+
+def at_most_one_event(formula: s.Formula) -> bool:
+    """Return whether every valuation of the formula holds at most one position."""
+    match formula:
+        case s.EventType() | s.Negation():
+            return True
+        case s.Assign() | s.Filtered():
+            return at_most_one_event(formula.formula)
+        case s.Disjunction():
+            return at_most_one_event(formula.left) and at_most_one_event(formula.right)
+        case _:
+            return False
+
+
+class _Checker:
+    def __init__(self, query: s.QuerySyntax, found: Findings) -> None:
+        self.query = query
+        self.found = found
+        self._noted: set[str] = set()
+
+    def error(self, message: str, span: s.Span, hint: str | None = None) -> None:
+        self.found.errors.append(QueryError(message, self.query.text, *span, hint=hint))
+
+    def not_yet(self, what: str, span: s.Span, hint: str | None = None) -> None:
+        self.found.errors.append(
+            UnsupportedQueryError(f"{what} is not evaluated yet", self.query.text, *span, hint=hint)
+        )
+
+    def note(self, text: str) -> None:
+        if text not in self._noted:
+            self._noted.add(text)
+            self.found.notes.append(text)
+
+    # ---- clauses ----------------------------------------------------------------------------------------
+
+    def streams(self, has_type_column: bool) -> None:
+        streams = [n.name for n in self.query.streams]
+        if len(streams) > 1:
+            self.not_yet("FROM with several streams", self.query.streams[1].span)
+        if not has_type_column and not streams:
+            self.error(
+                "type_column=None makes the stream's name the type of its events, and the query has no FROM",
+                (0, len(self.query.text)),
+                "add FROM and the name of the stream",
+            )
+        for event in s.event_names(self.query.formula):
+            self.stream_of(event)
+            if not has_type_column and streams and event.name not in streams:
+                self.error(
+                    f"no events of type {event.name!r}: with type_column=None the stream's name is the only type",
+                    event.span,
+                    did_you_mean(event.name, streams, "streams in FROM"),
+                )
+
+    def stream_of(self, name: s.Name) -> None:
+        """Check what stands before ``>``."""
+        streams = [n.name for n in self.query.streams]
+        if name.stream is None or name.stream in streams:
+            return
+        hint = did_you_mean(name.stream, streams, "streams in FROM") or f"add FROM {name.stream}"
+        self.error(f"stream {name.stream!r} is not in FROM", name.span, hint)
+
+    def select(self) -> None:
+        known = defined_variables(self.query.formula)
+        for item in self.query.select.items or ():
+            self.stream_of(item.variable)
+            self.variable(item.variable, known, "SELECT")
+            if item.attributes:
+                self.not_yet("SELECT with attributes in brackets", item.span, "write the variable alone")
+
+    def window(self, has_time_column: bool) -> None:
+        within = self.query.within
+        if within is not None and within.kind == "time" and not has_time_column:
+            self.error(
+                "WITHIN in HOURS, MINUTES or SECONDS needs a time column",
+                within.span,
+                "name it: time_column=... (--time-column), or write WITHIN n EVENTS or WITHIN n [attribute]",
+            )
+
+    def unsupported(self) -> None:
+        query = self.query
+        if query.select.strategy != "ALL":
+            self.not_yet(f"the selection strategy {query.select.strategy}", query.select.strategy_span)
+        if query.partition:
+            self.not_yet("PARTITION BY", query.partition_span, "fix one partition with a FILTER")
+        if query.consume != "NONE":
+            self.not_yet(f"CONSUME BY {query.consume}", query.consume_span)
+
+    # ---- formulas and filters -----------------------------------------------------------------------------
+
+    def formula(self, formula: s.Formula) -> None:
+        match formula:
+            case s.EventType():
+                pass
+            case s.Negation():
+                self.negation(formula)
+            case s.Assign():
+                self.formula(formula.formula)
+                if not defined_variables(formula.formula):
+                    self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
+            case s.Iteration():
+                self.formula(formula.formula)
+            case s.Sequence() | s.Disjunction():
+                self.formula(formula.left)
+                self.formula(formula.right)
+            case s.Filtered():
+                self.formula(formula.formula)
+                known = defined_variables(formula.formula)
+                for item in s.variable_filters(formula.filter):
+                    self.stream_of(item.variable)
+                    self.variable(item.variable, known, "FILTER")
+                    self.patterns(item.predicate)
+
+    def negation(self, formula: s.Negation) -> None:
+        if formula.filter is None:
+            return
+        names = [formula.event.name] + ([formula.variable.name] if formula.variable else [])
+        for item in s.variable_filters(formula.filter):
+            self.variable(item.variable, dict.fromkeys(names, True), "FILTER")
+            self.patterns(item.predicate)
+
+    def variable(self, name: s.Name, known: dict[str, bool], clause: str) -> None:
+        if name.name not in known:
+            hint = did_you_mean(name.name, known, "variables here")
+            self.error(f"{clause} names {name.name!r}, which the formula does not define", name.span, hint)
+        elif not known[name.name]:
+            self.note(
+                f"variable {name.name!r} is not bound in every match (another branch of OR); "
+                f"{'a filter on it holds' if clause == 'FILTER' else 'it keeps nothing'} where it is empty"
+            )
+        elif clause == "FILTER" and name.name in repeated_variables(self.query.formula):
+            self.note(f"variable {name.name!r} can hold several events; a filter on it must hold for each of them")
+
+    def patterns(self, predicate: s.Predicate) -> None:
+        for like in _likes(predicate):
+            try:
+                pc.match_substring_regex(pa.array([""]), like.pattern)
+            except pa.ArrowInvalid as error:
+                reason = str(error).split("Invalid regular expression: ")[-1]
+                self.error(f"not a regular expression (RE2): {reason}", like.span)
+
+
+def _likes(predicate: s.Predicate) -> Iterator[s.Like]:
+    return (leaf for leaf in s.leaves(predicate) if isinstance(leaf, s.Like))

@@ -1,0 +1,306 @@
+"""Query text -> syntax (`cer_gpu.ceql.syntax`), by the grammar in grammar.lark."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import lark
+from lark.visitors import Transformer_NonRecursive
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.errors import QuerySyntaxError, nearest
+
+# what a terminal of the grammar is called in a message; keywords and signs are shown as they are written
+_TERMINALS = {
+    "NAME": "a name",
+    "QUOTED_NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a 'string'",
+    "COMPARISON": "a comparison (= <> < <= > >=)",
+    "EVENTS": "EVENTS",
+    "HOURS": "HOURS",
+    "MINUTES": "MINUTES",
+    "SECONDS": "SECONDS",
+    "TRUE": "TRUE",
+    "FALSE": "FALSE",
+    "$END": "the end of the query",
+}
+
+
+def parse(text: str) -> s.QuerySyntax:
+    """Parse a whole CEQL query.
+
+    Raises
+    ------
+    QuerySyntaxError
+        With the place, what was expected there, and the nearest keyword.
+    """
+    if not isinstance(text, str):
+        raise QuerySyntaxError(f"expected the text of a query, got {type(text).__name__}")
+    try:
+        tree = _FormulaBuilder().transform(_parser().parse(text))
+    except lark.exceptions.UnexpectedInput as error:
+        raise _syntax_error(text, error) from None
+    return _QueryBuilder(text).build(tree)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> lark.Lark:
+    grammar = files("cer_gpu.ceql").joinpath("grammar.lark").read_text(encoding="utf-8")
+    return lark.Lark(grammar, start="query", parser="lalr", propagate_positions=True, maybe_placeholders=True)
+
+
+# ---- errors --------------------------------------------------------------------------------------------------
+
+
+def _syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
+    if not text.strip():
+        return QuerySyntaxError("the query is empty", hint="SELECT * FROM S WHERE A AS a ; B AS b WITHIN 100 EVENTS")
+    if isinstance(error, lark.exceptions.UnexpectedToken):
+        accepted = set(error.accepts or error.expected)
+        token = error.token
+        if token.type == "$END":
+            return QuerySyntaxError(
+                f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None
+            )
+        start, found = token.start_pos, str(token)
+        start = start or 0
+    else:
+        start = error.pos_in_stream or 0
+        message = f"no part of a query can start with {text[start]!r}"
+        return QuerySyntaxError(message, text, start, start + 1, _hint(text[start], set()))
+    end = start + len(found)
+    return QuerySyntaxError(
+        f"expected {_describe(accepted)}, found {found!r}", text, start, end, _hint(found, accepted)
+    )
+
+
+def _hint(found: str, accepted: set[str]) -> str | None:
+    if found == '"':
+        return "strings stand in single quotes: 'text'"
+    if found == "]" and "COMPARISON" in accepted:
+        return (
+            "a filter holds a whole predicate: x[price > 100]; filters that relate two variables are not evaluated yet"
+        )
+    if found == "'":
+        return "the string is not closed"
+    keywords = {_text(t) for t in accepted} - set(_TERMINALS.values())
+    close = nearest(found, [k for k in keywords if k.isalpha()])
+    return f"did you mean {close}?" if close else None
+
+
+def _describe(accepted: set[str]) -> str:
+    if "COMPARISON" in accepted:
+        accepted = accepted - {"GREATER"}
+    texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
+    if not texts:
+        return "something else"
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " or " + texts[-1]
+
+
+def _text(terminal: str) -> str:
+    """Return the text of a keyword or sign: ``SEMICOLON`` -> ``;``."""
+    for definition in _parser().terminals:
+        if definition.name == terminal:
+            if isinstance(definition.pattern, lark.lexer.PatternStr):
+                value = definition.pattern.value
+                return str(value.upper() if value.isalpha() else repr(value))
+            break
+    return _TERMINALS.get(terminal, terminal)
+
+
+# ---- tree -> nodes -------------------------------------------------------------------------------------------
+
+
+def _at(meta: Any) -> s.Span:
+    return (0, 0) if meta.empty else (meta.start_pos, meta.end_pos)
+
+
+def _node(make: Any) -> Any:
+    """Build ``make(*children, span)`` from a rule whose children are its operands, in order."""
+    return lark.v_args(meta=True)(lambda self, meta, children: make(*children, span=_at(meta)))
+
+
+def _compare(op: str) -> str:
+    return {"==": "=", "!=": "<>"}.get(op, op)
+
+
+def _between(operand: s.Expression, low: s.Expression | None, high: s.Expression | None, at: s.Span) -> s.Predicate:
+    """``lo <= operand <= hi``; an interval is inclusive at both ends."""
+    tests = [s.Comparison(op, operand, bound, at) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
+    return tests[0] if len(tests) == 1 else s.And(tests[0], tests[1], at)
+
+
+@lark.v_args(meta=True)
+class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
+    """Builds formulas, filters and predicates from the leaves up (without recursion, however long the query)."""
+
+    def name(self, meta: Any, children: list[Any]) -> s.Name:
+        text = str(children[0])
+        return s.Name(text[1:-1] if text.startswith("`") else text, None, _at(meta))
+
+    def event_name(self, meta: Any, children: list[Any]) -> s.Name:
+        stream, _, name = children
+        return s.Name(name.name, stream.name if stream else None, _at(meta))
+
+    # expressions
+    def number(self, meta: Any, children: list[Any]) -> s.Literal:
+        text = str(children[0])
+        value = int(text) if text.isdigit() else float(text)
+        if isinstance(value, int) and value >= 1 << 64:
+            value = float(value)  # integers of more than 64 bits are read as float64
+        return s.Literal(value, text, _at(meta))
+
+    def string(self, meta: Any, children: list[Any]) -> s.Literal:
+        return s.Literal(_unquote(children[0]), "", _at(meta))
+
+    def boolean(self, meta: Any, children: list[Any]) -> s.Literal:
+        return s.Literal(str(children[0]).upper() == "TRUE", "", _at(meta))
+
+    def attribute(self, meta: Any, children: list[Any]) -> s.Attribute:
+        return s.Attribute(children[0].name, _at(meta))
+
+    negative = _node(s.Negative)
+
+    def arithmetic(self, meta: Any, children: list[Any]) -> s.Arithmetic:
+        left, op, right = children
+        return s.Arithmetic(str(op), left, right, _at(meta))
+
+    # predicates
+    def comparison(self, meta: Any, children: list[Any]) -> s.Comparison:
+        left, op, right = children
+        return s.Comparison(_compare(str(op)), left, right, _at(meta))
+
+    def like(self, meta: Any, children: list[Any]) -> s.Like:
+        return s.Like(children[0], _unquote(children[1]), _at(meta))
+
+    def not_like(self, meta: Any, children: list[Any]) -> s.Not:
+        return s.Not(self.like(meta, children), _at(meta))
+
+    def values(self, meta: Any, children: list[Any]) -> tuple[str, list[Any]]:
+        return "values", children
+
+    def interval(self, meta: Any, children: list[Any]) -> tuple[str, list[Any]]:
+        return "interval", children
+
+    def from_low(self, meta: Any, children: list[Any]) -> tuple[str, list[Any]]:
+        return "interval", [children[0], None]
+
+    def to_high(self, meta: Any, children: list[Any]) -> tuple[str, list[Any]]:
+        return "interval", [None, children[0]]
+
+    def in_(self, meta: Any, children: list[Any]) -> s.Predicate:
+        operand, (kind, items) = children
+        if kind == "values":
+            return s.Membership(operand, tuple(items), _at(meta))
+        return _between(operand, items[0], items[1], _at(meta))
+
+    def not_in(self, meta: Any, children: list[Any]) -> s.Not:
+        return s.Not(self.in_(meta, children), _at(meta))
+
+    def in_range(self, meta: Any, children: list[Any]) -> s.Predicate:
+        return _between(children[0], children[1], children[2], _at(meta))
+
+    def not_in_range(self, meta: Any, children: list[Any]) -> s.Not:
+        return s.Not(self.in_range(meta, children), _at(meta))
+
+    not_ = _node(s.Not)
+    and_ = _node(s.And)
+    or_ = _node(s.Or)
+
+    # filters
+    variable_filter = _node(s.VariableFilter)
+    filter_and = _node(s.FilterAnd)
+    filter_or = _node(s.FilterOr)
+
+    # formulas
+    event = _node(s.EventType)
+    negation = _node(s.Negation)
+    assign = _node(s.Assign)
+    filtered = _node(s.Filtered)
+    either = _node(s.Disjunction)
+
+    def sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
+        return s.Sequence(children[0], children[1], False, _at(meta))
+
+    def contiguous_sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
+        return s.Sequence(children[0], children[1], True, _at(meta))
+
+    def iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
+        return s.Iteration(children[0], False, _at(meta))
+
+    def contiguous_iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
+        return s.Iteration(children[0], True, _at(meta))
+
+
+def _unquote(token: Any) -> str:
+    return str(token)[1:-1].replace("''", "'")
+
+
+class _QueryBuilder:
+    """Puts the clauses together."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def build(self, tree: lark.Tree[Any]) -> s.QuerySyntax:
+        clauses = {c.data: c for c in tree.children if isinstance(c, lark.Tree)}
+        partition, consume = clauses.get("partition"), clauses.get("consume")
+        return s.QuerySyntax(
+            text=self.text,
+            select=self._select(clauses["select"]),
+            formula=clauses["where"].children[0],  # type: ignore[arg-type]
+            streams=tuple(clauses["from"].children) if "from" in clauses else (),  # type: ignore[arg-type]
+            partition=tuple(tuple(key.children) for key in partition.children) if partition else (),  # type: ignore[union-attr, misc, arg-type]
+            partition_span=_at(partition.meta) if partition else (0, 0),
+            within=self._within(clauses["within"].children[0]) if "within" in clauses else None,
+            consume=str(consume.children[0]).upper() if consume else "NONE",
+            consume_span=_at(consume.meta) if consume else (0, 0),
+            limit=self._limit(clauses["limit"].children[0]) if "limit" in clauses else None,
+        )
+
+    def _select(self, tree: lark.Tree[Any]) -> s.Select:
+        strategy, strategy_span = "ALL", (0, 0)
+        items: tuple[s.SelectItem, ...] | None = None
+        for child in tree.children:
+            assert isinstance(child, lark.Tree)
+            if child.data == "strategy":
+                strategy, strategy_span = str(child.children[0]).upper(), _at(child.meta)
+            elif child.data == "select_none":
+                items = ()
+            elif child.data == "select_items":
+                items = tuple(self._item(item) for item in child.children)
+        return s.Select(items, "NEXT" if strategy == "NXT" else strategy, strategy_span, _at(tree.meta))
+
+    def _item(self, tree: Any) -> s.SelectItem:
+        variable, *listed = tree.children
+        names = tuple(n for n in listed if n is not None)
+        return s.SelectItem(variable, names or None, _at(tree.meta))
+
+    def _within(self, tree: Any) -> s.Within:
+        at = _at(tree.meta)
+        if tree.data == "within_events":
+            length = Fraction(str(tree.children[0]))
+            if length.denominator != 1:
+                self._fail(tree.children[0], "expected a whole number of events")
+            return s.Within("events", length, None, at)
+        if tree.data == "within_attribute":
+            return s.Within("attribute", Fraction(str(tree.children[0])), tree.children[1], at)
+        seconds = Fraction(0)
+        parts = [c for c in tree.children if c is not None]
+        for number, unit in zip(parts[::2], parts[1::2], strict=True):
+            seconds += Fraction(str(number)) * {"HOURS": 3600, "MINUTES": 60, "SECONDS": 1}[unit.type]
+        return s.Within("time", seconds, None, at)
+
+    def _limit(self, token: Any) -> int:
+        if not str(token).isdigit() or int(token) < 1:
+            self._fail(token, "expected a whole number of at least 1 after LIMIT")
+        return int(token)
+
+    def _fail(self, token: Any, message: str) -> None:
+        raise QuerySyntaxError(
+            f"{message}, found {str(token)!r}", self.text, token.start_pos, token.start_pos + len(token)
+        )

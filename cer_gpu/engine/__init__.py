@@ -1,0 +1,1 @@
+"""Record batches to columns, predicate bits, symbols, runs and complex events."""

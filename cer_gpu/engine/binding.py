@@ -1,0 +1,562 @@
+"""Predicates + schema -> typed tests: every type is checked here, before any row is read.
+
+A test answers for a whole block which rows make it TRUE.  Three-valued logic needs no third value: negations are
+pushed to the leaves, and a leaf, negated or not, holds only where nothing that it reads is NULL.
+
+Numbers (docs/language.md, "Numbers"): Arrow's meaning.  int64 arithmetic wraps around; integer division truncates
+toward zero, ``%`` has the sign of the dividend; by zero both are NULL; an integer that meets a float becomes a float64.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.engine.columns import (
+    BOOLEAN,
+    DECIMAL,
+    FLOAT,
+    INTEGER,
+    MOMENT,
+    NOTHING,
+    STRING,
+    Block,
+    Bools,
+    kind_of,
+)
+from cer_gpu.errors import QueryTypeError, did_you_mean
+
+Rows = Bools | bool
+"""Which rows, or one answer for all of them."""
+Test = Callable[[Block], Rows]
+
+_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_ARROW = {
+    "=": "equal",
+    "<>": "not_equal",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+class Binder:
+    """Binds predicates to the columns of one schema.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+    text : str
+        The query, for error messages.
+    """
+
+    def __init__(self, schema: pa.Schema, text: str) -> None:
+        self.schema = schema
+        self.text = text
+
+    # ---- predicates -------------------------------------------------------------------------------------
+
+    def bind(self, predicate: s.Predicate, negated: bool = False) -> Test:
+        """Return the test that is TRUE where the predicate (or its negation) is.
+
+        Raises
+        ------
+        QueryTypeError
+            For an unknown column, or types that do not go together.
+        """
+        match predicate:
+            case s.Not():
+                return self.bind(predicate.operand, not negated)
+            case s.And() | s.Or():
+                left, right = self.bind(predicate.left, negated), self.bind(predicate.right, negated)
+                # De Morgan: FALSE(p AND q) = FALSE(p) OR FALSE(q), also with NULL
+                if isinstance(predicate, s.And) != negated:
+                    return lambda block: left(block) & right(block)
+                return lambda block: left(block) | right(block)
+            case s.Comparison():
+                return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
+            case s.Membership():
+                return self.membership(predicate, negated)
+            case s.Like():
+                return self.like(predicate, negated)
+
+    def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+        """Bind ``left op right``."""
+        left_kind, right_kind = self.kind(left), self.kind(right)
+        kinds = {left_kind, right_kind}
+        if NOTHING in kinds:
+            return lambda block: False
+        if kinds <= {INTEGER, FLOAT}:
+            return self.numeric(op, left, right, negated)
+        if kinds <= {INTEGER, FLOAT, DECIMAL}:
+            return self.decimal(op, left, right, negated, span)
+        if kinds == {STRING}:
+            return self.strings(op, left, right, negated, span)
+        if kinds == {BOOLEAN}:
+            if op not in ("=", "<>"):
+                raise self.error(f"booleans are compared by = and <>, not by {op}", span)
+            return self.numeric(op, left, right, negated)
+        if kinds == {MOMENT}:
+            return self.columns_by_arrow(op, left, right, negated, span)
+        if kinds == {MOMENT, STRING}:
+            if left_kind == STRING:
+                left, right, op = right, left, _MIRRORED.get(op, op)
+            return self.moment(op, left, right, negated)
+        raise self.error(
+            f"cannot compare {self.describe(left)} with {self.describe(right)}", span, _comparison_hint(kinds)
+        )
+
+    def membership(self, predicate: s.Membership, negated: bool) -> Test:
+        """Bind ``operand IN {v, ...}``: TRUE where it equals one of them."""
+        if self.kind(predicate.operand) == STRING and all(_is_text(v) for v in predicate.values):
+            values = pa.array([v.value for v in predicate.values], pa.string())  # type: ignore[union-attr]
+            return self.by_value(predicate.operand, lambda texts: pc.is_in(texts, values), negated)
+        tests = [self.comparison("=", predicate.operand, value, negated, value.span) for value in predicate.values]
+        together = operator.and_ if negated else operator.or_
+
+        def test(block: Block) -> Rows:
+            rows = tests[0](block)
+            for other in tests[1:]:
+                rows = together(rows, other(block))
+            return rows
+
+        return test
+
+    def like(self, predicate: s.Like, negated: bool) -> Test:
+        """Bind ``operand LIKE 'pattern'``."""
+        if self.kind(predicate.operand) != STRING:
+            raise self.error(
+                f"LIKE needs a string, and {self.describe(predicate.operand)} is none", predicate.operand.span
+            )
+        return self.by_value(
+            predicate.operand, lambda texts: pc.match_substring_regex(texts, predicate.pattern), negated
+        )
+
+    # ---- one kind of comparison each ----------------------------------------------------------------------
+
+    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> Test:
+        """Compare integers, floats or booleans."""
+        compare = _OPERATORS[op]
+        a, b = self.number(left), self.number(right)
+        as_float = FLOAT in (self.kind(left), self.kind(right))
+
+        def test(block: Block) -> Rows:
+            x, x_valid = a(block)
+            y, y_valid = b(block)
+            if as_float:
+                x, y = _to_float(x), _to_float(y)
+            return _where_valid(compare(x, y), negated, x_valid, y_valid)
+
+        return test
+
+    def decimal(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+        """Compare decimals exactly: with a literal, with an integer or with one another."""
+        if isinstance(right, s.Attribute) and not isinstance(left, s.Attribute):
+            left, right, op = right, left, _MIRRORED.get(op, op)
+        constant = _exact(right)
+        if isinstance(left, s.Attribute) and self.kind(left) == DECIMAL and constant is not None:
+            data_type = self.column(left)
+            if data_type.precision <= 18 and data_type.bit_width == 128:
+                return self.integers_with_rational(op, left, constant * 10**data_type.scale, negated)
+        if isinstance(left, s.Attribute) and isinstance(right, s.Attribute):
+            if FLOAT not in (self.kind(left), self.kind(right)):
+                return self.columns_by_arrow(op, left, right, negated, span)
+        elif isinstance(left, s.Attribute) and constant is not None and _fits_decimal(constant):
+            return self.column_with_decimal(op, left, constant, negated)
+        return self.numeric(op, left, right, negated)
+
+    def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
+        """Compare values stored as integers with an exact number that may lie between two integers."""
+        floor = bound.numerator // bound.denominator
+        whole = bound.denominator == 1
+        if not whole:
+            op = {"<": "<=", ">=": ">"}.get(op, op)  # x < 2.5 is x <= 2, x >= 2.5 is x > 2
+        never_equal = not whole and op in ("=", "<>")
+        compare = _OPERATORS[op]
+        name = column.name
+
+        def test(block: Block) -> Rows:
+            rows = (op == "<>") if never_equal else compare(block.numbers(name), floor)
+            return _where_valid(rows, negated, block.valid(name), None, block.n_rows)
+
+        return test
+
+    def column_with_decimal(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
+        """Compare a wide decimal column with a literal, by Arrow."""
+        scale = next(k for k in range(39) if (bound * 10**k).denominator == 1)
+        value = Decimal((bound * 10**scale).numerator).scaleb(-scale, Context(prec=76))
+        common = pa.decimal256(76, max(scale, self.column(column).scale))
+        scalar = pa.scalar(value, pa.decimal256(76, scale)).cast(common)
+        function, name = _ARROW[op], column.name
+        return lambda block: _arrow_rows(pc.call_function(function, [block.array(name).cast(common), scalar]), negated)
+
+    def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+        """Compare two columns of types that Arrow brings together (moments, decimals, strings)."""
+        if not (isinstance(left, s.Attribute) and isinstance(right, s.Attribute)):
+            raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
+        function, a, b = _ARROW[op], left.name, right.name
+        common = _common_type(self.column(left), self.column(right))
+
+        def compare(x: pa.Array, y: pa.Array) -> pa.Array:
+            if common is not None:
+                x, y = x.cast(common), y.cast(common)
+            return pc.call_function(function, [x, y])
+
+        try:
+            compare(pa.array([], self.column(left)), pa.array([], self.column(right)))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+            raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span) from None
+        return lambda block: _arrow_rows(compare(block.array(a), block.array(b)), negated)
+
+    def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> Test:
+        """Compare a timestamp, date or time of day with a quoted one."""
+        assert isinstance(text, s.Literal) or isinstance(text, s.Attribute)
+        if not isinstance(column, s.Attribute) or not isinstance(text, s.Literal):
+            raise self.error(f"cannot compare {self.describe(column)} with {self.describe(text)}", text.span)
+        data_type = self.column(column)
+        try:
+            bound = _moment(str(text.value), data_type)
+        except ValueError:
+            raise self.error(
+                f"cannot read {text.value!r} as {_article(data_type)}",
+                text.span,
+                "write '12:30:00'"
+                if pa.types.is_time(data_type)
+                else "write it as in '2013-01-31' or '2013-01-31 12:30:00'",
+            ) from None
+        return self.integers_with_rational(op, column, bound, negated)
+
+    def strings(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+        """Compare strings by code points."""
+        if isinstance(left, s.Literal):
+            left, right, op = right, left, _MIRRORED.get(op, op)
+        if isinstance(right, s.Literal):
+            if isinstance(left, s.Literal):
+                same = _OPERATORS[op](str(left.value), str(right.value)) != negated
+                return lambda block: bool(same)
+            value = pa.scalar(str(right.value), pa.string())
+            return self.by_value(left, lambda texts: pc.call_function(_ARROW[op], [texts, value]), negated)
+        return self.columns_by_arrow(op, left, right, negated, span)
+
+    def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> Test:
+        """Test each value of a string column's dictionary once, and look the rows up by code."""
+        if not isinstance(column, s.Attribute):
+            raise self.error(f"expected a column, found {self.describe(column)}", column.span)
+        return DictionaryTest(column.name, test, negated)
+
+    # ---- expressions ----------------------------------------------------------------------------------------
+
+    def kind(self, expression: s.Expression) -> str:
+        """Return the kind of an expression's value."""
+        match expression:
+            case s.Literal():
+                return {bool: BOOLEAN, int: INTEGER, float: FLOAT, str: STRING}[type(expression.value)]
+            case s.Attribute():
+                kind = kind_of(self.column(expression))
+                if kind is None:
+                    raise self.error(
+                        f"column {expression.name!r} is {_article(self.column(expression))}, which no predicate can read",
+                        expression.span,
+                    )
+                return kind
+            case s.Negative():
+                return self.arithmetic_kind(expression.operand)
+            case s.Arithmetic():
+                kinds = {self.arithmetic_kind(expression.left), self.arithmetic_kind(expression.right)}
+                return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
+
+    def arithmetic_kind(self, operand: s.Expression) -> str:
+        """Return the kind of an operand of arithmetic; decimals take part as floats."""
+        kind = self.kind(operand)
+        if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
+            raise self.error(f"arithmetic needs numbers, and {self.describe(operand)} is none", operand.span)
+        return FLOAT if kind == DECIMAL else kind
+
+    def column(self, attribute: s.Attribute) -> pa.DataType:
+        """Return the value type of a column."""
+        return column_type(self.schema, attribute.name, self.text, attribute.span)
+
+    def number(self, expression: s.Expression) -> Callable[[Block], tuple[Any, Bools | None]]:
+        """Return a function to the values of a numeric or boolean expression and to which of them are not NULL."""
+        match expression:
+            case s.Literal():
+                value = expression.value
+                return lambda block: (value, None)
+            case s.Attribute():
+                name = expression.name
+                if self.kind(expression) == DECIMAL:
+                    return lambda block: (_floats(block.array(name)), block.valid(name))
+                return lambda block: (block.numbers(name), block.valid(name))
+            case s.Negative():
+                return self.number(s.Arithmetic("-", s.Literal(0, "0"), expression.operand))
+            case s.Arithmetic():
+                return self.arithmetic(expression)
+
+    def arithmetic(self, expression: s.Arithmetic) -> Callable[[Block], tuple[Any, Bools | None]]:
+        """Return a function to the values of ``left op right``."""
+        left, right = self.number(expression.left), self.number(expression.right)
+        as_float = self.kind(expression) == FLOAT
+        compute = (_FLOAT_ARITHMETIC if as_float else _INTEGER_ARITHMETIC)[expression.op]
+        divides = expression.op in "/%" and not as_float
+
+        def values(block: Block) -> tuple[Any, Bools | None]:
+            x, x_valid = left(block)
+            y, y_valid = right(block)
+            x, y = (_to_float(x), _to_float(y)) if as_float else (_to_int64(x), _to_int64(y))
+            valid = _both(x_valid, y_valid)
+            if divides:
+                valid = _both(valid, np.broadcast_to(y != 0, (block.n_rows,)))
+            with np.errstate(all="ignore"):
+                return compute(x, y), valid
+
+        return values
+
+    # ---- messages -------------------------------------------------------------------------------------------
+
+    def describe(self, expression: s.Expression) -> str:
+        """Name an expression and its type."""
+        match expression:
+            case s.Literal(value=bool()):
+                return f"the boolean {str(expression.value).upper()}"
+            case s.Literal(value=str()):
+                return f"the string {expression.value!r}"
+            case s.Literal():
+                return f"the number {expression.text}"
+            case s.Attribute():
+                return f"column {expression.name!r} ({self.column(expression)})"
+            case _:
+                return f"the number {self.text[slice(*expression.span)]}"
+
+    def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryTypeError:
+        """Return an error that underlines a place in the query."""
+        return QueryTypeError(message, self.text, *span, hint=hint)
+
+
+class PerDictionary:
+    """Something computed once for each dictionary of a string column, and kept while the dictionary stays.
+
+    Parameters
+    ----------
+    compute
+        From the dictionary's values to an array with one row for each of them.
+    """
+
+    def __init__(self, compute: Callable[[pa.Array], npt.NDArray]) -> None:
+        self._compute = compute
+        self._values: pa.Array | None = None  # kept alive, so that its address stays its own
+        self._table: npt.NDArray | None = None
+
+    def __call__(self, values: pa.Array) -> npt.NDArray:
+        """Return the table of a dictionary, with one row more (never empty, so that code 0 can be looked up)."""
+        if self._table is None or self._values is None or not _same_memory(values, self._values):
+            if self._table is None or not values.equals(self._values):
+                rows = self._compute(values)
+                self._table = np.concatenate([rows, np.zeros_like(rows, shape=(1, *rows.shape[1:]))])
+            self._values = values
+        return self._table
+
+
+class DictionaryTest:
+    """A test of a string column that depends on the value alone."""
+
+    def __init__(self, name: str, test: Callable[[pa.Array], pa.Array], negated: bool) -> None:
+        self.name = name
+        self._table = PerDictionary(lambda values: _arrow_rows(test(values), negated))
+
+    def __call__(self, block: Block) -> Rows:
+        """Look every row up."""
+        coded = block.coded(self.name)
+        return _and_valid(self._table(coded.values)[coded.codes], block.valid(self.name))
+
+
+def column_type(schema: pa.Schema, name: str, text: str | None, span: s.Span | None) -> pa.DataType:
+    """Return the type of a column, for a dictionary that of its values.
+
+    Raises
+    ------
+    QueryTypeError
+        When there is none, or more than one, of that name.
+    """
+    found = schema.get_all_field_indices(name)
+    if len(found) != 1:
+        how_many = "no column" if not found else f"{len(found)} columns"
+        hint = did_you_mean(name, schema.names, "columns") if not found else None
+        message = f"the events have {how_many} {name!r}"
+        raise QueryTypeError(message, text, *(span or (None, None)), hint=hint)
+    data_type = schema.field(found[0]).type
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------
+
+
+def _where_valid(
+    rows: Any, negated: bool, x_valid: Bools | None, y_valid: Bools | None, n_rows: int | None = None
+) -> Rows:
+    rows = np.logical_not(rows) if negated else rows
+    if n_rows is not None and not isinstance(rows, np.ndarray):
+        rows = np.full(n_rows, bool(rows))
+    return _and_valid(_and_valid(rows, x_valid), y_valid)
+
+
+def _and_valid(rows: Any, valid: Bools | None) -> Rows:
+    return rows if valid is None else rows & valid  # type: ignore[no-any-return]
+
+
+def _both(a: Bools | None, b: Bools | None) -> Bools | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _arrow_rows(answer: pa.Array, negated: bool) -> Bools:
+    """Return where Arrow's three-valued answer is TRUE (FALSE when negated)."""
+    if negated:
+        answer = pc.invert(answer)
+    return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _same_memory(a: pa.Array, b: pa.Array) -> bool:
+    return (
+        len(a) == len(b)
+        and a.offset == b.offset
+        and a.type == b.type
+        and all(
+            (x is None and y is None) or (x is not None and y is not None and x.address == y.address)
+            for x, y in zip(a.buffers(), b.buffers(), strict=True)
+        )
+    )
+
+
+# ---- numbers -----------------------------------------------------------------------------------------------------
+
+
+def _to_float(x: Any) -> Any:
+    return x.astype(np.float64) if isinstance(x, np.ndarray) else np.float64(x)
+
+
+def _to_int64(x: Any) -> Any:
+    """Return int64; a uint64 of 2**63 or more wraps around."""
+    if isinstance(x, np.ndarray):
+        return x.astype(np.int64)
+    return np.int64((x + 2**63) % 2**64 - 2**63)
+
+
+def _divide(x: Any, y: Any) -> Any:
+    """Divide integers, truncating toward zero; the smallest by -1 is 0, as in Arrow."""
+    y = np.where(y == 0, 1, y)
+    overflow = (x == np.iinfo(np.int64).min) & (y == -1)
+    quotient = np.floor_divide(x, np.where(overflow, 1, y))
+    remainder = x - quotient * y
+    quotient = quotient + ((remainder != 0) & ((remainder < 0) != (x < 0)))
+    return np.where(overflow, 0, quotient)
+
+
+def _remainder(x: Any, y: Any) -> Any:
+    return np.fmod(x, np.where((y == 0) | (y == -1), 1, y))
+
+
+_INTEGER_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": _divide,
+    "%": _remainder,
+}
+_FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": np.fmod,
+}
+
+
+def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
+    return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
+
+
+def _exact(expression: s.Expression) -> Fraction | None:
+    """Return the exact value of a numeric literal, signed or not."""
+    if isinstance(expression, s.Negative):
+        inner = _exact(expression.operand)
+        return None if inner is None else -inner
+    if isinstance(expression, s.Literal) and isinstance(expression.value, int | float):
+        return None if isinstance(expression.value, bool) else Fraction(expression.text)
+    return None
+
+
+def _fits_decimal(value: Fraction) -> bool:
+    return 10**38 % value.denominator == 0 and abs(value) < 10**38
+
+
+def _common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return the type to which both are cast before Arrow compares them; None leaves it to Arrow."""
+    kinds = {kind_of(a), kind_of(b)}
+    if kinds == {STRING}:
+        return pa.large_string()
+    if DECIMAL in kinds:
+        scale = max(t.scale if kind_of(t) == DECIMAL else 0 for t in (a, b))
+        return pa.decimal256(76, scale)
+    return None
+
+
+# ---- moments -----------------------------------------------------------------------------------------------------
+
+
+def _moment(text: str, data_type: pa.DataType) -> Fraction:
+    """Read an ISO date and time (or time of day) as a number of the column's units."""
+    if pa.types.is_time(data_type):
+        time = dt.time.fromisoformat(text.strip())
+        seconds = Fraction(time.hour * 3600 + time.minute * 60 + time.second) + Fraction(time.microsecond, 10**6)
+        return seconds * _UNITS[data_type.unit]
+    moment = dt.datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    elif not (pa.types.is_timestamp(data_type) and data_type.tz):
+        raise ValueError("an offset from UTC needs a column with a time zone")
+    since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+    seconds = Fraction(since.days * 86400 + since.seconds) + Fraction(since.microseconds, 10**6)
+    if pa.types.is_date32(data_type):
+        return seconds / 86400
+    return seconds * (10**3 if pa.types.is_date64(data_type) else _UNITS[data_type.unit])
+
+
+def _is_text(expression: s.Expression) -> bool:
+    return isinstance(expression, s.Literal) and isinstance(expression.value, str)
+
+
+def _article(data_type: pa.DataType) -> str:
+    name = str(data_type)
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _comparison_hint(kinds: set[str]) -> str | None:
+    if MOMENT in kinds:
+        return "write moments in quotes: '2013-01-31 12:30:00'"
+    if BOOLEAN in kinds:
+        return "booleans are compared with TRUE and FALSE"
+    return None
+
+
+def columns_of(predicates: Sequence[s.Predicate]) -> list[str]:
+    """Return the names of the columns that predicates read, in order, each once."""
+    return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p)))

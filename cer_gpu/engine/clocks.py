@@ -1,0 +1,200 @@
+"""The window of a query and the time column: how far apart events are, and that time never decreases."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.backend.windows import window_lows
+from cer_gpu.ceql.syntax import Within
+from cer_gpu.engine.binding import column_type
+from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of
+from cer_gpu.errors import QueryTypeError, TimeOrderError
+
+TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+class Clock:
+    """A column that tells the time of each event; it must not decrease, and no value may be missing.
+
+    Parameters
+    ----------
+    name
+        The column.
+    data_type : pyarrow.DataType
+    """
+
+    def __init__(self, name: str, data_type: pa.DataType) -> None:
+        self.name = name
+        self.data_type = data_type
+        self._last: np.generic | None = None
+        self._n_rows = 0
+
+    def read(self, block: Block) -> npt.NDArray:
+        """Return the column's values (integers in their own width, or float64) after checking their order.
+
+        Raises
+        ------
+        TimeOrderError
+            Naming the row, counted over the whole input, and both values.
+        """
+        values = block.numbers(self.name)
+        valid = block.valid(self.name)
+        if valid is None and values.dtype.kind == "f":
+            nans = np.isnan(values)
+            valid = ~nans if nans.any() else None
+        if valid is not None:
+            self._fail(int(np.argmin(valid)), "is missing (NULL)", block)
+        if len(values):
+            if self._last is not None and values[0] < self._last:
+                self._fail(
+                    0,
+                    f"({self._show(block, 0)}) is less than the one before ({self._text(self._last)})",
+                    block,
+                )
+            falls = values[1:] < values[:-1]
+            if falls.any():
+                row = int(np.argmax(falls)) + 1
+                before = self._show(block, row - 1)
+                self._fail(row, f"({self._show(block, row)}) is less than the one before ({before})", block)
+            self._last = values[-1]
+            self._n_rows += len(values)
+        return values
+
+    def _show(self, block: Block, row: int) -> str:
+        return str(block.array(self.name)[row])
+
+    def _text(self, value: np.generic) -> str:
+        return (
+            str(times_to_arrow(np.array([value]).astype(np.int64), self.data_type)[0])
+            if (value.dtype.kind in "iu")
+            else str(value)
+        )
+
+    def _fail(self, row: int, what: str, block: Block) -> None:
+        position = self._n_rows + row
+        raise TimeOrderError(
+            f"the {self.name!r} of event {position} {what}\n"
+            "expected: events in the order of time, equal times allowed\n"
+            f"hint: sort the events by {self.name!r} first"
+        )
+
+
+def times_to_arrow(times: npt.NDArray[np.int64], data_type: pa.DataType) -> pa.Array:
+    """Return 64-bit times as an array of the time column's type."""
+    width = data_type.bit_width
+    kind = "u" if pa.types.is_unsigned_integer(data_type) else "i"
+    values = times.astype(f"{kind}{width // 8}", copy=False)
+    return pa.Array.from_buffers(data_type, len(times), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def time_column_type(schema: pa.Schema, name: str) -> pa.DataType:
+    """Return the type of the time column after checking that it tells the time."""
+    data_type = column_type(schema, name, None, None)
+    kind = kind_of(data_type)
+    if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
+        raise QueryTypeError(
+            f"the time column {name!r} must be a timestamp, a date, a duration or an integer, and is {data_type}"
+        )
+    return data_type
+
+
+def window_length(
+    within: Within, schema: pa.Schema, time_column: str | None, time_unit: str | None, text: str
+) -> tuple[str | None, np.uint64 | np.float64]:
+    """Return the column that a window is measured in (None: positions) and its length in that column's units.
+
+    Raises
+    ------
+    QueryTypeError
+        For a column that does not tell the time.
+    """
+    if within.kind == "events":
+        return None, _uint64(within.length)
+    if within.kind == "time":
+        assert time_column is not None
+        return time_column, _uint64(within.length * _units_per_second(schema, time_column, time_unit, within, text))
+    assert within.attribute is not None
+    name = within.attribute.name
+    data_type = column_type(schema, name, text, within.attribute.span)
+    kind = kind_of(data_type)
+    if kind == FLOAT:
+        return name, np.float64(within.length)
+    if kind == DECIMAL and data_type.precision <= 18:
+        return name, _uint64(within.length * 10**data_type.scale)
+    if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
+        raise QueryTypeError(
+            f"WITHIN needs a column of numbers or moments, and {name!r} is {data_type}",
+            text,
+            *within.attribute.span,
+        )
+    return name, _uint64(within.length)
+
+
+def _uint64(length: Fraction) -> np.uint64:
+    return np.uint64(min(length.numerator // length.denominator, 2**64 - 1))
+
+
+def _units_per_second(schema: pa.Schema, name: str, time_unit: str | None, within: Within, text: str) -> Fraction:
+    data_type = time_column_type(schema, name)
+    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+        return Fraction(TIME_UNITS[data_type.unit])
+    if pa.types.is_date(data_type):
+        return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(1000)
+    if time_unit is None:
+        raise QueryTypeError(
+            f"WITHIN in HOURS, MINUTES or SECONDS over the integers of {name!r} needs their unit",
+            text,
+            *within.span,
+            hint="time_unit='s', 'ms', 'us' or 'ns' (--time-unit)",
+        )
+    return Fraction(TIME_UNITS[time_unit])
+
+
+class Window:
+    """Finds for each relevant event the first one in the window that ends there.
+
+    Parameters
+    ----------
+    length
+        uint64 or float64, in units of the clocks.
+    """
+
+    def __init__(self, length: np.uint64 | np.float64) -> None:
+        self._length = length
+        dtype = np.float64 if isinstance(length, np.float64) else np.uint64
+        self._ring = np.zeros(1 << 10, dtype)
+        self._low = 0
+
+    def lows(self, clocks: npt.NDArray, ordinal: int) -> npt.NDArray[np.int64]:
+        """Return the ordinals of the first event in each window.
+
+        Parameters
+        ----------
+        clocks : uint64 or float64 (as `ordered` gives them), shape (n,)
+            Of the relevant events of a block.
+        ordinal : int
+            Of the first of them.
+        """
+        lows = np.empty(len(clocks), np.int64)
+        done = 0
+        while True:
+            done, self._low = window_lows(clocks, done, self._length, self._ring, ordinal + done, self._low, lows)
+            if done == len(clocks):
+                return lows
+            ids = np.arange(self._low, ordinal + done)
+            grown = np.zeros(2 * len(self._ring), self._ring.dtype)
+            grown[ids & (len(grown) - 1)] = self._ring[ids & (len(self._ring) - 1)]
+            self._ring = grown
+
+
+def ordered(values: npt.NDArray) -> npt.NDArray:
+    """Return clocks for `Window`: float64 as they are, integers as uint64 in the same order, differences exact."""
+    if values.dtype.kind == "f":
+        return values
+    if values.dtype.kind == "u":
+        return values.astype(np.uint64)
+    return values.astype(np.int64).view(np.uint64) ^ np.uint64(1 << 63)

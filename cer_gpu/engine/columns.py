@@ -1,0 +1,160 @@
+"""Arrow arrays -> NumPy views of one block of events, without copies wherever Arrow's layout allows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Bools = npt.NDArray[np.bool_]
+
+INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
+    "integer",
+    "float",
+    "decimal",
+    "string",
+    "boolean",
+    "moment",
+    "null",
+)
+
+
+def kind_of(data_type: pa.DataType) -> str | None:
+    """Return how values of an Arrow type are compared, or None for a type that no predicate can read.
+
+    Durations are integers in their own unit; a "moment" is a timestamp, a date or a time of day.
+    """
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if pa.types.is_integer(data_type) or pa.types.is_duration(data_type):
+        return INTEGER
+    if pa.types.is_floating(data_type):
+        return FLOAT
+    if pa.types.is_decimal(data_type):
+        return DECIMAL
+    if is_string(data_type):
+        return STRING
+    if pa.types.is_boolean(data_type):
+        return BOOLEAN
+    if pa.types.is_timestamp(data_type) or pa.types.is_date(data_type) or pa.types.is_time(data_type):
+        return MOMENT
+    if pa.types.is_null(data_type):
+        return NOTHING
+    return None
+
+
+def is_string(data_type: pa.DataType) -> bool:
+    """Return whether an Arrow type is one of the three layouts of UTF-8 text."""
+    return bool(
+        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
+    )
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A string column as codes into a dictionary: ``values[codes[i]]`` where valid."""
+
+    codes: npt.NDArray[np.integer]
+    values: pa.Array
+
+
+class Block:
+    """The columns of one block of events; every view is made at the first use and kept.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        At most some ten thousand rows, so that the temporaries of the predicates stay in the cache.
+    """
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+        self.n_rows = batch.num_rows
+        self._valid: dict[str, Bools | None] = {}
+        self._numbers: dict[str, npt.NDArray] = {}
+        self._coded: dict[str, Coded] = {}
+
+    def array(self, name: str) -> pa.Array:
+        """Return the column; dictionaries of anything but strings are decoded."""
+        array = self.batch.column(name)
+        if pa.types.is_dictionary(array.type) and not is_string(array.type.value_type):
+            array = array.dictionary_decode()
+        return array
+
+    def valid(self, name: str) -> Bools | None:
+        """Return which rows are not NULL, or None when all are."""
+        if name not in self._valid:
+            self._valid[name] = _validity(self.batch.column(name))
+        return self._valid[name]
+
+    def numbers(self, name: str) -> npt.NDArray:
+        """Return the values of an integer, float, boolean or moment column; rows that are NULL hold anything.
+
+        Integers keep their width; float16 and float32 become float64; moments are counted in their unit.
+        """
+        if name not in self._numbers:
+            self._numbers[name] = _numbers(self.array(name))
+        return self._numbers[name]
+
+    def coded(self, name: str) -> Coded:
+        """Return a string column as codes into a dictionary."""
+        if name not in self._coded:
+            array = self.batch.column(name)
+            if not pa.types.is_dictionary(array.type):
+                array = array.dictionary_encode()
+            self._coded[name] = Coded(_codes(array, _validity(array.indices)), array.dictionary)
+        return self._coded[name]
+
+
+def _bits(buffer: pa.Buffer, offset: int, length: int) -> Bools:
+    """Unpack `length` bits (least significant first) from bit `offset` on."""
+    first, last = offset // 8, (offset + length + 7) // 8
+    packed = np.frombuffer(buffer, np.uint8, last - first, first)
+    unpacked = np.unpackbits(packed, bitorder="little", count=offset % 8 + length)
+    return unpacked[offset % 8 :].view(np.bool_)
+
+
+def _validity(array: pa.Array) -> Bools | None:
+    """Return which rows are not NULL, or None when all are."""
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array), np.bool_)
+    if pa.types.is_dictionary(array.type):
+        # a row is NULL through its code or through the value that the code names
+        valid, values_valid = _validity(array.indices), _validity(array.dictionary)
+        if values_valid is None:
+            return valid
+        return values_valid[_codes(array, valid)] & (True if valid is None else valid)
+    if array.null_count == 0:
+        return None
+    return _bits(array.buffers()[0], array.offset, len(array))
+
+
+def _codes(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray:
+    """Return the codes; that of a NULL row, which may lie outside the dictionary, becomes 0."""
+    codes = _numbers(array.indices)
+    return codes if valid is None else np.where(valid, codes, 0)
+
+
+def _numbers(array: pa.Array) -> npt.NDArray:
+    data_type = array.type
+    if pa.types.is_null(data_type):
+        return np.zeros(len(array), np.int64)
+    data = array.buffers()[1]
+    if pa.types.is_boolean(data_type):
+        return np.zeros(len(array), np.bool_) if data is None else _bits(data, array.offset, len(array))
+    if pa.types.is_decimal(data_type):
+        # of the two words of a decimal128, the low one holds any value of at most 18 digits
+        words = np.frombuffer(data, np.int64, 2 * len(array), array.offset * 16)
+        return words[::2]
+    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+        dtype: npt.DTypeLike = np.int64
+    elif pa.types.is_date(data_type) or pa.types.is_time(data_type):
+        dtype = np.int32 if data_type.bit_width == 32 else np.int64
+    else:
+        dtype = data_type.to_pandas_dtype()
+    if len(array) == 0 or data is None:
+        return np.zeros(len(array), dtype)
+    values = np.frombuffer(data, dtype, len(array), array.offset * np.dtype(dtype).itemsize)
+    return values.astype(np.float64) if values.dtype.kind == "f" and values.dtype.itemsize < 8 else values

@@ -1,0 +1,110 @@
+"""Guards of the automaton -> one bit vector for each event of a block: bit g is set where guard g holds.
+
+papers: CORE, section 5.4.  The bits are those of guards (a type test and all the predicates on one event together),
+not of single comparisons: fewer distinct vectors, and so fewer symbols.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.engine.binding import Binder, PerDictionary, Test, column_type, columns_of
+from cer_gpu.engine.columns import Block, is_string
+from cer_gpu.errors import QueryTypeError
+
+Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
+
+
+class GuardWords:
+    """Evaluates all guards of a query over blocks of one schema.
+
+    Parameters
+    ----------
+    guards
+        Of the CEA; at least one.
+    schema : pyarrow.Schema
+    type_column
+        The column of event types, or None where all events have one type.
+    text
+        The query, for error messages.
+
+    Attributes
+    ----------
+    columns : list of str
+        The columns that `words` reads.
+    """
+
+    def __init__(self, guards: tuple[Guard, ...], schema: pa.Schema, type_column: str | None, text: str) -> None:
+        self.n_guards = len(guards)
+        self._guards = guards
+        self._type_column = type_column
+        if type_column is not None:
+            data_type = column_type(schema, type_column, None, None)
+            if not is_string(data_type):
+                raise QueryTypeError(
+                    f"the type column {type_column!r} must hold strings, and is {data_type}",
+                    hint="name another: type_column=... (--type-column)",
+                )
+        binder = Binder(schema, text)
+        bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
+        self._tests: list[tuple[int, Test]] = [
+            (i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None
+        ]
+        self._types = PerDictionary(self._type_words)
+        read = columns_of([g.predicate for g in guards if g.predicate is not None])
+        self.columns = list(dict.fromkeys([*([type_column] if type_column else []), *read]))
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """The type of a word: uint8 or uint16 where the guards fit, else uint64 (and then words are rows)."""
+        return np.uint8 if self.n_guards <= 8 else np.uint16 if self.n_guards <= 16 else np.uint64
+
+    def words(self, block: Block) -> Words:
+        """Return the bit vectors of a block.
+
+        Returns
+        -------
+        uint8 or uint16 array, shape (n rows,), for at most 8 or 16 guards; otherwise uint64, shape (n rows,
+        n words), bit g being bit g % 64 of word g // 64.
+        """
+        if self._type_column is None:
+            words = np.repeat(self._no_types(), block.n_rows, axis=0)
+        else:
+            coded = block.coded(self._type_column)
+            words = self._types(coded.values).take(coded.codes, axis=0)
+            valid = block.valid(self._type_column)
+            if valid is not None:
+                words[~valid] = 0
+        one = words.dtype.type(1)
+        for guard, test in self._tests:
+            word = words if words.ndim == 1 else words[:, guard // 64]
+            bit = words.dtype.type(guard if words.ndim == 1 else guard % 64)
+            rows = test(block)
+            if isinstance(rows, np.ndarray):
+                word &= ~(np.logical_not(rows).astype(words.dtype) << bit)
+            elif not rows:
+                word &= ~(one << bit)
+        return words
+
+    def _no_types(self) -> npt.NDArray:
+        return self._pack([range(self.n_guards)])
+
+    def _type_words(self, values: pa.Array) -> npt.NDArray:
+        by_type: dict[str | None, list[int]] = {}
+        for i, guard in enumerate(self._guards):
+            by_type.setdefault(guard.event_type, []).append(i)
+        by_type.pop(None, None)
+        return self._pack([by_type.get(value, ()) for value in values.to_pylist()])
+
+    def _pack(self, rows: list) -> npt.NDArray:
+        """Return one bit vector for each list of guards."""
+        if self.dtype != np.uint64:
+            return np.array([sum(1 << g for g in guards) for guards in rows], self.dtype)
+        words = np.zeros((len(rows), (self.n_guards + 63) // 64), np.uint64)
+        for row, guards in zip(words, rows, strict=True):
+            for g in guards:
+                row[g // 64] |= np.uint64(1 << g % 64)
+        return words

@@ -1,0 +1,259 @@
+"""Anything that holds events -> RecordBatches, in order, with only the columns that are asked for."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.dataset as pa_dataset
+import pyarrow.parquet as pq
+
+from cer_gpu.engine.columns import is_string
+from cer_gpu.errors import EventsError, did_you_mean
+
+BATCH_ROWS = 1 << 17
+
+_PARQUET = (".parquet", ".pq", ".parq")
+_IPC = (".arrow", ".feather", ".ipc", ".arrows")
+_CSV = (".csv", ".csv.gz", ".tsv")
+_READ_ERRORS = (pa.ArrowException, OSError, EOFError)
+
+
+class Source:
+    """Events that can be read once, in order.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    n_rows : int or None
+        How many events there are, where it is known before reading.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        read: Callable[[list[str]], Iterator[pa.RecordBatch]],
+        n_rows: int | None = None,
+        origins: Sequence[tuple[int, str]] = (),
+    ) -> None:
+        self.schema = schema
+        self.n_rows = n_rows
+        self._read = read
+        self._origins = origins
+
+    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the events; batches have at least the named columns (and one, where none is named)."""
+        return self._read(columns or self.schema.names[:1])
+
+    def locate(self, position: int) -> str | None:
+        """Return the file in which an event lies, and its first event's position, for a message."""
+        if not self._origins:
+            return None
+        first, name = self._origins[bisect_right([o[0] for o in self._origins], position) - 1]
+        return name if first == 0 else f"{name} (its first event is {first})"
+
+
+def open_events(events: Any) -> Source:
+    """Open anything that `cer_gpu.Query.evaluate` takes.
+
+    Raises
+    ------
+    EventsError
+        For something that holds no events, or a file that cannot be read.
+    """
+    if isinstance(events, Source):
+        return events
+    if isinstance(events, str | os.PathLike):
+        return _open_paths([Path(events)])
+    if isinstance(events, pa.RecordBatch):
+        return Source(events.schema, lambda columns: iter([events.select(columns)]), events.num_rows)
+    if isinstance(events, pa.Table):
+        return Source(events.schema, lambda columns: iter(events.select(columns).to_batches()), events.num_rows)
+    if isinstance(events, pa_dataset.Dataset):
+        return _open_dataset(events)
+    if isinstance(events, pa.RecordBatchReader):
+        return Source(events.schema, lambda columns: _checked_batches(events))
+    if hasattr(events, "__arrow_c_stream__"):
+        reader = pa.RecordBatchReader.from_stream(events)
+        n_rows = len(events) if hasattr(events, "__len__") else None
+        return Source(reader.schema, lambda columns: _checked_batches(reader), n_rows)
+    if hasattr(events, "__arrow_c_array__"):
+        return open_events(pa.record_batch(events))
+    if isinstance(events, Mapping):
+        raise EventsError("a mapping of streams is not read yet\nhint: give one stream, with its types in a column")
+    if isinstance(events, Sequence) and events and all(isinstance(e, str | os.PathLike) for e in events):
+        return _open_paths([Path(e) for e in events])
+    if isinstance(events, Iterable) and not isinstance(events, bytes):
+        return _open_iterable(iter(events))
+    raise EventsError(
+        f"expected a pyarrow Table, RecordBatch, RecordBatchReader or Dataset, an iterable of RecordBatches, an object "
+        f"with the Arrow PyCapsule interface, or a path; got {type(events).__name__}"
+    )
+
+
+# ---- in memory and streams --------------------------------------------------------------------------------------
+
+
+def _open_iterable(batches: Iterator[Any]) -> Source:
+    first = next(batches, None)
+    if first is None:
+        raise EventsError("an empty iterable of RecordBatches has no schema\nhint: give at least one, without rows")
+    if not isinstance(first, pa.RecordBatch):
+        raise EventsError(f"expected an iterable of pyarrow.RecordBatch, got {type(first).__name__} in it")
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        yield first
+        for batch in batches:
+            if not isinstance(batch, pa.RecordBatch):
+                raise EventsError(f"expected an iterable of pyarrow.RecordBatch, got {type(batch).__name__} in it")
+            yield batch
+
+    return Source(first.schema, read)
+
+
+def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    while True:
+        try:
+            batch = reader.read_next_batch()
+        except StopIteration:
+            return
+        except _READ_ERRORS as error:
+            raise EventsError(f"the stream of events broke: {error}") from error
+        yield batch
+
+
+def _open_dataset(dataset: pa_dataset.Dataset) -> Source:
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        options: dict[str, Any] = {}
+        if isinstance(dataset, pa_dataset.FileSystemDataset) and dataset.format.default_extname == "parquet":
+            options["fragment_scan_options"] = pa_dataset.ParquetFragmentScanOptions(pre_buffer=False)
+        scanner = dataset.scanner(
+            columns=columns, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1, **options
+        )
+        try:
+            yield from scanner.to_batches()
+        except _READ_ERRORS as error:
+            raise EventsError(f"cannot read the dataset: {error}") from error
+
+    return Source(dataset.schema, read)
+
+
+# ---- files --------------------------------------------------------------------------------------------------------
+
+
+def _open_paths(paths: list[Path]) -> Source:
+    files = [file for path in paths for file in _files(path)]
+    sources = [_open_file(file) for file in files]
+    schema = sources[0].schema
+    origins: list[tuple[int, str]] = []
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        n_rows = 0
+        for file, source in zip(files, sources, strict=True):
+            origins.append((n_rows, str(file)))
+            for name in columns:
+                if name not in source.schema.names:
+                    raise EventsError(
+                        f"{file}: no column {name!r}, which {files[0]} has\nhint: "
+                        f"{did_you_mean(name, source.schema.names, 'columns')}"
+                    )
+            try:
+                for batch in source.batches(columns):
+                    yield batch
+                    n_rows += batch.num_rows
+            except _READ_ERRORS as error:
+                raise EventsError(f"{file}: cannot be read: {error}") from error
+
+    counts = [source.n_rows for source in sources]
+    known = [count for count in counts if count is not None]
+    return Source(schema, read, sum(known) if len(known) == len(counts) else None, origins)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files that a path stands for: itself, or all event files of a folder in the order of their names."""
+    if path.is_dir():
+        found = sorted(p for p in path.iterdir() if p.is_file() and _format(p) is not None)
+        if not found:
+            raise EventsError(f"{path}: no Parquet, Arrow IPC or CSV file in this folder")
+        return found
+    if not path.exists():
+        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        hint = did_you_mean(path.name, siblings, "files there") if siblings else f"no folder {path.parent}"
+        raise EventsError(f"{path}: no such file\nhint: {hint}")
+    if _format(path) is None:
+        raise EventsError(
+            f"{path}: cannot tell the format from the name\n"
+            f"hint: expected a name that ends in {', '.join(_PARQUET + _IPC + _CSV)}"
+        )
+    return [path]
+
+
+def _format(path: Path) -> str | None:
+    name = path.name.lower()
+    for kind, endings in (("parquet", _PARQUET), ("ipc", _IPC), ("csv", _CSV)):
+        if name.endswith(endings):
+            return kind
+    return None
+
+
+def _open_file(path: Path) -> Source:
+    try:
+        return {"parquet": _open_parquet, "ipc": _open_ipc, "csv": _open_csv}[_format(path) or ""](path)
+    except _READ_ERRORS as error:
+        raise EventsError(f"{path}: cannot be read: {error}") from error
+
+
+def _open_parquet(path: Path) -> Source:
+    # pre-buffering would hold whole row groups in memory
+    with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
+        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        texts = [n for n in columns if is_string(schema.field(n).type)]
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
+
+    return Source(schema, read, n_rows)
+
+
+def _open_ipc(path: Path) -> Source:
+    def read_stream(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(str(path)) as memory, pa.ipc.open_stream(memory) as reader:
+            for batch in reader:
+                yield batch.select(columns)
+
+    def read_file(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        with pa.memory_map(str(path)) as memory, pa.ipc.open_file(memory) as reader:
+            for i in range(reader.num_record_batches):
+                yield reader.get_batch(i).select(columns)
+
+    with pa.memory_map(str(path)) as memory:
+        if memory.read(6) == b"ARROW1":
+            with pa.ipc.open_file(memory) as reader:
+                return Source(reader.schema, read_file)
+        memory.seek(0)
+        with pa.ipc.open_stream(memory) as reader:
+            return Source(reader.schema, read_stream)
+
+
+def _open_csv(path: Path) -> Source:
+    parse = pa_csv.ParseOptions(delimiter="\t" if path.name.lower().endswith(".tsv") else ",")
+
+    def open_csv(columns: list[str] | None) -> pa_csv.CSVStreamingReader:
+        convert = pa_csv.ConvertOptions(include_columns=columns, strings_can_be_null=True)
+        return pa_csv.open_csv(str(path), parse_options=parse, convert_options=convert)
+
+    with open_csv(None) as reader:
+        schema = reader.schema
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        with open_csv(columns) as reader:
+            yield from reader
+
+    return Source(schema, read)

@@ -1,0 +1,66 @@
+"""Bit vectors -> symbols, new ones numbered as they appear; only relevant events pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.backend.compaction import UNSEEN, insert_word, select_by_hash, select_by_table
+from cer_gpu.engine.predicates import Words
+
+Selected = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
+
+
+class SymbolTable:
+    """Maps the words of one query to symbols.
+
+    Parameters
+    ----------
+    table
+        The automaton, which knows what a word means and which words mean the same.
+    dtype
+        Of the words (`GuardWords.dtype`).
+    n_guards
+        How many bits a word has.
+    """
+
+    def __init__(self, table: Determinization, dtype: npt.DTypeLike, n_guards: int) -> None:
+        self._table = table
+        self._by_table = dtype != np.uint64
+        if self._by_table:
+            self._symbols = np.full(1 << 8 * np.dtype(dtype).itemsize, UNSEEN, np.int32)
+        else:
+            self._keys = np.zeros((1 << 10, (n_guards + 63) // 64), np.uint64)
+            self._values = np.full(1 << 10, UNSEEN, np.int32)
+            self._n_words = 0
+
+    def select(self, words: Words) -> Selected:
+        """Return the symbols and rows (int32) of the relevant events of a block."""
+        n = len(words)
+        symbols, rows = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
+        row, kept = 0, 0
+        while True:
+            if self._by_table:
+                row, kept = select_by_table(words, self._symbols, row, symbols, rows, kept)
+            else:
+                row, kept = select_by_hash(words, self._keys, self._values, row, symbols, rows, kept)
+            if row == n:
+                return symbols[:kept], rows[:kept]
+            self._add(words, row)
+
+    def _add(self, words: Words, row: int) -> None:
+        if self._by_table:
+            word = int(words[row])
+            self._symbols[word] = self._table.symbol(word)
+            return
+        if 2 * self._n_words >= len(self._keys):
+            used = np.flatnonzero(self._values >= 0)
+            keys, values = self._keys[used], self._values[used]
+            self._keys = np.zeros((2 * len(self._keys), self._keys.shape[1]), np.uint64)
+            self._values = np.full(len(self._keys), UNSEEN, np.int32)
+            for i in range(len(used)):
+                insert_word(keys, i, self._keys, self._values, values[i])
+        word = sum(int(part) << 64 * i for i, part in enumerate(words[row]))
+        insert_word(words, row, self._keys, self._values, self._table.symbol(word))
+        self._n_words += 1

@@ -1,0 +1,85 @@
+"""Compilers for the CUDA sources that need no GPU: NVRTC for the device, g++ for the host."""
+
+import ctypes
+import importlib.metadata
+import itertools
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+GXX_FLAGS = [
+    *("-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-DCER_HOST_SHIM"),
+    *("-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-fsanitize=undefined"),
+]
+
+
+class Nvrtc:
+    """NVRTC through ctypes: it compiles for a device without a driver."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
+
+    def compile(self, source: str, arch: str) -> tuple[bytes, str]:
+        """Return the cubin (empty where the source is wrong) and the compiler's log."""
+        lib, program = self.library, ctypes.c_void_p()
+        assert lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"test.cu", 0, None, None) == 0
+        try:
+            options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
+            failed = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * 2)(*options))
+            log = self._get(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
+            cubin = b"" if failed else self._get(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+        finally:
+            lib.nvrtcDestroyProgram(ctypes.byref(program))
+        return cubin, log.rstrip(b"\0").decode()
+
+    def _get(self, program: ctypes.c_void_p, size_name: str, name: str) -> bytes:
+        size = ctypes.c_size_t()
+        assert getattr(self.library, size_name)(program, ctypes.byref(size)) == 0
+        buffer = ctypes.create_string_buffer(size.value)
+        assert getattr(self.library, name)(program, buffer) == 0
+        return buffer.raw
+
+
+@pytest.fixture(scope="session")
+def nvrtc() -> Nvrtc:
+    try:
+        shipped = importlib.metadata.files("nvidia-cuda-nvrtc") or []
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("the package nvidia-cuda-nvrtc is not installed (it is in the extra dev)")
+    libraries = [str(f.locate()) for f in shipped if f.name.startswith("libnvrtc") and ".alt." not in f.name]
+    if not libraries:
+        pytest.skip("the installed nvidia-cuda-nvrtc holds no libnvrtc for this platform")
+    # libnvrtc looks for its builtins by name only: load them first
+    loaded = {name: ctypes.CDLL(name) for name in sorted(libraries, key=lambda n: "builtins" not in n)}
+    return Nvrtc(next(lib for name, lib in loaded.items() if "builtins" not in name))
+
+
+@pytest.fixture(scope="session")
+def build_on_host(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ctypes.CDLL]:
+    """Return a function that builds C++ text with g++ and its undefined-behaviour sanitizer, and loads it."""
+    if shutil.which("g++") is None:
+        pytest.skip("g++ is not installed: it builds the device functions for the host")
+    folder = tmp_path_factory.mktemp("host_shim")
+    number = itertools.count()
+
+    def build(source: str) -> ctypes.CDLL:
+        path = folder / f"shim{next(number)}.cpp"
+        path.write_text(source)
+        library = path.with_suffix(".so")
+        done = subprocess.run(["g++", *GXX_FLAGS, "-o", library, path], capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        return ctypes.CDLL(str(library))
+
+    return build
+
+
+@pytest.fixture
+def no_undefined_behaviour(capfd: pytest.CaptureFixture[str]) -> Callable[[], None]:
+    """Return a check that the sanitizer has reported nothing; it writes to the process's stderr."""
+
+    def check() -> None:
+        assert capfd.readouterr().err == ""
+
+    return check
