@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from cer_gpu.backend.jit import helper, kernel
 
 UNSEEN = -1
 """The symbol of a bit vector that has not been met yet."""
@@ -11,7 +12,7 @@ UNSEEN = -1
 _U = np.uint64
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def select_by_table(words, table, start, symbols, positions, n_selected):
     """Look up each word and keep the events whose symbol is not 0 (quiet).
 
@@ -42,7 +43,7 @@ def select_by_table(words, table, start, symbols, positions, n_selected):
     return n, np.int64(kept)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
     """As `select_by_table`, for words of several uint64 in an open-addressing hash table.
 
@@ -75,7 +76,7 @@ def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
     return n, np.int64(kept)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def insert_word(words, row, keys, values, symbol):
     """Put a word with its symbol into the hash table of `select_by_hash`."""
     width = words.shape[1]
@@ -88,7 +89,7 @@ def insert_word(words, row, keys, values, symbol):
     values[slot] = symbol
 
 
-@njit(nogil=True, inline="always")
+@helper
 def _hash(words, row, width):
     mixed = _U(0)
     for k in range(width):

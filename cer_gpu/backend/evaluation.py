@@ -21,7 +21,8 @@ no live sibling unless it stands alone).  `regs` holds the scalars that last fro
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from cer_gpu.backend.jit import helper, kernel
 
 BOTTOM, BOTTOM_MARKED = -1, -2
 
@@ -56,10 +57,9 @@ DONE, NEED_STEP, GROW_NODES, GROW_LISTS, OUTPUT_FULL, GROW_STACK = 0, 1, 2, 3, 4
 ) = range(17)
 
 _U = np.uint64
-_helper = njit(inline="always")
 
 
-@_helper
+@helper
 def _put(nodes, times, mask, node, position, onward, sibling, maximum, time, timed):
     x = _U(node & mask)
     nodes[x, 0] = position
@@ -70,7 +70,7 @@ def _put(nodes, times, mask, node, position, onward, sibling, maximum, time, tim
         times[x] = time
 
 
-@_helper
+@helper
 def _copy(nodes, times, mask, node, source, sibling, maximum, timed):
     """Make `node` the output (or bottom) node `source` fused with a union with `sibling`."""
     x = _U(node & mask)
@@ -83,7 +83,7 @@ def _copy(nodes, times, mask, node, source, sibling, maximum, timed):
         times[x] = times[y]
 
 
-@_helper
+@helper
 def _merge(nodes, times, mask, list_nodes, list_max, list_len, list_merged, floor, slot, next_node, timed):
     """Return (next free id, node that stands for the whole list): CORE, 5.2, figure 5 (e)."""
     s = _U(slot)
@@ -106,7 +106,7 @@ def _merge(nodes, times, mask, list_nodes, list_max, list_len, list_merged, floo
     return next_node, merged
 
 
-@_helper
+@helper
 def _insert(nodes, times, mask, list_nodes, list_max, list_len, list_merged, floor, low, slot, node, maximum,
             next_node, timed):  # fmt: skip
     """Insert a safe node into a list whose first maximum is not smaller; return the next free id.
@@ -165,7 +165,7 @@ def _insert(nodes, times, mask, list_nodes, list_max, list_len, list_merged, flo
     return next_node
 
 
-@_helper
+@helper
 def _trim(list_max, list_len, list_merged, slot, low):
     """Drop the tail that has left the window; the first node is known to be inside."""
     s = _U(slot)
@@ -177,7 +177,7 @@ def _trim(list_max, list_len, list_merged, slot, low):
         list_merged[s] = -1
 
 
-@_helper
+@helper
 def _add_new(nodes, times, mask, list_nodes, list_max, list_len, list_merged, slot_of, free, regs, floor, low, state,
              node, maximum, next_node, timed):  # fmt: skip
     """Add a node made by this event to a state's list; return the next free id."""
@@ -214,7 +214,7 @@ def _add_new(nodes, times, mask, list_nodes, list_max, list_len, list_merged, sl
     return next_node
 
 
-@_helper
+@helper
 def _add_list(nodes, times, mask, list_nodes, list_max, list_len, list_merged, slot_of, free, regs, floor, low, state,
               moved, next_node, timed):  # fmt: skip
     """Give a state the list in slot `moved`, as it is or put together with its own; return the next free id."""
@@ -242,7 +242,7 @@ def _add_list(nodes, times, mask, list_nodes, list_max, list_len, list_merged, s
     return next_node
 
 
-@_helper
+@helper
 def _enumerate(nodes, times, mask, regs, roots, stack, path, low, position, time, base, limit, timed,
                out_spans, out_times, out_offsets, out_positions):  # fmt: skip
     """List the complex events that end at the open event, from where the last call stopped; return a status.
@@ -327,7 +327,7 @@ def _enumerate(nodes, times, mask, regs, roots, stack, path, low, position, time
     return status
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def run_events(
     symbols,
     positions,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from cer_gpu.backend.jit import kernel
 
 _U = np.uint64
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@kernel
 def window_lows(clocks, start, length, ring, ordinal, low, lows):
     """Find the first relevant event in the window of each event: ``clock(end) - clock(first) <= length``.
 
