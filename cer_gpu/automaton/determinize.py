@@ -54,8 +54,8 @@ class Determinization:
             reading |= 1 << t.source
         # a target stands for the states that can read an event, and for whether the final state is reached
         self._target = [(mask & reading, bool(mask >> FINAL & 1)) for mask in reach]
-        self._states: dict[int, int] = {reach[INITIAL] & reading: 0}
-        self._sets: list[int] = [reach[INITIAL] & reading]
+        self._sets: list[int] = [reach[INITIAL] & reading]  # state 0 is the initial one
+        self._states: dict[int, int] = {}  # no run enters it again, though another state may read the same
         self._symbols: dict[tuple[bool, ...], int] = {}
         self._fired: list[tuple[bool, ...]] = []
         self._steps: dict[tuple[int, int], Step] = {}

@@ -39,6 +39,8 @@ from cer_gpu.errors import QueryTypeError, did_you_mean
 Rows = Bools | bool
 """Which rows, or one answer for all of them."""
 Test = Callable[[Block], Rows]
+Number = Callable[[Block], tuple[Any, Bools | None]]
+"""From a block to values (an array or one for all rows) and to which of them are not NULL (None: all)."""
 
 _OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -144,7 +146,10 @@ class Binder:
 
     def like(self, predicate: s.Like, negated: bool) -> Test:
         """Bind ``operand LIKE 'pattern'``."""
-        if self.kind(predicate.operand) != STRING:
+        kind = self.kind(predicate.operand)
+        if kind == NOTHING:
+            return lambda block: False
+        if kind != STRING:
             raise self.error(
                 f"LIKE needs a string, and {self.describe(predicate.operand)} is none", predicate.operand.span
             )
@@ -296,7 +301,7 @@ class Binder:
         """Return the value type of a column."""
         return column_type(self.schema, attribute.name, self.text, attribute.span)
 
-    def number(self, expression: s.Expression) -> Callable[[Block], tuple[Any, Bools | None]]:
+    def number(self, expression: s.Expression) -> Number:
         """Return a function to the values of a numeric or boolean expression and to which of them are not NULL."""
         match expression:
             case s.Literal():
@@ -307,22 +312,33 @@ class Binder:
                 if self.kind(expression) == DECIMAL:
                     return lambda block: (_floats(block.array(name)), block.valid(name))
                 return lambda block: (block.numbers(name), block.valid(name))
-            case s.Negative():
-                return self.number(s.Arithmetic("-", s.Literal(0, "0"), expression.operand))
-            case s.Arithmetic():
-                return self.arithmetic(expression)
+        number = self.negative(expression) if isinstance(expression, s.Negative) else self.arithmetic(expression)
+        return number if any(True for _ in s.attributes(expression)) else _constant(number)
 
-    def arithmetic(self, expression: s.Arithmetic) -> Callable[[Block], tuple[Any, Bools | None]]:
+    def negative(self, expression: s.Negative) -> Number:
+        """Return a function to the values of ``-operand``."""
+        operand = self.number(expression.operand)
+        convert = _to_float if self.kind(expression) == FLOAT else _to_int64
+
+        def values(block: Block) -> tuple[Any, Bools | None]:
+            x, valid = operand(block)
+            with np.errstate(all="ignore"):
+                return -convert(x), valid
+
+        return values
+
+    def arithmetic(self, expression: s.Arithmetic) -> Number:
         """Return a function to the values of ``left op right``."""
         left, right = self.number(expression.left), self.number(expression.right)
         as_float = self.kind(expression) == FLOAT
         compute = (_FLOAT_ARITHMETIC if as_float else _INTEGER_ARITHMETIC)[expression.op]
         divides = expression.op in "/%" and not as_float
+        convert = _to_float if as_float else _to_int64
 
         def values(block: Block) -> tuple[Any, Bools | None]:
             x, x_valid = left(block)
             y, y_valid = right(block)
-            x, y = (_to_float(x), _to_float(y)) if as_float else (_to_int64(x), _to_int64(y))
+            x, y = convert(x), convert(y)
             valid = _both(x_valid, y_valid)
             if divides:
                 valid = _both(valid, np.broadcast_to(y != 0, (block.n_rows,)))
@@ -457,7 +473,16 @@ def _to_int64(x: Any) -> Any:
     """Return int64; a uint64 of 2**63 or more wraps around."""
     if isinstance(x, np.ndarray):
         return x.astype(np.int64)
-    return np.int64((x + 2**63) % 2**64 - 2**63)
+    return np.int64((int(x) + 2**63) % 2**64 - 2**63)
+
+
+def _constant(number: Number) -> Number:
+    """Compute an expression without columns once."""
+    value, valid = number(Block(pa.record_batch({"row": [0]})))
+    value = np.asarray(value).item()
+    if valid is None or valid[0]:
+        return lambda block: (value, None)
+    return lambda block: (value, np.zeros(block.n_rows, np.bool_))
 
 
 def _divide(x: Any, y: Any) -> Any:
