@@ -29,9 +29,6 @@ BOTTOM, BOTTOM_MARKED = -1, -2
 # bits of an action's flags, as `cer_gpu.automaton.determinize` writes them
 MARK_OUTPUT, UNMARK_OUTPUT, UNKNOWN = 1, 2, 4
 
-MAX_NODE = (1 << 31) - (1 << 26)
-"""Ids beyond this make the loop return GROW_NODES, so that the caller counts anew from a smaller id."""
-
 # why the loop returns
 DONE, NEED_STEP, GROW_NODES, GROW_LISTS, OUTPUT_FULL, GROW_STACK = 0, 1, 2, 3, 4, 5
 
@@ -53,8 +50,9 @@ DONE, NEED_STEP, GROW_NODES, GROW_LISTS, OUTPUT_FULL, GROW_STACK = 0, 1, 2, 3, 4
     N_VALUES,  # positions in the output buffers
     WANTED,  # symbol for which a step is missing
     FLOOR,  # id of the first node that is alive
+    LAST_NODE,  # an id beyond this makes the loop return GROW_NODES, so that the caller counts from a smaller id
     N_REGS,
-) = range(17)
+) = range(18)
 
 _U = np.uint64
 
@@ -425,7 +423,7 @@ def run_events(
             symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(0)
             n = n_actions[symbol]
             next_node = regs[NEXT_NODE]
-            if next_node + n * (3 * regs[LONGEST] + 12) - floor > mask or next_node > MAX_NODE:
+            if next_node + n * (3 * regs[LONGEST] + 12) - floor > mask or next_node > regs[LAST_NODE]:
                 regs[EVENT] = i
                 return GROW_NODES
             if regs[LONGEST] + 2 * n + 2 > list_nodes.shape[1]:

@@ -8,6 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 import lark
+from lark.lexer import PatternRE, TerminalDef
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
@@ -26,6 +27,7 @@ _TERMINALS = {
     "SECONDS": "SECONDS",
     "TRUE": "TRUE",
     "FALSE": "FALSE",
+    "_FILTER_OR": "OR",
     "$END": "the end of the query",
 }
 
@@ -41,16 +43,41 @@ def parse(text: str) -> s.QuerySyntax:
     if not isinstance(text, str):
         raise QuerySyntaxError(f"expected the text of a query, got {type(text).__name__}")
     try:
-        tree = _FormulaBuilder().transform(_parser().parse(text))
+        tree = _FormulaBuilder(text).transform(_parser().parse(text))
     except lark.exceptions.UnexpectedInput as error:
         raise _syntax_error(text, error) from None
+    except lark.exceptions.VisitError as error:
+        raise error.orig_exc from None
     return _QueryBuilder(text).build(tree)
 
 
 @lru_cache(maxsize=1)
 def _parser() -> lark.Lark:
     grammar = files("cer_gpu.ceql").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return lark.Lark(grammar, start="query", parser="lalr", propagate_positions=True, maybe_placeholders=True)
+    return lark.Lark(
+        grammar,
+        start="query",
+        parser="lalr",
+        propagate_positions=True,
+        maybe_placeholders=True,
+        edit_terminals=_whole_word,
+    )
+
+
+_GAP = r"(?:\s|--[^\r\n]*+|(?>/\*(?:.|\n)*?\*/))*"
+_NAME = r"(?:`[^`]+`|[a-z_][a-z_0-9]*)"
+_BEFORE_A_FILTER = rf"(?=(?:\(|{_GAP})*?{_NAME}{_GAP}(?:>{_GAP}{_NAME}{_GAP})?\[)"
+
+
+def _whole_word(terminal: TerminalDef) -> None:
+    """Let a keyword match whole words only, before NAME does; the OR of filters only before a filter."""
+    word, rest = terminal.pattern.value, ""
+    if terminal.name == "_FILTER_OR":
+        rest = _BEFORE_A_FILTER
+    elif not isinstance(terminal.pattern, lark.lexer.PatternStr) or not word.isalpha():
+        return
+    terminal.pattern = PatternRE(rf"{word}(?![a-z_0-9]){rest}", terminal.pattern.flags)
+    terminal.priority = 2 if rest else 1
 
 
 # ---- errors --------------------------------------------------------------------------------------------------
@@ -87,8 +114,7 @@ def _hint(found: str, accepted: set[str]) -> str | None:
         )
     if found == "'":
         return "the string is not closed"
-    keywords = {_text(t) for t in accepted} - set(_TERMINALS.values())
-    close = nearest(found, [k for k in keywords if k.isalpha()])
+    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
     return f"did you mean {close}?" if close else None
 
 
@@ -102,12 +128,11 @@ def _describe(accepted: set[str]) -> str:
 
 
 def _text(terminal: str) -> str:
-    """Return the text of a keyword or sign: ``SEMICOLON`` -> ``;``."""
+    """Return the text of a sign, ``SEMICOLON`` -> ``';'``; the name of a keyword is its text."""
     for definition in _parser().terminals:
         if definition.name == terminal:
             if isinstance(definition.pattern, lark.lexer.PatternStr):
-                value = definition.pattern.value
-                return str(value.upper() if value.isalpha() else repr(value))
+                return repr(definition.pattern.value)
             break
     return _TERMINALS.get(terminal, terminal)
 
@@ -138,6 +163,10 @@ def _between(operand: s.Expression, low: s.Expression | None, high: s.Expression
 class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     """Builds formulas, filters and predicates from the leaves up (without recursion, however long the query)."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
     def name(self, meta: Any, children: list[Any]) -> s.Name:
         text = str(children[0])
         return s.Name(text[1:-1] if text.startswith("`") else text, None, _at(meta))
@@ -149,9 +178,9 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     # expressions
     def number(self, meta: Any, children: list[Any]) -> s.Literal:
         text = str(children[0])
-        value = int(text) if text.isdigit() else float(text)
-        if isinstance(value, int) and value >= 1 << 64:
-            value = float(value)  # integers of more than 64 bits are read as float64
+        exact = _exact(self.text, children[0])
+        # integers of more than 64 bits are read as float64
+        value = int(exact) if text.isdigit() and exact < 1 << 64 else float(exact)
         return s.Literal(value, text, _at(meta))
 
     def string(self, meta: Any, children: list[Any]) -> s.Literal:
@@ -238,6 +267,20 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
 def _unquote(token: Any) -> str:
     return str(token)[1:-1].replace("''", "'")
+
+
+def _exact(query: str, token: Any) -> Fraction:
+    """Return the exact value of a number; those that no float64 comes near are refused (they would take long, too)."""
+    text = str(token)
+    mantissa, _, exponent = text.lower().partition("e")
+    if len(mantissa) > 400 or len(exponent) > 4 or float(text) == math.inf:
+        raise _unexpected(query, token, "expected a number in the range of a float64, of at most 400 digits")
+    return Fraction(text)
+
+
+def _unexpected(query: str, token: Any, message: str) -> QuerySyntaxError:
+    end = token.start_pos + len(token)
+    return QuerySyntaxError(f"{message}, found {shortened(str(token))!r}", query, token.start_pos, end)
 
 
 class _QueryBuilder:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import re
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -118,8 +119,8 @@ class Binder:
             if op not in ("=", "<>"):
                 raise self.error(f"booleans are compared by = and <>, not by {op}", span)
             return self.numeric(op, left, right, negated)
-        if kinds == {MOMENT}:
-            return self.columns_by_arrow(op, left, right, negated, span)
+        if kinds == {MOMENT} or self.are_durations(left, right):
+            return self.moments(op, left, right, negated, span)
         if kinds == {MOMENT, STRING}:
             if left_kind == STRING:
                 left, right, op = right, left, _MIRRORED.get(op, op)
@@ -181,22 +182,18 @@ class Binder:
         constant = _exact(right)
         if isinstance(left, s.Attribute) and self.kind(left) == DECIMAL and constant is not None:
             data_type = self.column(left)
-            if data_type.precision <= 18 and data_type.bit_width == 128:
-                return self.integers_with_rational(op, left, constant * 10**data_type.scale, negated)
+            bound = constant * Fraction(10) ** data_type.scale
+            if data_type.precision <= 18:
+                return self.integers_with_rational(op, left, bound, negated)
+            return self.wide_decimal_with_rational(op, left, bound, negated)
         if isinstance(left, s.Attribute) and isinstance(right, s.Attribute):
             if FLOAT not in (self.kind(left), self.kind(right)):
                 return self.columns_by_arrow(op, left, right, negated, span)
-        elif isinstance(left, s.Attribute) and constant is not None and _fits_decimal(constant):
-            return self.column_with_decimal(op, left, constant, negated)
         return self.numeric(op, left, right, negated)
 
     def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
         """Compare values stored as integers with an exact number that may lie between two integers."""
-        floor = bound.numerator // bound.denominator
-        whole = bound.denominator == 1
-        if not whole:
-            op = {"<": "<=", ">=": ">"}.get(op, op)  # x < 2.5 is x <= 2, x >= 2.5 is x > 2
-        never_equal = not whole and op in ("=", "<>")
+        op, floor, never_equal = _with_integer(op, bound)
         compare = _OPERATORS[op]
         name = column.name
 
@@ -206,32 +203,58 @@ class Binder:
 
         return test
 
-    def column_with_decimal(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
-        """Compare a wide decimal column with a literal, by Arrow."""
-        scale = next(k for k in range(39) if (bound * 10**k).denominator == 1)
-        value = Decimal((bound * 10**scale).numerator).scaleb(-scale, Context(prec=76))
-        common = pa.decimal256(76, max(scale, self.column(column).scale))
-        scalar = pa.scalar(value, pa.decimal256(76, scale)).cast(common)
-        function, name = _ARROW[op], column.name
-        return lambda block: _arrow_rows(pc.call_function(function, [block.array(name).cast(common), scalar]), negated)
+    def wide_decimal_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
+        """Compare a decimal column of more than 18 digits with a number, given in units of its last digit."""
+        data_type, name = self.column(column), column.name
+        op, floor, never_equal = _with_integer(op, bound)
+        if never_equal or abs(floor) >= 10**data_type.precision:
+            same = (op == "<>") if never_equal else _OPERATORS[op](0, floor)
+            return lambda block: _where_valid(same, negated, block.valid(name), None, block.n_rows)
+        scalar = pa.scalar(Decimal(floor).scaleb(-data_type.scale, Context(prec=76)), data_type)
+        return lambda block: _arrow_rows(pc.call_function(_ARROW[op], [block.array(name), scalar]), negated)
 
     def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
-        """Compare two columns of types that Arrow brings together (moments, decimals, strings)."""
+        """Compare two columns of strings, or of decimals (one of them may be of integers)."""
         if not (isinstance(left, s.Attribute) and isinstance(right, s.Attribute)):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
         function, a, b = _ARROW[op], left.name, right.name
-        common = _common_type(self.column(left), self.column(right))
+        if self.kind(left) == STRING:
+            return lambda block: _arrow_rows(pc.call_function(function, [block.texts(a), block.texts(b)]), negated)
+        common = _common_decimal(self.column(left), self.column(right))
+        if common is None:
+            raise self.error(
+                f"cannot compare {self.describe(left)} with {self.describe(right)} exactly in 76 digits", span
+            )
+        return lambda block: _arrow_rows(
+            pc.call_function(function, [block.array(a).cast(common), block.array(b).cast(common)]), negated
+        )
 
-        def compare(x: pa.Array, y: pa.Array) -> pa.Array:
-            if common is not None:
-                x, y = x.cast(common), y.cast(common)
-            return pc.call_function(function, [x, y])
+    def are_durations(self, left: s.Expression, right: s.Expression) -> bool:
+        """Return whether two durations are compared, which may be of different units."""
+        return all(isinstance(x, s.Attribute) and pa.types.is_duration(self.column(x)) for x in (left, right))
 
-        try:
-            compare(pa.array([], self.column(left)), pa.array([], self.column(right)))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span) from None
-        return lambda block: _arrow_rows(compare(block.array(a), block.array(b)), negated)
+    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+        """Compare two columns of moments, or of durations, exactly: their units may differ."""
+        assert isinstance(left, s.Attribute) and isinstance(right, s.Attribute)
+        x_type, y_type = self.column(left), self.column(right)
+        if pa.types.is_time(x_type) != pa.types.is_time(y_type) or _has_zone(x_type) != _has_zone(y_type):
+            raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
+        if _per_second(x_type) > _per_second(y_type):
+            left, right, op = right, left, _MIRRORED.get(op, op)
+            x_type, y_type = y_type, x_type
+        ratio = int(_per_second(y_type) / _per_second(x_type))
+        a, b, compare = left.name, right.name, _OPERATORS[op]
+
+        def test(block: Block) -> Rows:
+            x, y = block.numbers(a), block.numbers(b)
+            if ratio == 1:
+                rows = compare(x, y)
+            else:  # x units of `ratio` against y: the whole units of y decide, then what is left over
+                whole, rest = np.divmod(y.astype(np.int64), np.int64(ratio))
+                rows = np.where(x == whole, compare(0, rest), compare(x, whole))
+            return _where_valid(rows, negated, block.valid(a), block.valid(b))
+
+        return test
 
     def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> Test:
         """Compare a timestamp, date or time of day with a quoted one."""
@@ -529,19 +552,20 @@ def _exact(expression: s.Expression) -> Fraction | None:
     return None
 
 
-def _fits_decimal(value: Fraction) -> bool:
-    return 10**38 % value.denominator == 0 and abs(value) < 10**38
+def _with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:
+    """Return the operator and the integer for a comparison of integers with a bound, and whether none equals it."""
+    whole = bound.denominator == 1
+    if not whole:
+        op = {"<": "<=", ">=": ">"}.get(op, op)  # x < 2.5 is x <= 2, x >= 2.5 is x > 2
+    return op, bound.numerator // bound.denominator, not whole and op in ("=", "<>")
 
 
-def _common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type to which both are cast before Arrow compares them; None leaves it to Arrow."""
-    kinds = {kind_of(a), kind_of(b)}
-    if kinds == {STRING}:
-        return pa.large_string()
-    if DECIMAL in kinds:
-        scale = max(t.scale if kind_of(t) == DECIMAL else 0 for t in (a, b))
-        return pa.decimal256(76, scale)
-    return None
+def _common_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds all values of two decimal (or integer) types, or None when there is none."""
+    digits = [(t.precision, t.scale) if kind_of(t) == DECIMAL else (20, 0) for t in (a, b)]
+    scale = max(0, *(scale for _, scale in digits))
+    fits = max(precision - scale for precision, scale in digits) + scale <= 76
+    return pa.decimal256(76, scale) if fits else None
 
 
 # ---- moments -----------------------------------------------------------------------------------------------------
@@ -549,20 +573,37 @@ def _common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
 
 def _moment(text: str, data_type: pa.DataType) -> Fraction:
     """Read an ISO date and time (or time of day) as a number of the column's units."""
+    # datetime would drop what is finer than a microsecond
+    fraction = re.search(r"(?<=:\d\d)[.,]\d+", text)
+    if fraction is not None:
+        text = text[: fraction.start()] + text[fraction.end() :]
     if pa.types.is_time(data_type):
         time = dt.time.fromisoformat(text.strip())
-        seconds = Fraction(time.hour * 3600 + time.minute * 60 + time.second) + Fraction(time.microsecond, 10**6)
-        return seconds * _UNITS[data_type.unit]
-    moment = dt.datetime.fromisoformat(text.strip())
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=dt.UTC)
-    elif not (pa.types.is_timestamp(data_type) and data_type.tz):
-        raise ValueError("an offset from UTC needs a column with a time zone")
-    since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-    seconds = Fraction(since.days * 86400 + since.seconds) + Fraction(since.microseconds, 10**6)
-    if pa.types.is_date32(data_type):
-        return seconds / 86400
-    return seconds * (10**3 if pa.types.is_date64(data_type) else _UNITS[data_type.unit])
+        if time.tzinfo is not None:
+            raise ValueError("a time of day has no time zone")
+        seconds = Fraction(time.hour * 3600 + time.minute * 60 + time.second)
+    else:
+        moment = dt.datetime.fromisoformat(text.strip())
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        elif not _has_zone(data_type):
+            raise ValueError("an offset from UTC needs a column with a time zone")
+        since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+        seconds = Fraction(since.days * 86400 + since.seconds) + Fraction(since.microseconds, 10**6)
+    if fraction is not None:
+        seconds += Fraction("0." + fraction[0][1:])
+    return seconds * _per_second(data_type)
+
+
+def _per_second(data_type: pa.DataType) -> Fraction:
+    """Return how many units of a moment's or duration's type one second has."""
+    if pa.types.is_date(data_type):
+        return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(10**3)
+    return Fraction(_UNITS[data_type.unit])
+
+
+def _has_zone(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(data_type) and data_type.tz)
 
 
 def _is_text(expression: s.Expression) -> bool:

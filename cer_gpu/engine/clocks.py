@@ -185,10 +185,8 @@ class Window:
             done, self._low = window_lows(clocks, done, self._length, self._ring, ordinal + done, self._low, lows)
             if done == len(clocks):
                 return lows
-            ids = np.arange(self._low, ordinal + done)
-            grown = np.zeros(2 * len(self._ring), self._ring.dtype)
-            grown[ids & (len(grown) - 1)] = self._ring[ids & (len(self._ring) - 1)]
-            self._ring = grown
+            # the ring is full; in one of twice the size every entry is where its ordinal looks for it
+            self._ring = np.concatenate([self._ring, self._ring])
 
 
 def ordered(values: npt.NDArray) -> npt.NDArray:

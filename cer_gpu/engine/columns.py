@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.engine.strings import StringCoder
+
 Bools = npt.NDArray[np.bool_]
 
 INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
@@ -67,10 +69,13 @@ class Block:
     ----------
     batch : pyarrow.RecordBatch
         At most some ten thousand rows, so that the temporaries of the predicates stay in the cache.
+    coders : dict from column to StringCoder, optional
+        Kept by the caller from block to block, so that plain strings keep their codes.
     """
 
-    def __init__(self, batch: pa.RecordBatch) -> None:
+    def __init__(self, batch: pa.RecordBatch, coders: dict[str, StringCoder] | None = None) -> None:
         self.batch = batch
+        self._coders = {} if coders is None else coders
         self.n_rows = batch.num_rows
         self._valid: dict[str, Bools | None] = {}
         self._numbers: dict[str, npt.NDArray] = {}
@@ -92,7 +97,8 @@ class Block:
     def numbers(self, name: str) -> npt.NDArray:
         """Return the values of an integer, float, boolean or moment column; rows that are NULL hold anything.
 
-        Integers keep their width; float16 and float32 become float64; moments are counted in their unit.
+        Integers keep their width; float16 and float32 become float64; moments are counted in their unit, and
+        decimals of at most 18 digits in units of their last digit.
         """
         if name not in self._numbers:
             self._numbers[name] = _numbers(self.array(name))
@@ -102,10 +108,24 @@ class Block:
         """Return a string column as codes into a dictionary."""
         if name not in self._coded:
             array = self.batch.column(name)
-            if not pa.types.is_dictionary(array.type):
-                array = array.dictionary_encode()
-            self._coded[name] = Coded(_codes(array, _validity(array.indices)), array.dictionary)
+            if pa.types.is_dictionary(array.type):
+                coded = Coded(_codes(array, _validity(array.indices)), _texts(array.dictionary))
+            else:
+                coded = Coded(*self._coders.setdefault(name, StringCoder()).encode(_texts(array)))
+            self._coded[name] = coded
         return self._coded[name]
+
+    def texts(self, name: str) -> pa.Array:
+        """Return a string column as an array of large strings."""
+        array = self.batch.column(name)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary.cast(pa.large_string()).take(array.indices)
+        return array.cast(pa.large_string())
+
+
+def _texts(values: pa.Array) -> pa.Array:
+    """Return strings in a layout that Arrow's functions read."""
+    return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
 
 
 def _bits(buffer: pa.Buffer, offset: int, length: int) -> Bools:
@@ -145,9 +165,12 @@ def _numbers(array: pa.Array) -> npt.NDArray:
     if pa.types.is_boolean(data_type):
         return np.zeros(len(array), np.bool_) if data is None else _bits(data, array.offset, len(array))
     if pa.types.is_decimal(data_type):
-        # of the two words of a decimal128, the low one holds any value of at most 18 digits
-        words = np.frombuffer(data, np.int64, 2 * len(array), array.offset * 16)
-        return words[::2]
+        # the lowest word holds any value of at most 18 digits
+        width = data_type.byte_width
+        if width == 4:
+            return np.frombuffer(data, np.int32, len(array), array.offset * 4)
+        n_words = width // 8
+        return np.frombuffer(data, np.int64, n_words * len(array), array.offset * width)[::n_words]
     if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
         dtype: npt.DTypeLike = np.int64
     elif pa.types.is_date(data_type) or pa.types.is_time(data_type):

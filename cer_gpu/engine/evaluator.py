@@ -15,6 +15,7 @@ from cer_gpu.engine.clocks import Clock, Window, ordered, time_column_type, time
 from cer_gpu.engine.columns import Block
 from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.run import MatchBuffers, Run
+from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
 from cer_gpu.errors import EventsError, OptionError
 
@@ -91,6 +92,7 @@ class Evaluator:
         self._table = Determinization(plan.cea)
         self._limit = plan.syntax.limit or 0
         self._binding: Binding | None = None
+        self._coders: dict[str, StringCoder] = {}
         self._finished = False
 
     def push(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -128,7 +130,7 @@ class Evaluator:
         binding = self._bind(batch.schema)
         batch = batch.select(binding.columns) if binding.columns else batch
         for start in range(0, batch.num_rows, BLOCK_ROWS):
-            for found in self._block(binding, Block(batch.slice(start, BLOCK_ROWS))):
+            for found in self._block(binding, Block(batch.slice(start, BLOCK_ROWS), self._coders)):
                 yield self._to_arrow(found)
         rest = self._run.flush()
         if len(rest.spans):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,12 @@ Int64 = npt.NDArray[np.int64]
 
 REBASE_POSITION = 1 << 30
 """Positions are kept as 32-bit numbers from a base, which moves on once they pass this."""
+REBASE_NODE = (1 << 31) - (1 << 26)
+"""Nodes have 32-bit ids, which are counted anew from a smaller one once they pass this."""
+OUTPUT_ROWS = 1 << 16
+"""Complex events in one output buffer."""
+INITIAL_SIZE = 1 << 10
+"""Entries that rings, stacks and paths begin with (a power of two)."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +53,9 @@ class Run:
         Whether start and end times are wanted.
     limit
         At most so many complex events for one end; 0 for all.
-    max_rows
-        Complex events in one output buffer.
     """
 
-    def __init__(
-        self, table: Determinization, *, windowed: bool, timed: bool, limit: int = 0, max_rows: int = 1 << 16
-    ) -> None:
+    def __init__(self, table: Determinization, *, windowed: bool, timed: bool, limit: int = 0) -> None:
         self.table = table
         self.windowed = windowed
         self.timed = timed
@@ -61,9 +64,10 @@ class Run:
         self._regs = np.zeros(ev.N_REGS, np.int64)
         self._regs[ev.PREVIOUS] = -2
         self._regs[ev.LONGEST] = 1
-        self._nodes = np.zeros((1 << 10, 4), np.int32)
-        self._times = np.zeros(1 << 10 if timed else 0, np.int64)
-        self._history = np.zeros((1 << 10 if windowed else 1, 2), np.int32)
+        self._regs[ev.LAST_NODE] = REBASE_NODE
+        self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
+        self._times = np.zeros(INITIAL_SIZE if timed else 0, np.int64)
+        self._history = np.zeros((INITIAL_SIZE if windowed else 1, 2), np.int32)
         self._list_nodes = np.zeros((0, 8), np.int32)
         self._list_max = np.zeros((0, 8), np.int32)
         self._list_state = np.zeros((2, 0), np.int32)
@@ -71,11 +75,11 @@ class Run:
         self._free = np.zeros(0, np.int32)
         self._scratch = np.zeros((3, 0), np.int32)
         self._roots = np.zeros((0, 2), np.int32)
-        self._stack = np.zeros((1 << 8, 2), np.int32)
-        self._path = np.zeros(1 << 8, np.int32)
-        self._max_rows = max_rows
+        self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
+        self._path = np.zeros(INITIAL_SIZE, np.int32)
+        self._max_rows = OUTPUT_ROWS
         self._reserve_states()
-        self._new_output(8 * max_rows)
+        self._new_output(8 * OUTPUT_ROWS)
 
     @property
     def n_relevant(self) -> int:
@@ -196,9 +200,8 @@ class Run:
         if self.windowed:
             ordinals = np.arange(len(positions)) + regs[ev.ORDINAL]
             longest = int((ordinals - lows).max()) + 1
-            first = min(int(lows[0]), int(regs[ev.ORDINAL]))
             if longest > len(self._history):
-                self._history = _regrow(self._history, first, int(regs[ev.ORDINAL]), longest)
+                self._history = _regrow(self._history, longest)
         if positions[-1] - self.base >= REBASE_POSITION:
             self._rebase_positions(int(positions[0]), int(positions[-1]), int(lows[0]) if self.windowed else 0)
 
@@ -231,13 +234,13 @@ class Run:
         """Make room in the ring, or count node ids anew from a smaller one."""
         regs = self._regs
         floor, after = int(regs[ev.FLOOR]), int(regs[ev.NEXT_NODE])
-        if after > ev.MAX_NODE:
+        if after > REBASE_NODE:
             self._rebase_nodes(floor)
             return
         size = len(self._nodes)
-        self._nodes = _regrow(self._nodes, floor, after, 2 * size)
+        self._nodes = _regrow(self._nodes, 2 * size)
         if self.timed:
-            self._times = _regrow(self._times, floor, after, 2 * size)
+            self._times = _regrow(self._times, 2 * size)
 
     def _rebase_nodes(self, floor: int) -> None:
         shift = floor // len(self._nodes) * len(self._nodes)  # ids keep their places in the ring
@@ -260,9 +263,7 @@ def _widen(lists: Int32) -> Int32:
     return np.concatenate([lists, np.zeros_like(lists)], axis=1)
 
 
-def _regrow(ring: npt.NDArray, first: int, after: int, size: int) -> npt.NDArray:
-    """Return a larger ring (a power of two of at least `size`) with the entries ``first .. after-1`` in their places."""
-    grown = np.zeros((1 << (size - 1).bit_length(), *ring.shape[1:]), ring.dtype)
-    ids = np.arange(first, after)
-    grown[ids & (len(grown) - 1)] = ring[ids & (len(ring) - 1)]
-    return grown
+def _regrow(ring: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Return a larger ring (a power of two of at least `size`); every entry is where its id looks for it."""
+    copies = (1 << (size - 1).bit_length()) // len(ring)
+    return np.concatenate([ring] * copies)

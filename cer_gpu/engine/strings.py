@@ -1,0 +1,81 @@
+"""Plain string columns as codes into a dictionary that is kept from block to block."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.backend.strings import encode_strings
+
+MAX_VALUES = 1 << 16
+"""A dictionary with more values than this is dropped before the next block, so that memory stays bounded."""
+
+
+class StringCoder:
+    """Encodes one string column, block by block."""
+
+    def __init__(self) -> None:
+        self._reset()
+
+    def _reset(self) -> None:
+        self._n_values = 0
+        self._slots = np.full(64, -1, np.int32)
+        self._hashes = np.zeros(64, np.uint64)
+        self._offsets = np.zeros(65, np.int64)
+        self._bytes = np.zeros(1 << 10, np.uint8)
+        self._values: pa.Array = pa.array([], pa.large_string())
+
+    def encode(self, array: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
+        """Return codes and the values that they name.
+
+        Parameters
+        ----------
+        array : pyarrow.StringArray or LargeStringArray
+            NULL rows get the code of any value.
+        """
+        if self._n_values > MAX_VALUES:
+            self._reset()
+        n = len(array)
+        codes = np.zeros(n, np.int32)
+        _, offsets_buffer, data_buffer = array.buffers()
+        if n and offsets_buffer is not None:
+            dtype = np.int64 if pa.types.is_large_string(array.type) else np.int32
+            offsets = np.frombuffer(offsets_buffer, dtype, n + 1, array.offset * np.dtype(dtype).itemsize)
+            data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
+            self._fill(offsets, data, codes)
+        return codes, self._values
+
+    def _fill(
+        self, offsets: npt.NDArray[np.integer], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]
+    ) -> None:
+        row, known = 0, self._n_values
+        while True:
+            row, self._n_values = encode_strings(
+                offsets, data, row, codes, self._slots, self._hashes, self._offsets, self._bytes, self._n_values
+            )
+            if row == len(codes):
+                break
+            self._grow(int(offsets[row + 1] - offsets[row]))
+        if self._n_values > known:
+            n, size = self._n_values, int(self._offsets[self._n_values])
+            buffers = [None, pa.py_buffer(self._offsets[: n + 1].copy()), pa.py_buffer(self._bytes[:size].copy())]
+            self._values = pa.Array.from_buffers(pa.large_string(), n, buffers)
+
+    def _grow(self, length: int) -> None:
+        """Make room for one more value of a length in bytes, whatever it was that was too small."""
+        n = self._n_values
+        if 2 * n >= len(self._slots):
+            slots = np.full(4 * len(self._slots), -1, np.int32)
+            for value in range(n):
+                slot = int(self._hashes[value]) & (len(slots) - 1)
+                while slots[slot] >= 0:
+                    slot = (slot + 1) & (len(slots) - 1)
+                slots[slot] = value
+            self._slots = slots
+        if n + 2 >= len(self._offsets):
+            self._offsets = np.concatenate([self._offsets, np.zeros_like(self._offsets)])
+            self._hashes = np.concatenate([self._hashes, np.zeros_like(self._hashes)])
+        if self._offsets[n] + length > len(self._bytes):
+            room = max(len(self._bytes), length)
+            self._bytes = np.concatenate([self._bytes, np.zeros(room, np.uint8)])

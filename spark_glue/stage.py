@@ -1,0 +1,133 @@
+"""The bare stage: one query over one stream, as the function that ``DataFrame.mapInArrow`` takes.
+
+The stage keeps the state of its query from batch to batch and nothing else: batches come one at a time,
+and what a batch completes leaves in pieces before the next one is asked for.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from spark_glue.errors import StreamSplitError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from cer_gpu.query import Query
+
+
+def match_stage(
+    query: Query, *, output: str = "positions"
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function for ``df.mapInArrow(match_stage(query), match_schema(query, df))``.
+
+    All rows of the DataFrame are one stream, in the order in which they come; so they must be in one
+    partition: ``df.coalesce(1)``, and ``.sortWithinPartitions(time)`` after it where they are not in order.
+    Positions count the rows from 0.
+
+    Parameters
+    ----------
+    query
+        What `cer_gpu.compile` returned. It travels to the worker as it is; nothing is compiled there.
+    output
+        As for ``query.evaluate``.
+
+    Returns
+    -------
+    Callable
+        Takes an iterator of record batches and returns one. It can be pickled, and each call starts anew.
+
+    Raises
+    ------
+    StreamSplitError
+        On the worker, when a row comes from a partition other than the first, or from a streaming
+        DataFrame, whose every micro-batch would be a stream of its own. A worker is not told how many
+        partitions there are, so partitions without rows cannot be told apart from none; they do no harm.
+    CerError
+        On the worker, what ``query.evaluator`` raises: a column that is missing, a time that decreases.
+    """
+    return MatchStage(query, output)
+
+
+def match_schema(query: Query, df: DataFrame | StructType, *, output: str = "positions") -> StructType:
+    """Return the schema of what `match_stage` returns, as ``mapInArrow`` wants to be told.
+
+    Parameters
+    ----------
+    query
+        What `cer_gpu.compile` returned.
+    df
+        The DataFrame that the stage will read, or its schema. No row is read.
+    output
+        As given to `match_stage`.
+
+    Raises
+    ------
+    CerError
+        If the query does not fit the DataFrame: a column that is missing, a type that cannot be used.
+    """
+    from pyspark.sql.types import StructType
+
+    from spark_glue import schema
+
+    events = df if isinstance(df, StructType) else df.schema
+    return schema.to_spark(query.output_schema(schema.to_arrow(events), output))
+
+
+@dataclass(frozen=True)
+class MatchStage:
+    """What `match_stage` returns. A class, because pickle refers to it by name."""
+
+    query: Query
+    output: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events of one stream, batch by batch."""
+        evaluator = self.query.evaluator(output=self.output)
+        begun = False
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            if not begun:
+                refuse_parts()
+                begun = True
+            yield from map(plain, evaluator.push_batches(batch))
+        if begun:
+            yield from map(plain, evaluator.finish_batches())
+
+
+def refuse_parts() -> None:
+    """Raise an error if this task of Spark holds only a part of its stream; outside of Spark, do nothing."""
+    if "pyspark" not in sys.modules:
+        return
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    if task is None:
+        return
+    if task.getLocalProperty("streaming.sql.batchId") is not None:
+        raise StreamSplitError(
+            "match_stage evaluates a stored DataFrame; of a streaming one, it would begin anew with each "
+            "micro-batch and lose the complex events that span two"
+        )
+    if task.partitionId() > 0:
+        raise StreamSplitError(
+            "match_stage evaluates one stream, but the rows come in several partitions "
+            f"(this task has partition {task.partitionId()}), each of which would be a stream of its own\n"
+            "hint: put them into one, in order: df.coalesce(1).sortWithinPartitions(time column)"
+        )
+
+
+def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with the values of dictionary columns in place of their codes, as Spark wants them."""
+    kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in batch.schema]
+    if kinds == batch.schema.types:
+        return batch
+    fields = [f.with_type(kind) for f, kind in zip(batch.schema, kinds, strict=True)]
+    return batch.cast(pa.schema(fields))

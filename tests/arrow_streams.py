@@ -1,0 +1,230 @@
+"""Build Arrow data from reference streams, in the many physical layouts that one logical column can have.
+
+A layout fixes the type of every column and how each array is built: how far into a larger buffer it starts
+(so that validity bitmaps begin inside a byte), and how its dictionary differs from that of the batch before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import reference as ref
+from hypothesis import strategies as st
+from strategies import BOOL_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, ORDER_COLUMN, STRING_COLUMNS
+
+STRING_TYPES = (
+    pa.string(),
+    pa.large_string(),
+    pa.dictionary(pa.int32(), pa.string()),
+    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.int16(), pa.large_string()),
+    pa.dictionary(pa.uint8(), pa.string()),
+)
+INT_TYPES = (
+    pa.int64(),
+    pa.int32(),
+    pa.int16(),
+    pa.int8(),
+    pa.uint8(),
+    pa.uint16(),
+    pa.uint32(),
+    pa.uint64(),
+)
+DECIMAL_TYPES = (pa.decimal128(20, 0), pa.decimal128(24, 3))
+TICKS_PER_SECOND = 1000  # the time of a reference stream is in milliseconds
+TIMESTAMP_TYPES = tuple(pa.timestamp(unit) for unit in ("ms", "us", "ns", "s"))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a stream lies in Arrow memory."""
+
+    types: dict[str, pa.DataType]
+    time_unit: str | None = None  # of an integer time column
+    padding: int = 0  # up to this many rows of other values before and after each array's slice
+    through_ipc: bool = False  # read-only buffers, and alignment that IPC chose
+    unused_column: bool = False  # a column of a type that no query can use
+    seed: int = field(default=0, repr=False)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of every batch."""
+        extra = [pa.field("unused", pa.list_(pa.int8()))] if self.unused_column else []
+        return pa.schema([*(pa.field(name, type_) for name, type_ in self.types.items()), *extra])
+
+
+# ------------------------------------------------------------------------------------ which layouts there are
+
+
+def int_types(values: list[int | None]) -> list[pa.DataType]:
+    """Integer types that hold the values."""
+    known = [v for v in values if v is not None]
+    low, high = min(known, default=0), max(known, default=0)
+    ranges = [(t, np.iinfo(t.to_pandas_dtype())) for t in INT_TYPES]
+    return [t for t, bounds in ranges if bounds.min <= low and high <= bounds.max]
+
+
+def float_types(values: list[float | None]) -> list[pa.DataType]:
+    """Float types that hold the values exactly."""
+    with np.errstate(over="ignore"):
+        exact = all(v is None or v != v or float(np.float32(v)) == v for v in values)
+    return [pa.float64(), pa.float32()] if exact else [pa.float64()]
+
+
+def time_types(values: list[int]) -> list[tuple[pa.DataType, str | None]]:
+    """Types (and the unit of an integer) for a time column whose values are in milliseconds."""
+    found = [(t, None) for t in TIMESTAMP_TYPES[:3]]
+    found += [(pa.timestamp("us", tz="UTC"), None), (pa.duration("ms"), None)]
+    found += [(pa.int64(), unit) for unit in ("ms", "us", "ns")]
+    if all(v % 1000 == 0 for v in values):
+        found += [(pa.timestamp("s"), None), (pa.int64(), "s"), (pa.int32(), "s")]
+    if all(v % 86_400_000 == 0 for v in values):
+        found += [(pa.date32(), None)]
+    return found
+
+
+def exact_as_decimal(query: ref.Query) -> set[str]:
+    """Integer columns that are only compared with literals: there a decimal means the same as an int64."""
+    used: set[str] = set()
+    for node in ref.descendants(query.formula):
+        match node:
+            case ref.Compare(_, ref.Attr(), ref.Const(int())) | ref.Compare(_, ref.Const(int()), ref.Attr()):
+                pass
+            case ref.InRange(ref.Attr(), _, _, False) | ref.In():
+                pass
+            case ref.Compare() | ref.InRange():
+                used |= {part.name for part in ref.descendants(node) if isinstance(part, ref.Attr)}
+    return {name for name in INT_COLUMNS if name not in used}
+
+
+@st.composite
+def layouts(draw, query: ref.Query, stream: list[ref.Event], timestamps: bool = False) -> Layout:
+    """A layout for the stream; `timestamps`: the time is a timestamp without a zone."""
+    types: dict[str, pa.DataType] = {}
+    time_unit = None
+    names = [ref.TYPE, ref.TIME, *sorted(ref.attributes(query))]
+    decimals = exact_as_decimal(query)
+    for name in names:
+        values = [event[name] for event in stream]
+        if name == ref.TYPE or name in STRING_COLUMNS:
+            types[name] = draw(st.sampled_from(STRING_TYPES))
+        elif name == ref.TIME:
+            options = time_types(values)
+            if timestamps:
+                options = [o for o in options if o[0] in TIMESTAMP_TYPES]
+            types[name], time_unit = draw(st.sampled_from(options))
+        elif name in FLOAT_COLUMNS:
+            types[name] = draw(st.sampled_from(float_types(values)))
+        elif name in BOOL_COLUMNS:
+            types[name] = pa.bool_()
+        elif name in INT_COLUMNS or name == ORDER_COLUMN:
+            options = int_types(values)
+            if name in decimals and all(v is None or abs(v) < 2**53 for v in values):
+                options += DECIMAL_TYPES
+            types[name] = draw(st.sampled_from(options))
+        else:
+            raise KeyError(name)
+    return Layout(
+        types=types,
+        time_unit=time_unit,
+        padding=draw(st.sampled_from([0, 3, 11])),
+        through_ipc=draw(st.booleans()),
+        unused_column=draw(st.booleans()),
+        seed=draw(st.integers(0, 2**16)),
+    )
+
+
+# -------------------------------------------------------------------------------------------- building arrays
+
+
+def build_table(stream: list[ref.Event], layout: Layout, cuts: list[int] | None = None) -> pa.Table:
+    """The stream as one table, whose chunks are the batches of `cuts`."""
+    return pa.Table.from_batches(build_batches(stream, layout, cuts or []), layout.schema)
+
+
+def build_batches(stream: list[ref.Event], layout: Layout, cuts: list[int]) -> list[pa.RecordBatch]:
+    """The stream as record batches, cut at `cuts`; every batch is built on its own."""
+    rng = random.Random(layout.seed)
+    edges = [0, *cuts, len(stream)]
+    batches = [_batch(stream[a:b], layout, rng) for a, b in itertools.pairwise(edges)]
+    return _through_ipc(batches, layout.schema) if layout.through_ipc else batches
+
+
+def in_column_unit(milliseconds: int | None, type_: pa.DataType, time_unit: str | None) -> int | None:
+    """The number that a time column of this type stores for a time."""
+    if milliseconds is None:
+        return None
+    if pa.types.is_date32(type_):
+        return milliseconds // 86_400_000
+    unit = time_unit or type_.unit
+    per_second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
+    return milliseconds * per_second // TICKS_PER_SECOND
+
+
+def _batch(events: list[ref.Event], layout: Layout, rng: random.Random) -> pa.RecordBatch:
+    arrays = []
+    for name, type_ in layout.types.items():
+        values = [event[name] for event in events]
+        if name == ref.TIME:
+            values = [in_column_unit(v, type_, layout.time_unit) for v in values]
+        arrays.append(_array(values, type_, layout.padding, rng))
+    if layout.unused_column:
+        arrays.append(pa.array([[1, None]] * len(events), layout.schema.field("unused").type))
+    return pa.RecordBatch.from_arrays(arrays, schema=layout.schema)
+
+
+def _array(values: list[Any], type_: pa.DataType, padding: int, rng: random.Random) -> pa.Array:
+    """The values as a slice of a longer array, whose other values are noise."""
+    before, after = rng.randint(0, padding), rng.randint(0, padding)
+    pool = [*values, None] if None in values or rng.random() < 0.5 else values
+    noise = [rng.choice(pool) if pool else None for _ in range(before + after)]
+    padded = [*noise[:before], *values, *noise[before:]]
+    build = _dictionary_array if pa.types.is_dictionary(type_) else _plain_array
+    return build(padded, type_, rng).slice(before, len(values))
+
+
+def _plain_array(values: list[Any], type_: pa.DataType, rng: random.Random) -> pa.Array:
+    if pa.types.is_decimal(type_):
+        return pa.array([None if v is None else Decimal(v) for v in values], type_)
+    if pa.types.is_temporal(type_):
+        stored = pa.int32() if pa.types.is_date32(type_) else pa.int64()
+        return pa.array(values, stored).view(type_)
+    return pa.array(values, type_)
+
+
+def _dictionary_array(values: list[Any], type_: pa.DictionaryType, rng: random.Random) -> pa.Array:
+    """Codes into a dictionary in an order of its own, with unused entries, at times a double or a NULL."""
+    entries: list[Any] = [*{v for v in values if v is not None}, "unused", "zz"]
+    entries.sort()
+    rng.shuffle(entries)
+    if rng.random() < 0.3:
+        entries.append(rng.choice(entries))
+    null_entry = rng.random() < 0.2
+    if null_entry:
+        entries.insert(rng.randint(0, len(entries)), None)
+    places: dict[Any, list[int]] = {}
+    for code, entry in enumerate(entries):
+        places.setdefault(entry, []).append(code)
+
+    def code_of(value: str | None) -> int | None:
+        if value is None and (not null_entry or rng.random() < 0.5):
+            return None
+        return rng.choice(places[value])
+
+    codes = [code_of(v) for v in values]
+    return pa.DictionaryArray.from_arrays(pa.array(codes, type_.index_type), pa.array(entries, type_.value_type))
+
+
+def _through_ipc(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    with pa.ipc.open_stream(sink.getvalue()) as reader:
+        return list(reader)

@@ -1,0 +1,35 @@
+import os
+from pathlib import Path
+
+import pytest
+
+FLIGHTS = Path(__file__).parents[2] / "examples" / "data" / "flights.parquet"
+
+
+@pytest.fixture(scope="session")
+def flights():
+    return str(FLIGHTS)
+
+
+@pytest.fixture(scope="session")
+def spark():
+    """The one Spark session of a test run: it takes seconds to start."""
+    pytest.importorskip("pyspark")
+    from spark_glue import session
+
+    spark = session("cer_gpu tests", config={"spark.sql.shuffle.partitions": 2})
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def path_without_java(tmp_path):
+    """A folder with all programs of the PATH but Java's."""
+    folder = tmp_path / "path"
+    folder.mkdir()
+    for place in os.environ["PATH"].split(os.pathsep):
+        for program in Path(place).glob("*") if place else ():
+            link = folder / program.name
+            if program.name != "java" and not link.is_symlink():
+                link.symlink_to(program.absolute())
+    return str(folder)
