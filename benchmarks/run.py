@@ -1,0 +1,214 @@
+"""Measure the engine from Arrow input to Arrow output, on one core: ``make bench``.
+
+Every figure is the median of several runs in one process; ratios compare runs that alternate, so that they hold
+when the machine's speed drifts.  The floor is a bare pass over the columns that the query reads.
+
+    python benchmarks/run.py [--events N] [--repeat K] [--save]
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import re
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from streams import random_types
+
+import cer_gpu
+
+HERE = Path(__file__).parent
+FLIGHTS = HERE.parent / "examples" / "data" / "flights.parquet"
+RARE = 1e-6
+
+
+def seconds(*runs: Callable[[], object], repeat: int) -> list[float]:
+    """Return the median CPU seconds of this thread for each of several functions, run in turn."""
+    for run in runs:
+        run()
+    taken: list[list[float]] = [[] for _ in runs]
+    for _ in range(repeat):
+        for run, times in zip(runs, taken, strict=True):
+            before = time.thread_time()
+            run()
+            times.append(time.thread_time() - before)
+    return [statistics.median(times) for times in taken]
+
+
+def floor(table: pa.Table, columns: list[str]) -> Callable[[], object]:
+    """Return a bare pass: the sum of each column (of its codes, for dictionaries), or the bytes of its strings."""
+
+    def run() -> None:
+        for name in columns:
+            for chunk in table[name].chunks:
+                if pa.types.is_dictionary(chunk.type):
+                    pc.sum(chunk.indices)
+                elif pa.types.is_string(chunk.type):
+                    pc.sum(pc.binary_length(chunk))
+                    np.frombuffer(chunk.buffers()[2], np.uint8).max()
+                else:
+                    pc.sum(chunk)
+
+    return run
+
+
+def throughput(n_events: int, repeat: int) -> list[dict[str, object]]:
+    """Sequences over nine types of which the last is rare: the cost of reading, not of listing."""
+    query = "SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS"
+    filtered = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.5] AND B[x < 0.3] AND C[x >= 0] WITHIN 100 EVENTS"
+    rows = []
+    for layout, plain in (("dictionary", False), ("plain strings", True)):
+        table = random_types(n_events, shares={"C": RARE}, plain=plain)
+        for text in (query, filtered):
+            compiled = cer_gpu.compile(text)
+            found = compiled.evaluate(table).num_rows
+            taken, bare = seconds(
+                partial(compiled.evaluate, table), floor(table, compiled.columns(table.schema)), repeat=repeat
+            )
+            rows.append(
+                {
+                    "workload": f"{layout}: {text}",
+                    "events": n_events,
+                    "complex events": found,
+                    "million events/s": n_events / taken / 1e6,
+                    "times the floor": taken / bare,
+                }
+            )
+    return rows
+
+
+def windows(n_events: int, repeat: int) -> list[dict[str, object]]:
+    """The same stream with one type missing, under windows of 100 and of 100,000 events."""
+    rows = []
+    for missing in ("A", "B", "C"):
+        table = random_types(n_events, shares={missing: 0.0})
+        queries = [cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C WITHIN {n} EVENTS") for n in (100, 100_000)]
+        runs = [partial(query.evaluate, table) for query in queries]
+        short, long = seconds(*runs, repeat=2 * repeat + 1)
+        rows.append(
+            {
+                "workload": f"A ; B+ ; C, no event of type {missing}",
+                "events": n_events,
+                "million events/s, WITHIN 100": n_events / short / 1e6,
+                "million events/s, WITHIN 100000": n_events / long / 1e6,
+                "long / short": long / short,
+            }
+        )
+    return rows
+
+
+def listing(repeat: int) -> list[dict[str, object]]:
+    """Complex events listed per second, for sequences of 3 to 9 and a Kleene pattern, into Arrow lists."""
+    rows = []
+    for n in (3, 5, 7, 9):
+        names = list("ABCDEFGHI")[:n]
+        copies = {3: 200, 5: 40, 7: 12, 9: 7}[n]
+        types = [name for name in names for _ in range(copies)]
+        table = pa.table({"type": types})
+        query = cer_gpu.compile(f"SELECT * FROM S WHERE {' ; '.join(names)} LIMIT 1000000")
+        rows.append(_listing(f"sequence of {n}", query, table, repeat))
+    table = pa.table({"type": ["A"] + ["B"] * 20 + ["C"]})
+    rows.append(_listing("A ; B+ ; C, 20 events B", cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C"), table, repeat))
+    return rows
+
+
+def _listing(name: str, query: cer_gpu.Query, table: pa.Table, repeat: int) -> dict[str, object]:
+    found = sum(batch.num_rows for batch in query.stream(table))
+
+    def run() -> None:
+        for _ in query.stream(table):
+            pass
+
+    (taken,) = seconds(run, repeat=repeat)
+    return {"workload": name, "complex events": found, "million complex events/s": found / taken / 1e6}
+
+
+def flights(repeat: int) -> list[dict[str, object]]:
+    """The flights, from the Parquet file to the table of complex events (wall time)."""
+    texts = sorted((HERE.parent / "examples" / "queries").glob("*.ceql"))
+    rows = []
+    for path in texts:
+        query = cer_gpu.compile(path.read_text(encoding="utf-8"), time_column="ts")
+        found = query.evaluate(FLIGHTS)
+        times = []
+        for _ in range(repeat):
+            before = time.perf_counter()
+            query.evaluate(FLIGHTS)
+            times.append(time.perf_counter() - before)
+        n = pa.parquet.read_metadata(FLIGHTS).num_rows
+        rate = n / statistics.median(times) / 1e6
+        rows.append({"workload": path.name, "events": n, "complex events": found.num_rows, "million events/s": rate})
+    return rows
+
+
+def machine() -> str:
+    """Return the processor's name, as a file name."""
+    try:
+        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
+    except OSError:
+        found = None
+    name = found.group(1) if found else platform.processor() or platform.machine()
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def show(console: Console, title: str, rows: list[dict[str, object]]) -> None:
+    """Print the results of one benchmark."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name, justify="left" if name == "workload" else "right", overflow="fold")
+    for row in rows:
+        table.add_row(
+            *(
+                f"{v:,.2f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else escape(str(v))
+                for v in row.values()
+            )
+        )
+    console.print(table)
+
+
+def main(arguments: list[str]) -> int:
+    """Run everything; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=10_000_000, help="events of the throughput workload")
+    parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>.json")
+    options = parser.parse_args(arguments)
+    console = Console(width=150)
+    results = {}
+    for title, run in (
+        ("Events read per second", lambda: throughput(options.events, options.repeat)),
+        ("Long windows", lambda: windows(max(options.events // 10, 1000), options.repeat)),
+        ("Complex events listed per second", lambda: listing(options.repeat)),
+        ("Flights, from Parquet", lambda: flights(options.repeat)),
+    ):
+        results[title] = run()
+        show(console, title, results[title])
+    if options.save:
+        target = HERE / "results" / f"{machine()}.json"
+        about = {
+            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+            "machine": machine(),
+            "python": platform.python_version(),
+            "cer_gpu": cer_gpu.__version__,
+            "command": "python benchmarks/run.py " + " ".join(arguments),
+        }
+        target.write_text(json.dumps({"about": about, "results": results}, indent=2) + "\n", encoding="utf-8")
+        console.print(f"written: {target.relative_to(HERE.parent)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
