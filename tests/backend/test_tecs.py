@@ -1,0 +1,84 @@
+"""What makes listing fast: the tECS is time-ordered and 3-bounded (papers: CORE, section 5.1), on any stream."""
+
+import random
+
+import pyarrow as pa
+import pytest
+import reference as ref
+import strategies
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rendering import to_ceql
+
+import cer_gpu
+from cer_gpu.backend import evaluation as ev
+
+FIXED = [
+    "SELECT * FROM S WHERE A ; B+ ; C",
+    "SELECT * FROM S WHERE (A ; B+)+ ; (A OR C)+",
+    "SELECT * FROM S WHERE (A OR B)+ ; (B OR C)+ ; (A OR C)+ ; D",
+    "SELECT B FROM S WHERE (A : B OR NOT(C))+ ; (B :+ OR A) ; C",
+]
+
+
+def check_lists(run):
+    """Walk everything that the live union lists reach and return how many nodes that is."""
+    mask = len(run._nodes) - 1
+    floor = int(run._regs[ev.FLOOR])
+    seen = set()
+
+    def walk(node):
+        todo = [node]
+        while todo:
+            node = todo.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            position, onward, sibling, maximum = map(int, run._nodes[node & mask])
+            unions, left = 0, node
+            while run._nodes[left & mask, 0] == -1:  # plain unions on the way to a node that marks something
+                unions, left = unions + 1, int(run._nodes[left & mask, 1])
+            assert unions + (sibling >= floor and position >= 0) <= 3
+            if onward >= 0:
+                assert run._nodes[onward & mask, 3] == maximum
+                todo.append(onward)
+            else:
+                assert position == maximum
+            if sibling >= floor:
+                assert run._nodes[sibling & mask, 3] <= maximum
+                todo.append(sibling)
+
+    for slot in run._slot_of[run._slot_of >= 0]:
+        length = run._list_state[0, slot]
+        maxima = run._list_max[slot, :length].tolist()
+        assert maxima[1:] == sorted(set(maxima[1:]), reverse=True)
+        assert all(m <= maxima[0] for m in maxima)
+        for node, maximum in zip(run._list_nodes[slot, :length].tolist(), maxima, strict=True):
+            assert run._nodes[node & mask, 3] == maximum
+            assert run._nodes[node & mask, 0] >= 0
+            walk(node)
+    return len(seen)
+
+
+def run_over(text, types):
+    evaluator = cer_gpu.compile(text).evaluator()
+    for _ in evaluator.push_batches(pa.record_batch({"type": pa.array(types, pa.string())})):
+        pass
+    return evaluator._run
+
+
+@pytest.mark.parametrize("text", FIXED)
+def test_fixed_queries(text):
+    rng = random.Random(text)
+    # LIMIT: the graph counts here, not the exponentially many matches in it
+    run = run_over(text + " LIMIT 1", rng.choices("ABC", k=3000))
+    assert check_lists(run) > 1000
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(strategies.formulas(depth=4, pluses=3, conditions=st.nothing()), st.integers(0, 2**32))
+def test_random_formulas(formula, seed):
+    query = ref.Query(formula, limit=1, within=random.Random(seed).choice([None, ("events", 40)]))
+    names = sorted({n.name for n in ref.descendants(formula) if isinstance(n, ref.EventType | ref.Not)})
+    rng = random.Random(seed)
+    check_lists(run_over(to_ceql(query, rng), rng.choices([*names, "other"], k=400)))
