@@ -30,8 +30,6 @@ from cer_gpu.query import DEVICES, OUTPUTS, analyse
 
 PREVIEW_ROWS = 20
 SHOWN_POSITIONS = 6
-INTERRUPTED = 130
-TERMINATED = 143
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -48,15 +46,14 @@ def main(args: Sequence[str] | None = None) -> int:
     -------
     int
         The exit code: 0; 1 when the query, the events or the output are wrong; 2 when the arguments are; 130 when
-        interrupted (143 by SIGTERM).  Other exceptions are bugs, and pass.
+        interrupted (143 by SIGTERM, 129 by SIGHUP).  Other exceptions are bugs, and pass.
     """
     try:
         with _Signals() as signals:
             return int(cli.main(args=args, prog_name="cer-gpu", standalone_mode=False, obj=signals) or 0)
     except _Stopped as stopped:
-        name = signal.Signals(stopped.signum).name
-        _say("interrupted" if stopped.signum == signal.SIGINT else f"stopped by {name}")
-        return INTERRUPTED if stopped.signum == signal.SIGINT else TERMINATED
+        _say("interrupted" if stopped.signum == signal.SIGINT else f"stopped by {signal.Signals(stopped.signum).name}")
+        return 128 + stopped.signum
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -99,7 +99,8 @@ def analyse(
         syntax = parse(text)
         found = check(syntax, has_time_column=time_column is not None, has_type_column=type_column is not None)
         if found.errors:
-            return None, sorted(found.errors, key=lambda e: e.start or 0)
+            found.errors.sort(key=lambda error: error.start or 0)
+            return None, list(found.errors)
         cea = _automaton(syntax, typed=type_column is not None)
     except RecursionError:
         return None, [QueryTooLargeError("the query is nested too deeply")]

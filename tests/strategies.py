@@ -306,17 +306,41 @@ def cases(draw, **kinds):
 @st.composite
 def predicate_cases(draw):
     """One predicate, over many events of one type whose columns are full of extremes."""
-    int_arithmetic = st.builds(
-        ref.Arith, st.sampled_from("+-*/%"), int_attributes, int_attributes | int_constants | float_constants
-    )
-    computed = st.builds(ref.Compare, comparison_operators, int_arithmetic, int_constants | float_constants)
-    predicate = draw(comparisons | computed | predicates)
-    query = ref.Query(ref.Filter(ref.EventType("A"), ref.Unary("A", predicate)))
+    query = _one_predicate(draw(comparisons | predicates))
+    return query, draw(_streams_of_one_type(query))
+
+
+@st.composite
+def arithmetic_cases(draw):
+    """Arithmetic compared with what it gives for one of the events, so that any other value shows."""
+    operator = draw(st.sampled_from("+-*/%"))
+    left, right = draw(st.sampled_from([("n", "m"), ("m", "n"), ("n", "n"), ("v", "w"), ("n", "v"), ("v", "m")]))
+    operand = draw(st.sampled_from([ref.Attr(right), ref.Neg(ref.Attr(right)), *map(ref.Const, (0, -1, 3, -0.0))]))
+    expression = ref.Arith(operator, ref.Attr(left), operand)
+    stream = draw(_streams_of_one_type(_one_predicate(ref.Compare("=", expression, expression))))
+    value = ref.value_of(expression, draw(st.sampled_from(stream)))
+    if value == -(2**63):  # no literal of its own
+        constant = ref.Arith("-", ref.Const(1 - 2**63), ref.Const(1))
+    elif isinstance(value, int) or (isinstance(value, float) and 1e-4 < abs(value) < 1e15):
+        constant = ref.Const(value)
+    else:
+        constant = ref.Const(0)
+    comparison = ref.Compare(draw(comparison_operators), expression, constant)
+    query = _one_predicate(draw(st.sampled_from([comparison, ref.PredNot(comparison)])))
+    return query, stream
+
+
+def _one_predicate(predicate):
+    return ref.Query(ref.Filter(ref.EventType("A"), ref.Unary("A", predicate)))
+
+
+@st.composite
+def _streams_of_one_type(draw, query):
     length = draw(st.sampled_from([40, 9]))
     data = {ref.TYPE: ["A"] * length, ref.TIME: [0] * length}
     for name in sorted(ref.attributes(query)):
         data[name] = draw(columns(name, length, extreme=True))
-    return query, [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
 
 
 @st.composite

@@ -9,23 +9,24 @@ release of Numba should refuse it the kernels are compiled without it: slower, w
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from numba import njit
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
 
+_njit: Any = njit  # its stubs do not know all that it takes
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
-def kernel(function: F) -> F:
+def kernel(function: Function) -> Function:
     """Compile a function that loops over arrays; it must not allocate or return arrays."""
     try:
-        return njit(_nrt=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
+        return _njit(_nrt=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
     except (KeyError, TypeError):
-        return njit(**_OPTIONS)(function)  # type: ignore[no-any-return]
+        return _njit(**_OPTIONS)(function)  # type: ignore[no-any-return]
 
 
-def helper(function: F) -> F:
+def helper(function: Function) -> Function:
     """Compile a part of kernels, inlined where it is called."""
-    return njit(inline="always")(function)  # type: ignore[no-any-return]
+    return _njit(inline="always")(function)  # type: ignore[no-any-return]

@@ -196,6 +196,7 @@ class _Checker:
             return
         names = [formula.event.name] + ([formula.variable.name] if formula.variable else [])
         for item in s.variable_filters(formula.filter):
+            self.stream_of(item.variable)
             self.variable(item.variable, dict.fromkeys(names, True), "FILTER")
             self.patterns(item.predicate)
 

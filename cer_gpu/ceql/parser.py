@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
@@ -30,6 +31,9 @@ _TERMINALS = {
     "_FILTER_OR": "OR",
     "$END": "the end of the query",
 }
+
+MAX_LIMIT = (1 << 63) - 1
+"""What LIMIT counts up to; more is as good as none."""
 
 
 def parse(text: str) -> s.QuerySyntax:
@@ -93,16 +97,17 @@ def _syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyn
             return QuerySyntaxError(
                 f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None
             )
-        start, found = token.start_pos, str(token)
-        start = start or 0
+        start, found = token.start_pos or 0, str(token)
+        message = f"expected {_describe(accepted)}, found {_shortened(found)!r}"
     else:
-        start = error.pos_in_stream or 0
-        message = f"no part of a query can start with {text[start]!r}"
-        return QuerySyntaxError(message, text, start, start + 1, _hint(text[start], set()))
-    end = start + len(found)
-    return QuerySyntaxError(
-        f"expected {_describe(accepted)}, found {found!r}", text, start, end, _hint(found, accepted)
-    )
+        start, accepted = error.pos_in_stream or 0, set()
+        found = text[start]
+        message = f"no part of a query can start with {found!r}"
+    if "/*" in text[max(start - 1, 0) : start + 2]:
+        hint: str | None = "the comment is not closed"
+    else:
+        hint = _hint(found, accepted)
+    return QuerySyntaxError(message, text, start, start + len(found), hint)
 
 
 def _hint(found: str, accepted: set[str]) -> str | None:
@@ -270,17 +275,21 @@ def _unquote(token: Any) -> str:
 
 
 def _exact(query: str, token: Any) -> Fraction:
-    """Return the exact value of a number; those that no float64 comes near are refused (they would take long, too)."""
+    """Return the exact value of a number; one that would take long to compute is refused."""
     text = str(token)
     mantissa, _, exponent = text.lower().partition("e")
     if len(mantissa) > 400 or len(exponent) > 4 or float(text) == math.inf:
-        raise _unexpected(query, token, "expected a number in the range of a float64, of at most 400 digits")
+        raise _unexpected(query, token, "expected a number of at most 400 digits, and less than 1.8e308")
     return Fraction(text)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else text[:37] + "..."
 
 
 def _unexpected(query: str, token: Any, message: str) -> QuerySyntaxError:
     end = token.start_pos + len(token)
-    return QuerySyntaxError(f"{message}, found {shortened(str(token))!r}", query, token.start_pos, end)
+    return QuerySyntaxError(f"{message}, found {_shortened(str(token))!r}", query, token.start_pos, end)
 
 
 class _QueryBuilder:
@@ -297,7 +306,7 @@ class _QueryBuilder:
             select=self._select(clauses["select"]),
             formula=clauses["where"].children[0],  # type: ignore[arg-type]
             streams=tuple(clauses["from"].children) if "from" in clauses else (),  # type: ignore[arg-type]
-            partition=tuple(tuple(key.children) for key in partition.children) if partition else (),  # type: ignore[union-attr, misc, arg-type]
+            partition=tuple(tuple(key.children) for key in partition.children) if partition else (),  # type: ignore[arg-type]
             partition_span=_at(partition.meta) if partition else (0, 0),
             within=self._within(clauses["within"].children[0]) if "within" in clauses else None,
             consume=str(consume.children[0]).upper() if consume else "NONE",
@@ -326,24 +335,20 @@ class _QueryBuilder:
     def _within(self, tree: Any) -> s.Within:
         at = _at(tree.meta)
         if tree.data == "within_events":
-            length = Fraction(str(tree.children[0]))
+            length = _exact(self.text, tree.children[0])
             if length.denominator != 1:
-                self._fail(tree.children[0], "expected a whole number of events")
+                raise _unexpected(self.text, tree.children[0], "expected a whole number of events")
             return s.Within("events", length, None, at)
         if tree.data == "within_attribute":
-            return s.Within("attribute", Fraction(str(tree.children[0])), tree.children[1], at)
+            return s.Within("attribute", _exact(self.text, tree.children[0]), tree.children[1], at)
         seconds = Fraction(0)
         parts = [c for c in tree.children if c is not None]
         for number, unit in zip(parts[::2], parts[1::2], strict=True):
-            seconds += Fraction(str(number)) * {"HOURS": 3600, "MINUTES": 60, "SECONDS": 1}[unit.type]
+            seconds += _exact(self.text, number) * {"HOURS": 3600, "MINUTES": 60, "SECONDS": 1}[unit.type]
         return s.Within("time", seconds, None, at)
 
     def _limit(self, token: Any) -> int:
-        if not str(token).isdigit() or int(token) < 1:
-            self._fail(token, "expected a whole number of at least 1 after LIMIT")
-        return int(token)
-
-    def _fail(self, token: Any, message: str) -> None:
-        raise QuerySyntaxError(
-            f"{message}, found {str(token)!r}", self.text, token.start_pos, token.start_pos + len(token)
-        )
+        limit = _exact(self.text, token)
+        if limit < 1 or limit.denominator != 1:
+            raise _unexpected(self.text, token, "expected a whole number of at least 1 after LIMIT")
+        return min(int(limit), MAX_LIMIT)

@@ -15,7 +15,7 @@ Span = tuple[int, int]
 
 
 def _span() -> Span:
-    return field(default=(0, 0), compare=False, repr=False)  # type: ignore[no-any-return]
+    return field(default=(0, 0), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,7 @@ class Literal:
         )
 
     def __hash__(self) -> int:
+        """Agree with equality."""
         return hash((type(self.value).__name__, self.value, self.text))
 
 

@@ -9,9 +9,7 @@ toward zero, ``%`` has the sign of the dividend; by zero both are NULL; an integ
 
 from __future__ import annotations
 
-import datetime as dt
 import operator
-import re
 from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -35,6 +33,7 @@ from cer_gpu.engine.columns import (
     Bools,
     kind_of,
 )
+from cer_gpu.engine.moments import has_zone, per_second, read_moment
 from cer_gpu.errors import QueryTypeError, did_you_mean
 
 Rows = Bools | bool
@@ -60,7 +59,6 @@ _ARROW = {
     ">=": "greater_equal",
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class Binder:
@@ -109,6 +107,8 @@ class Binder:
         kinds = {left_kind, right_kind}
         if NOTHING in kinds:
             return lambda block: False
+        if kinds == {MOMENT} or self.are_durations(left, right):
+            return self.moments(op, left, right, negated, span)
         if kinds <= {INTEGER, FLOAT}:
             return self.numeric(op, left, right, negated)
         if kinds <= {INTEGER, FLOAT, DECIMAL}:
@@ -119,8 +119,6 @@ class Binder:
             if op not in ("=", "<>"):
                 raise self.error(f"booleans are compared by = and <>, not by {op}", span)
             return self.numeric(op, left, right, negated)
-        if kinds == {MOMENT} or self.are_durations(left, right):
-            return self.moments(op, left, right, negated, span)
         if kinds == {MOMENT, STRING}:
             if left_kind == STRING:
                 left, right, op = right, left, _MIRRORED.get(op, op)
@@ -186,9 +184,9 @@ class Binder:
             if data_type.precision <= 18:
                 return self.integers_with_rational(op, left, bound, negated)
             return self.wide_decimal_with_rational(op, left, bound, negated)
-        if isinstance(left, s.Attribute) and isinstance(right, s.Attribute):
-            if FLOAT not in (self.kind(left), self.kind(right)):
-                return self.columns_by_arrow(op, left, right, negated, span)
+        columns = isinstance(left, s.Attribute) and isinstance(right, s.Attribute)
+        if columns and FLOAT not in (self.kind(left), self.kind(right)):
+            return self.columns_by_arrow(op, left, right, negated, span)
         return self.numeric(op, left, right, negated)
 
     def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
@@ -210,8 +208,12 @@ class Binder:
         if never_equal or abs(floor) >= 10**data_type.precision:
             same = (op == "<>") if never_equal else _OPERATORS[op](0, floor)
             return lambda block: _where_valid(same, negated, block.valid(name), None, block.n_rows)
-        scalar = pa.scalar(Decimal(floor).scaleb(-data_type.scale, Context(prec=76)), data_type)
-        return lambda block: _arrow_rows(pc.call_function(_ARROW[op], [block.array(name), scalar]), negated)
+        # Arrow compares no decimals of negative scale
+        common = data_type if data_type.scale >= 0 else pa.decimal256(76, 0)
+        scalar = pa.scalar(Decimal(floor).scaleb(-data_type.scale, Context(prec=76)), common)
+        return lambda block: _arrow_rows(
+            pc.call_function(_ARROW[op], [block.array(name).cast(common), scalar]), negated
+        )
 
     def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
         """Compare two columns of strings, or of decimals (one of them may be of integers)."""
@@ -235,14 +237,15 @@ class Binder:
 
     def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
         """Compare two columns of moments, or of durations, exactly: their units may differ."""
-        assert isinstance(left, s.Attribute) and isinstance(right, s.Attribute)
+        assert isinstance(left, s.Attribute)
+        assert isinstance(right, s.Attribute)
         x_type, y_type = self.column(left), self.column(right)
-        if pa.types.is_time(x_type) != pa.types.is_time(y_type) or _has_zone(x_type) != _has_zone(y_type):
+        if pa.types.is_time(x_type) != pa.types.is_time(y_type) or has_zone(x_type) != has_zone(y_type):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
-        if _per_second(x_type) > _per_second(y_type):
+        if per_second(x_type) > per_second(y_type):
             left, right, op = right, left, _MIRRORED.get(op, op)
             x_type, y_type = y_type, x_type
-        ratio = int(_per_second(y_type) / _per_second(x_type))
+        ratio = int(per_second(y_type) / per_second(x_type))
         a, b, compare = left.name, right.name, _OPERATORS[op]
 
         def test(block: Block) -> Rows:
@@ -258,12 +261,12 @@ class Binder:
 
     def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> Test:
         """Compare a timestamp, date or time of day with a quoted one."""
-        assert isinstance(text, s.Literal) or isinstance(text, s.Attribute)
+        assert isinstance(text, s.Literal | s.Attribute)
         if not isinstance(column, s.Attribute) or not isinstance(text, s.Literal):
             raise self.error(f"cannot compare {self.describe(column)} with {self.describe(text)}", text.span)
         data_type = self.column(column)
         try:
-            bound = _moment(str(text.value), data_type)
+            bound = read_moment(str(text.value), data_type)
         except ValueError:
             raise self.error(
                 f"cannot read {text.value!r} as {_article(data_type)}",
@@ -302,10 +305,9 @@ class Binder:
             case s.Attribute():
                 kind = kind_of(self.column(expression))
                 if kind is None:
-                    raise self.error(
-                        f"column {expression.name!r} is {_article(self.column(expression))}, which no predicate can read",
-                        expression.span,
-                    )
+                    what = _article(self.column(expression))
+                    message = f"column {expression.name!r} is {what}, which no predicate can read"
+                    raise self.error(message, expression.span)
                 return kind
             case s.Negative():
                 return self.arithmetic_kind(expression.operand)
@@ -400,12 +402,12 @@ class PerDictionary:
         From the dictionary's values to an array with one row for each of them.
     """
 
-    def __init__(self, compute: Callable[[pa.Array], npt.NDArray]) -> None:
+    def __init__(self, compute: Callable[[pa.Array], npt.NDArray[Any]]) -> None:
         self._compute = compute
         self._values: pa.Array | None = None  # kept alive, so that its address stays its own
-        self._table: npt.NDArray | None = None
+        self._table: npt.NDArray[Any] | None = None
 
-    def __call__(self, values: pa.Array) -> npt.NDArray:
+    def __call__(self, values: pa.Array) -> npt.NDArray[Any]:
         """Return the table of a dictionary, with one row more (never empty, so that code 0 can be looked up)."""
         if self._table is None or self._values is None or not _same_memory(values, self._values):
             if self._table is None or not values.equals(self._values):
@@ -441,7 +443,8 @@ def column_type(schema: pa.Schema, name: str, text: str | None, span: s.Span | N
         how_many = "no column" if not found else f"{len(found)} columns"
         hint = did_you_mean(name, schema.names, "columns") if not found else None
         message = f"the events have {how_many} {name!r}"
-        raise QueryTypeError(message, text, *(span or (None, None)), hint=hint)
+        start, end = span or (None, None)
+        raise QueryTypeError(message, text, start, end, hint)
     data_type = schema.field(found[0]).type
     return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
@@ -568,42 +571,7 @@ def _common_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
     return pa.decimal256(76, scale) if fits else None
 
 
-# ---- moments -----------------------------------------------------------------------------------------------------
-
-
-def _moment(text: str, data_type: pa.DataType) -> Fraction:
-    """Read an ISO date and time (or time of day) as a number of the column's units."""
-    # datetime would drop what is finer than a microsecond
-    fraction = re.search(r"(?<=:\d\d)[.,]\d+", text)
-    if fraction is not None:
-        text = text[: fraction.start()] + text[fraction.end() :]
-    if pa.types.is_time(data_type):
-        time = dt.time.fromisoformat(text.strip())
-        if time.tzinfo is not None:
-            raise ValueError("a time of day has no time zone")
-        seconds = Fraction(time.hour * 3600 + time.minute * 60 + time.second)
-    else:
-        moment = dt.datetime.fromisoformat(text.strip())
-        if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=dt.UTC)
-        elif not _has_zone(data_type):
-            raise ValueError("an offset from UTC needs a column with a time zone")
-        since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-        seconds = Fraction(since.days * 86400 + since.seconds) + Fraction(since.microseconds, 10**6)
-    if fraction is not None:
-        seconds += Fraction("0." + fraction[0][1:])
-    return seconds * _per_second(data_type)
-
-
-def _per_second(data_type: pa.DataType) -> Fraction:
-    """Return how many units of a moment's or duration's type one second has."""
-    if pa.types.is_date(data_type):
-        return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(10**3)
-    return Fraction(_UNITS[data_type.unit])
-
-
-def _has_zone(data_type: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(data_type) and data_type.tz)
+# ---- messages -----------------------------------------------------------------------------------------------------
 
 
 def _is_text(expression: s.Expression) -> bool:

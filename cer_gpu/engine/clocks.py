@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +13,10 @@ from cer_gpu.backend.windows import window_lows
 from cer_gpu.ceql.syntax import Within
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of
-from cer_gpu.errors import QueryTypeError, TimeOrderError
+from cer_gpu.engine.moments import UNITS, per_second
+from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
-TIME_UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+TIME_UNITS = UNITS
 
 
 class Clock:
@@ -24,63 +26,69 @@ class Clock:
     ----------
     name
         The column.
-    data_type : pyarrow.DataType
     """
 
-    def __init__(self, name: str, data_type: pa.DataType) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.data_type = data_type
         self._last: np.generic | None = None
+        self._last_shown: pa.Scalar | None = None
+        self._type: pa.DataType | None = None
         self._n_rows = 0
 
-    def read(self, block: Block) -> npt.NDArray:
+    def read(self, block: Block) -> npt.NDArray[Any]:
         """Return the column's values (integers in their own width, or float64) after checking their order.
 
         Raises
         ------
         TimeOrderError
             Naming the row, counted over the whole input, and both values.
+        EventsError
+            When the column's type is not that of the blocks before.
         """
+        array = block.array(self.name)
+        data_type = array.type
+        if self._type is not None and data_type != self._type:
+            raise EventsError(
+                f"column {self.name!r} tells the time and changed its type: "
+                f"{self._type} before, {data_type} from event {self._n_rows} on"
+            )
+        self._type = data_type
         values = block.numbers(self.name)
         valid = block.valid(self.name)
-        if valid is None and values.dtype.kind == "f":
-            nans = np.isnan(values)
-            valid = ~nans if nans.any() else None
-        if valid is not None:
-            self._fail(int(np.argmin(valid)), "is missing (NULL)", block)
+        if valid is not None and not valid.all():
+            self._fail(int(np.argmin(valid)), "is missing (NULL)")
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            self._fail(int(np.argmax(np.isnan(values))), "is not a number (NaN)")
         if len(values):
             if self._last is not None and values[0] < self._last:
-                self._fail(
-                    0,
-                    f"({self._show(block, 0)}) is less than the one before ({self._text(self._last)})",
-                    block,
-                )
+                self._fail(0, f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})")
             falls = values[1:] < values[:-1]
             if falls.any():
                 row = int(np.argmax(falls)) + 1
-                before = self._show(block, row - 1)
-                self._fail(row, f"({self._show(block, row)}) is less than the one before ({before})", block)
-            self._last = values[-1]
+                self._fail(row, f"({_shown(array[row])}) is less than the one before ({_shown(array[row - 1])})")
+            self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
         return values
 
-    def _show(self, block: Block, row: int) -> str:
-        return str(block.array(self.name)[row])
-
-    def _text(self, value: np.generic) -> str:
-        return (
-            str(times_to_arrow(np.array([value]).astype(np.int64), self.data_type)[0])
-            if (value.dtype.kind in "iu")
-            else str(value)
-        )
-
-    def _fail(self, row: int, what: str, block: Block) -> None:
+    def _fail(self, row: int, what: str) -> None:
         position = self._n_rows + row
         raise TimeOrderError(
             f"the {self.name!r} of event {position} {what}\n"
             "expected: events in the order of time, equal times allowed\n"
             f"hint: sort the events by {self.name!r} first"
         )
+
+
+def _shown(value: pa.Scalar) -> str:
+    """Return a time as text; as its number, where the calendar does not reach or the time zone is not known."""
+    for show in (str, lambda v: str(v.cast(pa.string()))):
+        try:
+            text = show(value)
+        except (ValueError, ArithmeticError, LookupError):
+            continue
+        if not text.startswith("<"):
+            return text
+    return str(value.value)
 
 
 def times_to_arrow(times: npt.NDArray[np.int64], data_type: pa.DataType) -> pa.Array:
@@ -124,12 +132,13 @@ def window_length(
     if kind == FLOAT:
         return name, np.float64(within.length)
     if kind == DECIMAL and data_type.precision <= 18:
-        return name, _uint64(within.length * 10**data_type.scale)
+        return name, _uint64(within.length * Fraction(10) ** data_type.scale)
     if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
         raise QueryTypeError(
             f"WITHIN needs a column of numbers or moments, and {name!r} is {data_type}",
             text,
             *within.attribute.span,
+            hint="decimals may have at most 18 digits" if kind == DECIMAL else None,
         )
     return name, _uint64(within.length)
 
@@ -140,10 +149,8 @@ def _uint64(length: Fraction) -> np.uint64:
 
 def _units_per_second(schema: pa.Schema, name: str, time_unit: str | None, within: Within, text: str) -> Fraction:
     data_type = time_column_type(schema, name)
-    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
-        return Fraction(TIME_UNITS[data_type.unit])
-    if pa.types.is_date(data_type):
-        return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(1000)
+    if not pa.types.is_integer(data_type):
+        return per_second(data_type)
     if time_unit is None:
         raise QueryTypeError(
             f"WITHIN in HOURS, MINUTES or SECONDS over the integers of {name!r} needs their unit",
@@ -151,7 +158,7 @@ def _units_per_second(schema: pa.Schema, name: str, time_unit: str | None, withi
             *within.span,
             hint="time_unit='s', 'ms', 'us' or 'ns' (--time-unit)",
         )
-    return Fraction(TIME_UNITS[time_unit])
+    return Fraction(UNITS[time_unit])
 
 
 class Window:
@@ -169,7 +176,7 @@ class Window:
         self._ring = np.zeros(1 << 10, dtype)
         self._low = 0
 
-    def lows(self, clocks: npt.NDArray, ordinal: int) -> npt.NDArray[np.int64]:
+    def lows(self, clocks: npt.NDArray[Any], ordinal: int) -> npt.NDArray[np.int64]:
         """Return the ordinals of the first event in each window.
 
         Parameters
@@ -189,7 +196,7 @@ class Window:
             self._ring = np.concatenate([self._ring, self._ring])
 
 
-def ordered(values: npt.NDArray) -> npt.NDArray:
+def ordered(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return clocks for `Window`: float64 as they are, integers as uint64 in the same order, differences exact."""
     if values.dtype.kind == "f":
         return values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +79,7 @@ class Block:
         self._coders = {} if coders is None else coders
         self.n_rows = batch.num_rows
         self._valid: dict[str, Bools | None] = {}
-        self._numbers: dict[str, npt.NDArray] = {}
+        self._numbers: dict[str, npt.NDArray[Any]] = {}
         self._coded: dict[str, Coded] = {}
 
     def array(self, name: str) -> pa.Array:
@@ -94,7 +95,7 @@ class Block:
             self._valid[name] = _validity(self.batch.column(name))
         return self._valid[name]
 
-    def numbers(self, name: str) -> npt.NDArray:
+    def numbers(self, name: str) -> npt.NDArray[Any]:
         """Return the values of an integer, float, boolean or moment column; rows that are NULL hold anything.
 
         Integers keep their width; float16 and float32 become float64; moments are counted in their unit, and
@@ -145,19 +146,20 @@ def _validity(array: pa.Array) -> Bools | None:
         valid, values_valid = _validity(array.indices), _validity(array.dictionary)
         if values_valid is None:
             return valid
-        return values_valid[_codes(array, valid)] & (True if valid is None else valid)
+        named: Bools = values_valid[_codes(array, valid)]
+        return named if valid is None else named & valid
     if array.null_count == 0:
         return None
     return _bits(array.buffers()[0], array.offset, len(array))
 
 
-def _codes(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray:
+def _codes(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
     """Return the codes; that of a NULL row, which may lie outside the dictionary, becomes 0."""
     codes = _numbers(array.indices)
     return codes if valid is None else np.where(valid, codes, 0)
 
 
-def _numbers(array: pa.Array) -> npt.NDArray:
+def _numbers(array: pa.Array) -> npt.NDArray[Any]:
     data_type = array.type
     if pa.types.is_null(data_type):
         return np.zeros(len(array), np.int64)

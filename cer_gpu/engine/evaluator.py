@@ -93,7 +93,7 @@ class Evaluator:
         self._limit = plan.syntax.limit or 0
         self._binding: Binding | None = None
         self._coders: dict[str, StringCoder] = {}
-        self._finished = False
+        self._refusal = ""  # why no more events are taken
 
     def push(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Read the events of a batch and return the complex events that end in it.
@@ -122,29 +122,35 @@ class Evaluator:
         return pa.concat_batches(pieces) if pieces else empty_batch(output_schema(self._binding.time_type))
 
     def push_batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size."""
-        if self._finished:
-            raise OptionError("push after finish: make a new evaluator for a new stream")
+        """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size.
+
+        The pieces must all be read before the next batch is pushed.
+        """
+        if self._refusal:
+            raise OptionError(f"{self._refusal}: make a new evaluator")
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
         binding = self._bind(batch.schema)
         batch = batch.select(binding.columns) if binding.columns else batch
+        # an error, or a reader that stops here, leaves the stream cut inside a batch
+        self._refusal = "the batch before was not read to its end"
         for start in range(0, batch.num_rows, BLOCK_ROWS):
             for found in self._block(binding, Block(batch.slice(start, BLOCK_ROWS), self._coders)):
                 yield self._to_arrow(found)
         rest = self._run.flush()
         if len(rest.spans):
             yield self._to_arrow(rest)
+        self._refusal = ""
 
     def finish(self) -> pa.RecordBatch:
         """End the stream and return what was still held back (nothing, as every match is reported at its end)."""
-        self._finished = True
+        self._refusal = "the stream is finished"
         time_type = None if self._binding is None else self._binding.time_type
         return empty_batch(output_schema(time_type))
 
     def finish_batches(self) -> Iterator[pa.RecordBatch]:
         """End the stream and yield what was still held back."""
-        self._finished = True
+        self._refusal = "the stream is finished"
         return iter(())
 
     # ---- one block --------------------------------------------------------------------------------------
@@ -166,11 +172,7 @@ class Evaluator:
         plan = self._plan
         self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
         self._window = None if binding.window_length is None else Window(binding.window_length)
-        self._clocks = {
-            name: Clock(name, binding.types[binding.columns.index(name)])
-            for name in (plan.time_column, binding.window_column)
-            if name is not None
-        }
+        self._clocks = {name: Clock(name) for name in (plan.time_column, binding.window_column) if name is not None}
         self._run = Run(
             self._table,
             windowed=self._window is not None,

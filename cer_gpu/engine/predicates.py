@@ -6,6 +6,9 @@ not of single comparisons: fewer distinct vectors, and so fewer symbols.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -89,17 +92,17 @@ class GuardWords:
                 word &= ~(one << bit)
         return words
 
-    def _no_types(self) -> npt.NDArray:
+    def _no_types(self) -> npt.NDArray[Any]:
         return self._pack([range(self.n_guards)])
 
-    def _type_words(self, values: pa.Array) -> npt.NDArray:
+    def _type_words(self, values: pa.Array) -> npt.NDArray[Any]:
         by_type: dict[str | None, list[int]] = {}
         for i, guard in enumerate(self._guards):
             by_type.setdefault(guard.event_type, []).append(i)
         by_type.pop(None, None)
-        return self._pack([by_type.get(value, ()) for value in values.to_pylist()])
+        return self._pack([by_type.get(value, []) for value in values.to_pylist()])
 
-    def _pack(self, rows: list) -> npt.NDArray:
+    def _pack(self, rows: Sequence[Collection[int]]) -> npt.NDArray[Any]:
         """Return one bit vector for each list of guards."""
         if self.dtype != np.uint64:
             return np.array([sum(1 << g for g in guards) for guards in rows], self.dtype)

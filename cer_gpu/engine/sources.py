@@ -13,7 +13,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 
-from cer_gpu.engine.columns import is_string
+from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of
 from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17
@@ -21,7 +21,7 @@ BATCH_ROWS = 1 << 17
 _PARQUET = (".parquet", ".pq", ".parq")
 _IPC = (".arrow", ".feather", ".ipc", ".arrows")
 _CSV = (".csv", ".csv.gz", ".tsv")
-_READ_ERRORS = (pa.ArrowException, OSError, EOFError)
+_READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
 
 
 class Source:
@@ -47,8 +47,8 @@ class Source:
         self._origins = origins
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the events; batches have at least the named columns (and one, where none is named)."""
-        return self._read(columns or self.schema.names[:1])
+        """Yield the events; batches have at least the named columns."""
+        return self._read(columns)
 
     def locate(self, position: int) -> str | None:
         """Return the file in which an event lies, and its first event's position, for a message."""
@@ -69,6 +69,8 @@ def open_events(events: Any) -> Source:
     if isinstance(events, Source):
         return events
     if isinstance(events, str | os.PathLike):
+        if not os.fspath(events):
+            raise EventsError("expected the path of a file or folder, got an empty string")
         return _open_paths([Path(events)])
     if isinstance(events, pa.RecordBatch):
         return Source(events.schema, lambda columns: iter([events.select(columns)]), events.num_rows)
@@ -78,12 +80,8 @@ def open_events(events: Any) -> Source:
         return _open_dataset(events)
     if isinstance(events, pa.RecordBatchReader):
         return Source(events.schema, lambda columns: _checked_batches(events))
-    if hasattr(events, "__arrow_c_stream__"):
-        reader = pa.RecordBatchReader.from_stream(events)
-        n_rows = len(events) if hasattr(events, "__len__") else None
-        return Source(reader.schema, lambda columns: _checked_batches(reader), n_rows)
-    if hasattr(events, "__arrow_c_array__"):
-        return open_events(pa.record_batch(events))
+    if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
+        return _open_capsule(events)
     if isinstance(events, Mapping):
         raise EventsError("a mapping of streams is not read yet\nhint: give one stream, with its types in a column")
     if isinstance(events, Sequence) and events and all(isinstance(e, str | os.PathLike) for e in events):
@@ -99,9 +97,19 @@ def open_events(events: Any) -> Source:
 # ---- in memory and streams --------------------------------------------------------------------------------------
 
 
+def _open_capsule(events: Any) -> Source:
+    try:
+        if hasattr(events, "__arrow_c_stream__"):
+            return open_events(pa.RecordBatchReader.from_stream(events))
+        return open_events(pa.record_batch(events))
+    except _READ_ERRORS as error:
+        raise EventsError(f"cannot read this {type(events).__name__} as a table of events: {error}") from error
+
+
 def _open_iterable(batches: Iterator[Any]) -> Source:
-    first = next(batches, None)
-    if first is None:
+    nothing = object()
+    first = next(batches, nothing)
+    if first is nothing:
         raise EventsError("an empty iterable of RecordBatches has no schema\nhint: give at least one, without rows")
     if not isinstance(first, pa.RecordBatch):
         raise EventsError(f"expected an iterable of pyarrow.RecordBatch, got {type(first).__name__} in it")
@@ -132,10 +140,10 @@ def _open_dataset(dataset: pa_dataset.Dataset) -> Source:
         options: dict[str, Any] = {}
         if isinstance(dataset, pa_dataset.FileSystemDataset) and dataset.format.default_extname == "parquet":
             options["fragment_scan_options"] = pa_dataset.ParquetFragmentScanOptions(pre_buffer=False)
-        scanner = dataset.scanner(
-            columns=columns, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1, **options
-        )
         try:
+            scanner = dataset.scanner(
+                columns=columns, batch_size=BATCH_ROWS, batch_readahead=2, fragment_readahead=1, **options
+            )
             yield from scanner.to_batches()
         except _READ_ERRORS as error:
             raise EventsError(f"cannot read the dataset: {error}") from error
@@ -147,7 +155,10 @@ def _open_dataset(dataset: pa_dataset.Dataset) -> Source:
 
 
 def _open_paths(paths: list[Path]) -> Source:
-    files = [file for path in paths for file in _files(path)]
+    try:
+        files = [file for path in paths for file in _files(path)]
+    except OSError as error:
+        raise EventsError(f"cannot find the events: {error}") from error
     sources = [_open_file(file) for file in files]
     schema = sources[0].schema
     origins: list[tuple[int, str]] = []
@@ -155,13 +166,9 @@ def _open_paths(paths: list[Path]) -> Source:
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         n_rows = 0
         for file, source in zip(files, sources, strict=True):
+            _check_columns(file, source.schema, files[0], schema, columns)
+        for file, source in zip(files, sources, strict=True):
             origins.append((n_rows, str(file)))
-            for name in columns:
-                if name not in source.schema.names:
-                    raise EventsError(
-                        f"{file}: no column {name!r}, which {files[0]} has\nhint: "
-                        f"{did_you_mean(name, source.schema.names, 'columns')}"
-                    )
             try:
                 for batch in source.batches(columns):
                     yield batch
@@ -172,6 +179,18 @@ def _open_paths(paths: list[Path]) -> Source:
     counts = [source.n_rows for source in sources]
     known = [count for count in counts if count is not None]
     return Source(schema, read, sum(known) if len(known) == len(counts) else None, origins)
+
+
+def _check_columns(file: Path, found: pa.Schema, first: Path, expected: pa.Schema, columns: list[str]) -> None:
+    """Raise EventsError unless a file has the columns of the first one, with values that compare alike."""
+    for name in columns:
+        if len(found.get_all_field_indices(name)) != 1:
+            hint = did_you_mean(name, found.names, "columns") or "the file has no columns"
+            raise EventsError(f"{file}: no column {name!r} (or more than one), which {first} has\nhint: {hint}")
+        ours, theirs = found.field(name).type, expected.field(name).type
+        kinds = {kind_of(ours), kind_of(theirs)} - {NOTHING}
+        if len(kinds) > 1 and not kinds <= {INTEGER, FLOAT, DECIMAL}:
+            raise EventsError(f"{file}: column {name!r} is {ours}, and {theirs} in {first}")
 
 
 def _files(path: Path) -> list[Path]:
@@ -251,9 +270,10 @@ def _open_csv(path: Path) -> Source:
 
     with open_csv(None) as reader:
         schema = reader.schema
+        _ = schema.names  # raises where they are not UTF-8
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with open_csv(columns) as reader:
+        with open_csv(columns or None) as reader:
             yield from reader
 
     return Source(schema, read)

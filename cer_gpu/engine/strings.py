@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -21,7 +23,7 @@ class StringCoder:
     def _reset(self) -> None:
         self._n_values = 0
         self._slots = np.full(64, -1, np.int32)
-        self._hashes = np.zeros(64, np.uint64)
+        self._hashes = np.zeros(65, np.uint64)  # as many as offsets, also after `_grow`
         self._offsets = np.zeros(65, np.int64)
         self._bytes = np.zeros(1 << 10, np.uint8)
         self._values: pa.Array = pa.array([], pa.large_string())
@@ -40,15 +42,13 @@ class StringCoder:
         codes = np.zeros(n, np.int32)
         _, offsets_buffer, data_buffer = array.buffers()
         if n and offsets_buffer is not None:
-            dtype = np.int64 if pa.types.is_large_string(array.type) else np.int32
+            dtype: type[np.int32 | np.int64] = np.int64 if pa.types.is_large_string(array.type) else np.int32
             offsets = np.frombuffer(offsets_buffer, dtype, n + 1, array.offset * np.dtype(dtype).itemsize)
             data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
             self._fill(offsets, data, codes)
         return codes, self._values
 
-    def _fill(
-        self, offsets: npt.NDArray[np.integer], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]
-    ) -> None:
+    def _fill(self, offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]) -> None:
         row, known = 0, self._n_values
         while True:
             row, self._n_values = encode_strings(

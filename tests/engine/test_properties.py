@@ -115,6 +115,36 @@ def test_predicates(data):
 
 @strategies.property_settings
 @given(st.data())
+def test_arithmetic(data):
+    case = Case(data, strategies.arithmetic_cases())
+    assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
+
+
+NUMBERS = {
+    "int": (*strategies.INTS, *strategies.EXTREME_INTS, None),
+    "float": (*strategies.FLOATS, *strategies.EXTREME_FLOATS, None),
+}
+
+
+@pytest.mark.parametrize("op", ["+", "-", "*", "/", "%"])
+@pytest.mark.parametrize(("left", "right"), list(itertools.product(NUMBERS, repeat=2)))
+def test_every_pair_of_extremes(left, right, op):
+    pairs = list(itertools.product(NUMBERS[left], NUMBERS[right]))
+    stream = [{ref.TYPE: "A", "a": a, "b": b} for a, b in pairs]
+    types = {"int": pa.int64(), "float": pa.float64()}
+    a, b = pa.array([a for a, _ in pairs], types[left]), pa.array([b for _, b in pairs], types[right])
+    table = pa.table({ref.TYPE: ["A"] * len(pairs), "a": a, "b": b})
+    for operand in (ref.Attr("b"), ref.Neg(ref.Attr("b"))):
+        for comparison in ("<", "=", ">"):
+            expression = ref.Arith(op, ref.Attr("a"), operand)
+            predicate = ref.PredNot(ref.Compare(comparison, expression, ref.Const(0)))
+            query = ref.Query(ref.Filter(ref.EventType("A"), ref.Unary("A", predicate)))
+            answer = cer_gpu.compile(rendering.to_ceql(query)).evaluate(table)
+            assert rows_of(answer) == ref.evaluate(query, stream)
+
+
+@strategies.property_settings
+@given(st.data())
 def test_any_cut_gives_the_same_table(data):
     case = Case(data, strategies.cases())
     expected = case.expected()

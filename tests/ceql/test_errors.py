@@ -1,0 +1,111 @@
+"""Wrong queries, each with the whole message that it gets: golden_errors/*.txt.
+
+A file holds the query, a line ``---- <class of the error>`` with the options to compile it with, and the message.
+All are compiled against SCHEMA unless the options say ``schema=none``. To write the messages of new files (an empty
+message after the line), run pytest with CER_GPU_WRITE_GOLDEN=1, and read what was written.
+"""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.query import analyse
+
+FOLDER = Path(__file__).parent / "golden_errors"
+SCHEMA = pa.schema(
+    {
+        "type": pa.string(),
+        "ts": pa.timestamp("ms"),
+        "name": pa.string(),
+        "price": pa.float64(),
+        "volume": pa.int64(),
+        "open": pa.bool_(),
+        "tags": pa.list_(pa.string()),
+    }
+)
+FILES = sorted(FOLDER.glob("*.txt"))
+
+
+def read(path):
+    """The query, the class of the error, the options, the message."""
+    query, rest = path.read_text(encoding="utf-8").split("\n---- ", 1)
+    head, _, message = rest.partition("\n")
+    error, *options = head.split()
+    return query, error, dict(option.split("=") for option in options), message.removesuffix("\n")
+
+
+def compile_options(options):
+    schema = None if options.get("schema") == "none" else SCHEMA
+    named = {key: value for key, value in options.items() if key != "schema"}
+    return {"schema": schema, **{key: None if value == "none" else value for key, value in named.items()}}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_message(path):
+    query, error_class, options, message = read(path)
+    with pytest.raises(cer_gpu.QueryError) as caught:
+        cer_gpu.compile(query, **compile_options(options))
+    if not message and os.environ.get("CER_GPU_WRITE_GOLDEN"):
+        head = " ".join([type(caught.value).__name__, *(f"{k}={v}" for k, v in options.items())])
+        path.write_text(f"{query}\n---- {head}\n{caught.value}\n", encoding="utf-8")
+        pytest.fail(f"wrote {path.name}; read it, and run again")
+    assert str(caught.value) == message
+    assert type(caught.value).__name__ == error_class
+
+
+def test_there_are_enough():
+    assert len(FILES) >= 25
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_caret_stands_under_the_offending_text(path):
+    query, _, options, _ = read(path)
+    _, (error, *_) = analyse(query, **compile_options(options))
+    if error.start is None:
+        return
+    assert 0 <= error.start <= len(query)
+    lines = str(error).split("\n")
+    at = next(i for i, line in enumerate(lines) if line.strip() and set(line.strip()) == {"^"})
+    first, last = lines[at].index("^"), lines[at].rindex("^") + 1
+    underlined = lines[at - 1][first:last]
+    marked = query[error.start : error.end].split("\n")[0]
+    assert underlined == marked or error.end is None or error.start == len(query)
+
+
+def test_all_errors_at_once():
+    text = (
+        "SELECT MAX z FROM S WHERE A AS x ; T>B FILTER y[a = 1] AND x[name LIKE '('] "
+        "PARTITION BY [k] WITHIN 1 HOUR CONSUME BY ANY"
+    )
+    query, errors = analyse(text)
+    assert query is None
+    assert [error.message for error in errors] == [
+        "the selection strategy MAX is not evaluated yet",
+        "SELECT names 'z', which the formula does not define",
+        "stream 'T' is not in FROM",
+        "FILTER names 'y', which the formula does not define",
+        "not a regular expression (RE2): missing ): (",
+        "PARTITION BY is not evaluated yet",
+        "WITHIN in HOURS, MINUTES or SECONDS needs a time column",
+        "CONSUME BY ANY is not evaluated yet",
+    ]
+    assert [error.start for error in errors] == sorted(error.start for error in errors)
+
+
+def test_an_error_knows_its_place():
+    text = "SELECT * FROM S WHERE A AS buyer\nFILTER byer[a = 1]"
+    with pytest.raises(cer_gpu.QueryError) as caught:
+        cer_gpu.compile(text)
+    error = caught.value
+    assert (error.text, text[error.start : error.end], error.hint) == (text, "byer", "did you mean 'buyer'?")
+
+
+def test_tabs_before_the_caret_are_kept():
+    with pytest.raises(cer_gpu.QueryError) as caught:
+        cer_gpu.compile("SELECT * FROM S\nWHERE\tA\t;; B")
+    line, caret = str(caught.value).split("\n")[1:3]
+    assert line.index(";; B") + 1 == caret.index("^")
+    assert caret.count("\t") == 2

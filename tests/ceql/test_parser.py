@@ -1,0 +1,551 @@
+"""Every clause, operator and literal of the language parses to the node that it means."""
+
+import pickle
+from fractions import Fraction
+
+import pytest
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.parser import MAX_LIMIT, parse
+from cer_gpu.errors import QuerySyntaxError
+
+
+def query(text):
+    return parse(text)
+
+
+def formula(text):
+    return parse(f"SELECT * FROM S WHERE {text}").formula
+
+
+def filter_(text):
+    filtered = formula(f"A FILTER {text}")
+    assert isinstance(filtered, s.Filtered)
+    return filtered.filter
+
+
+def predicate(text):
+    variable_filter = filter_(f"A[{text}]")
+    assert isinstance(variable_filter, s.VariableFilter)
+    return variable_filter.predicate
+
+
+def expression(text):
+    comparison = predicate(f"{text} = 0")
+    assert isinstance(comparison, s.Comparison)
+    return comparison.left
+
+
+# short names for expected trees
+def event(name, stream=None):
+    return s.EventType(s.Name(name, stream))
+
+
+def var(name, tested):
+    return s.VariableFilter(s.Name(name), tested)
+
+
+def seq(left, right):
+    return s.Sequence(left, right, contiguous=False)
+
+
+def contiguous(left, right):
+    return s.Sequence(left, right, contiguous=True)
+
+
+def as_(inner, name):
+    return s.Assign(inner, s.Name(name))
+
+
+def plus(inner):
+    return s.Iteration(inner, contiguous=False)
+
+
+def contiguous_plus(inner):
+    return s.Iteration(inner, contiguous=True)
+
+
+def number(text):
+    return s.Literal(int(text) if text.isdigit() else float(text), text)
+
+
+A, B, C, D = (event(name) for name in "ABCD")
+a, b, c, d = (s.Attribute(name) for name in "abcd")
+ONE = number("1")
+P = s.Comparison("=", a, ONE)  # a = 1
+Q = s.Comparison("<", b, number("2"))  # b < 2
+R = s.Comparison(">", c, number("3"))  # c > 3
+
+
+# ---- formulas ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("A", A),
+        ("S>A", event("A", "S")),
+        ("(A)", A),
+        ("((A))", A),
+        ("A AS x", as_(A, "x")),
+        ("A ; B", seq(A, B)),
+        ("A : B", contiguous(A, B)),
+        ("A OR B", s.Disjunction(A, B)),
+        ("A +", plus(A)),
+        ("A :+", contiguous_plus(A)),
+        ("A FILTER A[a = 1]", s.Filtered(A, var("A", P))),
+        ("NOT(A)", s.Negation(s.Name("A"), None, None)),
+        ("NOT(S>A)", s.Negation(s.Name("A", "S"), None, None)),
+        ("NOT(A FILTER A[a = 1])", s.Negation(s.Name("A"), None, var("A", P))),
+        ("NOT(A AS x FILTER x[a = 1])", s.Negation(s.Name("A"), s.Name("x"), var("x", P))),
+        # postfix operators in any order
+        ("A AS x AS y", as_(as_(A, "x"), "y")),
+        ("A AS x + :+", contiguous_plus(plus(as_(A, "x")))),
+        ("A + AS x :+", contiguous_plus(as_(plus(A), "x"))),
+        ("A :+ AS x +", plus(as_(contiguous_plus(A), "x"))),
+        ("A+:+", contiguous_plus(plus(A))),
+        ("A++", plus(plus(A))),
+        ("NOT(A) AS x +", plus(as_(s.Negation(s.Name("A"), None, None), "x"))),
+        ("(A ; B) AS x +", plus(as_(seq(A, B), "x"))),
+        # left-associative
+        ("A ; B ; C", seq(seq(A, B), C)),
+        ("A : B : C", contiguous(contiguous(A, B), C)),
+        ("A OR B OR C", s.Disjunction(s.Disjunction(A, B), C)),
+        ("A ; (B ; C)", seq(A, seq(B, C))),
+        # binding: AS, + and :+, then ;, then :, then OR, then FILTER
+        ("A ; B AS x", seq(A, as_(B, "x"))),
+        ("A ; B +", seq(A, plus(B))),
+        ("A : B :+", contiguous(A, contiguous_plus(B))),
+        ("A ; B : C", contiguous(seq(A, B), C)),
+        ("A : B ; C", contiguous(A, seq(B, C))),
+        ("A OR B ; C", s.Disjunction(A, seq(B, C))),
+        ("A : B OR C : D", s.Disjunction(contiguous(A, B), contiguous(C, D))),
+        ("A OR B : C ; D", s.Disjunction(A, contiguous(B, seq(C, D)))),
+        ("(A OR B) ; C", seq(s.Disjunction(A, B), C)),
+        ("A ; B FILTER A[a = 1]", s.Filtered(seq(A, B), var("A", P))),
+        ("A OR B FILTER A[a = 1]", s.Filtered(s.Disjunction(A, B), var("A", P))),
+        ("A ; (B FILTER B[a = 1])", seq(A, s.Filtered(B, var("B", P)))),
+        ("A FILTER A[a = 1] FILTER A[b < 2]", s.Filtered(s.Filtered(A, var("A", P)), var("A", Q))),
+    ],
+)
+def test_formulas(text, tree):
+    assert formula(text) == tree
+
+
+# an operator after a filter takes the whole filtered formula as its left side
+@pytest.mark.parametrize(
+    ("text", "parenthesised"),
+    [
+        ("A FILTER A[a=1] ; B", "(A FILTER A[a=1]) ; B"),
+        ("A ; B FILTER A[a=1] ; C", "((A ; B) FILTER A[a=1]) ; C"),
+        ("A FILTER A[a=1] : B ; C", "(A FILTER A[a=1]) : (B ; C)"),
+        ("A FILTER A[a=1] ; B ; C : D", "(((A FILTER A[a=1]) ; B) ; C) : D"),
+        ("A FILTER A[a=1] ; B FILTER B[b=2] ; C", "(((A FILTER A[a=1]) ; B) FILTER B[b=2]) ; C"),
+        ("A FILTER A[a=1] ; B AS x OR C", "((A FILTER A[a=1]) ; (B AS x)) OR C"),
+        ("A FILTER A[a=1] OR B", "(A FILTER A[a=1]) OR B"),
+        ("A FILTER A[a=1] OR (B)", "(A FILTER A[a=1]) OR B"),
+        ("A FILTER A[a=1] OR (B FILTER B[b=2])", "(A FILTER A[a=1]) OR (B FILTER B[b=2])"),
+        ("A FILTER A[a=1] OR B ; C", "(A FILTER A[a=1]) OR (B ; C)"),
+        ("A FILTER A[a=1] OR A[b=2] OR B", "(A FILTER (A[a=1] OR A[b=2])) OR B"),
+        ("A FILTER A[a=1] AS x", "(A FILTER A[a=1]) AS x"),
+        ("A ; B FILTER A[a=1] AS x", "((A ; B) FILTER A[a=1]) AS x"),
+        ("A FILTER A[a=1] + ; B", "((A FILTER A[a=1]) +) ; B"),
+        ("A FILTER A[a=1] :+ AS x", "((A FILTER A[a=1]) :+) AS x"),
+    ],
+)
+def test_a_formula_goes_on_after_a_filter(text, parenthesised):
+    assert formula(text) == formula(parenthesised)
+
+
+# ---- filters -----------------------------------------------------------------------------------------------
+
+AP, AQ, AR = (var("A", p) for p in (P, Q, R))
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("A[a=1]", AP),
+        ("(A[a=1])", AP),
+        ("x[a=1]", var("x", P)),
+        ("S>x[a=1]", s.VariableFilter(s.Name("x", "S"), P)),
+        ("A[a=1] AND A[b<2]", s.FilterAnd(AP, AQ)),
+        ("A[a=1] OR A[b<2]", s.FilterOr(AP, AQ)),
+        ("A[a=1] OR A[b<2] AND A[c>3]", s.FilterOr(AP, s.FilterAnd(AQ, AR))),
+        ("A[a=1] AND A[b<2] OR A[c>3]", s.FilterOr(s.FilterAnd(AP, AQ), AR)),
+        ("(A[a=1] OR A[b<2]) AND A[c>3]", s.FilterAnd(s.FilterOr(AP, AQ), AR)),
+        ("A[a=1] AND (A[b<2] OR A[c>3])", s.FilterAnd(AP, s.FilterOr(AQ, AR))),
+        ("A[a=1] AND A[b<2] AND A[c>3]", s.FilterAnd(s.FilterAnd(AP, AQ), AR)),
+        ("A[a=1] OR A[b<2] OR A[c>3]", s.FilterOr(s.FilterOr(AP, AQ), AR)),
+        ("A[a=1] OR ((A[b<2]))", s.FilterOr(AP, AQ)),
+    ],
+)
+def test_filters(text, tree):
+    assert filter_(text) == tree
+
+
+# an OR is one of filters where a name with a bracket follows, whatever stands between
+@pytest.mark.parametrize(
+    "between", [" ", "\n", "/* B[ */", " -- B[b=1]\n", " /* x */ ( /* y */ ", "(/**/(", " S > ", " S /* of */ > "]
+)
+def test_comments_do_not_change_which_or_it_is(between):
+    closed = ")" * between.count("(")
+    assert isinstance(formula(f"A FILTER A[a=1] OR{between}B[b<2]{closed}"), s.Filtered)
+    assert isinstance(formula(f"A FILTER A[a=1] OR{between}B{closed}"), s.Disjunction)
+    assert isinstance(formula(f"A FILTER A[a=1] OR{between}`B`/*[*/{closed} FILTER B[b<2]"), s.Filtered)
+
+
+# ---- predicates --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("a=1 AND b<2", s.And(P, Q)),
+        ("a=1 OR b<2", s.Or(P, Q)),
+        ("NOT a=1", s.Not(P)),
+        ("NOT NOT a=1", s.Not(s.Not(P))),
+        ("a=1 OR b<2 AND c>3", s.Or(P, s.And(Q, R))),
+        ("a=1 AND b<2 OR c>3", s.Or(s.And(P, Q), R)),
+        ("NOT a=1 AND b<2", s.And(s.Not(P), Q)),
+        ("NOT (a=1 AND b<2)", s.Not(s.And(P, Q))),
+        ("(a=1 OR b<2) AND c>3", s.And(s.Or(P, Q), R)),
+        ("a=1 AND b<2 AND c>3", s.And(s.And(P, Q), R)),
+        ("((a=1))", P),
+        # tests
+        ("a LIKE 'x.*y'", s.Like(a, "x.*y")),
+        ("a NOT LIKE 'x'", s.Not(s.Like(a, "x"))),
+        ("NOT a LIKE 'x'", s.Not(s.Like(a, "x"))),
+        ("a IN {1}", s.Membership(a, (ONE,))),
+        ("a IN {1, 2.5}", s.Membership(a, (ONE, number("2.5")))),
+        ("a IN {'u', 'v'}", s.Membership(a, (s.Literal("u"), s.Literal("v")))),
+        ("a IN {-1, b}", s.Membership(a, (s.Negative(ONE), b))),
+        ("a NOT IN {1}", s.Not(s.Membership(a, (ONE,)))),
+        ("a IN {1..2}", s.And(s.Comparison(">=", a, ONE), s.Comparison("<=", a, number("2")))),
+        ("a IN {1.5..2.5}", s.And(s.Comparison(">=", a, number("1.5")), s.Comparison("<=", a, number("2.5")))),
+        ("a IN {-1..1}", s.And(s.Comparison(">=", a, s.Negative(ONE)), s.Comparison("<=", a, ONE))),
+        ("a IN {1..}", s.Comparison(">=", a, ONE)),
+        ("a IN {..1}", s.Comparison("<=", a, ONE)),
+        ("a NOT IN {..1}", s.Not(s.Comparison("<=", a, ONE))),
+        ("a IN RANGE(1, b)", s.And(s.Comparison(">=", a, ONE), s.Comparison("<=", a, b))),
+        ("a + 1 IN RANGE(b, c)", predicate("a + 1 >= b AND a + 1 <= c")),
+        ("a NOT IN RANGE(1, 2)", s.Not(predicate("a IN RANGE(1, 2)"))),
+        ("a + b IN {1, 2}", s.Membership(s.Arithmetic("+", a, b), (ONE, number("2")))),
+    ],
+)
+def test_predicates(text, tree):
+    assert predicate(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("sign", "means"),
+    [("=", "="), ("==", "="), ("<>", "<>"), ("!=", "<>"), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">=")],
+)
+@pytest.mark.parametrize("space", ["", " "])
+def test_comparisons(sign, means, space):
+    assert predicate(f"a{space}{sign}{space}b") == s.Comparison(means, a, b)
+
+
+@pytest.mark.parametrize(
+    ("text", "tree"),
+    [
+        ("a + b * c", s.Arithmetic("+", a, s.Arithmetic("*", b, c))),
+        ("a * b + c", s.Arithmetic("+", s.Arithmetic("*", a, b), c)),
+        ("(a + b) * c", s.Arithmetic("*", s.Arithmetic("+", a, b), c)),
+        ("a - b - c", s.Arithmetic("-", s.Arithmetic("-", a, b), c)),
+        ("a / b % c", s.Arithmetic("%", s.Arithmetic("/", a, b), c)),
+        ("-a * b", s.Arithmetic("*", s.Negative(a), b)),
+        ("a * -b", s.Arithmetic("*", a, s.Negative(b))),
+        ("- - a", s.Negative(s.Negative(a))),
+        ("-(a + b)", s.Negative(s.Arithmetic("+", a, b))),
+        ("+a", a),
+        ("a - +b", s.Arithmetic("-", a, b)),
+        ("a-1", s.Arithmetic("-", a, ONE)),
+    ],
+)
+def test_arithmetic(text, tree):
+    assert expression(text) == tree
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0", 0),
+        ("007", 7),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1e3", 1000.0),
+        ("2.5E-3", 0.0025),
+        ("1e+2", 100.0),
+        ("9223372036854775808", 2**63),
+        ("18446744073709551615", 2**64 - 1),
+        ("18446744073709551616", float(2**64)),  # more than 64 bits
+        ("'text'", "text"),
+        ("''", ""),
+        ("'it''s'", "it's"),
+        ("''''", "'"),
+        ("'a -- b /* c */ \"d\"'", 'a -- b /* c */ "d"'),
+        ("'two\nlines'", "two\nlines"),
+        ("'é🔥'", "é🔥"),
+        ("TRUE", True),
+        ("false", False),
+    ],
+)
+def test_literals(text, value):
+    literal = expression(text)
+    assert isinstance(literal, s.Literal)
+    assert literal.value == value
+    assert type(literal.value) is type(value)
+
+
+def test_a_number_keeps_its_digits():
+    assert expression("0.10000000000000000001").text == "0.10000000000000000001"
+
+
+def test_literals_that_python_calls_equal_are_different():
+    assert len({expression("1"), expression("1.0"), expression("TRUE"), expression("1.00")}) == 4
+
+
+# ---- clauses -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("word", ["ALL", "ANY", "NEXT", "NXT", "LAST", "MAX", "STRICT"])
+def test_strategies(word):
+    assert query(f"SELECT {word} * FROM S WHERE A").select.strategy == ("NEXT" if word == "NXT" else word)
+    assert query(f"SELECT {word} x, y FROM S WHERE A").select.items == query("SELECT x, y FROM S WHERE A").select.items
+    assert query(f"SELECT {word} NONE FROM S WHERE A").select.items == ()
+
+
+def test_select_lists():
+    assert query("SELECT * FROM S WHERE A").select == s.Select(None, "ALL")
+    assert query("SELECT NONE FROM S WHERE A").select == s.Select((), "ALL")
+    assert query("SELECT x, S>y, z[a], S>u[a, `b c`] FROM S WHERE A").select.items == (
+        s.SelectItem(s.Name("x")),
+        s.SelectItem(s.Name("y", "S")),
+        s.SelectItem(s.Name("z"), (s.Name("a"),)),
+        s.SelectItem(s.Name("u", "S"), (s.Name("a"), s.Name("b c"))),
+    )
+
+
+def test_from():
+    assert query("SELECT * WHERE A").streams == ()
+    assert query("SELECT * FROM S WHERE A").streams == (s.Name("S"),)
+    assert query("SELECT * FROM S, T , `U V` WHERE A").streams == (s.Name("S"), s.Name("T"), s.Name("U V"))
+
+
+def test_partition_by():
+    assert query("SELECT * FROM S WHERE A").partition == ()
+    assert query("SELECT * FROM S WHERE A PARTITION BY [a]").partition == ((s.Name("a"),),)
+    several = query("SELECT * FROM S WHERE A PARTITION BY [a], [b, c], [`d e`]").partition
+    assert several == ((s.Name("a"),), (s.Name("b"), s.Name("c")), (s.Name("d e"),))
+
+
+@pytest.mark.parametrize(
+    ("text", "window"),
+    [
+        ("10 EVENTS", s.Within("events", Fraction(10))),
+        ("1 event", s.Within("events", Fraction(1))),
+        ("0 EVENTS", s.Within("events", Fraction(0))),
+        ("1e3 EVENTS", s.Within("events", Fraction(1000))),
+        ("30000 [stock_time]", s.Within("attribute", Fraction(30000), s.Name("stock_time"))),
+        ("0.1 [`my clock`]", s.Within("attribute", Fraction(1, 10), s.Name("my clock"))),
+        ("2 HOURS", s.Within("time", Fraction(7200))),
+        ("1 hour", s.Within("time", Fraction(3600))),
+        ("1 Minute", s.Within("time", Fraction(60))),
+        ("30 minutes", s.Within("time", Fraction(1800))),
+        ("1 SECOND", s.Within("time", Fraction(1))),
+        ("0.25 seconds", s.Within("time", Fraction(1, 4))),
+        ("1 HOURS 30 MINUTES", s.Within("time", Fraction(5400))),
+        ("1 HOUR 5 SECONDS", s.Within("time", Fraction(3605))),
+        ("2 MINUTES 3.5 SECONDS", s.Within("time", Fraction(247, 2))),
+        ("1 HOUR 1 MINUTE 1 SECOND", s.Within("time", Fraction(3661))),
+    ],
+)
+def test_within(text, window):
+    assert query(f"SELECT * FROM S WHERE A WITHIN {text}").within == window
+
+
+def test_without_within():
+    assert query("SELECT * FROM S WHERE A").within is None
+
+
+def test_consume_by():
+    assert query("SELECT * FROM S WHERE A").consume == "NONE"
+    for policy in ("NONE", "ANY", "PARTITION"):
+        assert query(f"SELECT * FROM S WHERE A CONSUME BY {policy.lower()}").consume == policy
+
+
+def test_limit():
+    assert query("SELECT * FROM S WHERE A").limit is None
+    assert query("SELECT * FROM S WHERE A LIMIT 7").limit == 7
+    assert query(f"SELECT * FROM S WHERE A LIMIT {10**30}").limit == MAX_LIMIT
+
+
+def test_all_clauses_together():
+    text = """
+    SELECT MAX x, S>y[a] FROM S WHERE A AS x ; B AS y FILTER x[a = 1]
+    PARTITION BY [k] WITHIN 5 EVENTS CONSUME BY PARTITION LIMIT 3 ;
+    """
+    assert query(text) == s.QuerySyntax(
+        text=text,
+        select=s.Select((s.SelectItem(s.Name("x")), s.SelectItem(s.Name("y", "S"), (s.Name("a"),))), "MAX"),
+        formula=s.Filtered(seq(as_(A, "x"), as_(B, "y")), var("x", P)),
+        streams=(s.Name("S"),),
+        partition=((s.Name("k"),),),
+        within=s.Within("events", Fraction(5)),
+        consume="PARTITION",
+        limit=3,
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * WHERE A FROM S",
+        "SELECT * FROM S WHERE A LIMIT 1 WITHIN 5 EVENTS",
+        "SELECT * FROM S WHERE A WITHIN 5 EVENTS PARTITION BY [a]",
+        "SELECT * FROM S WHERE A WITHIN 5 EVENTS WITHIN 6 EVENTS",
+        "SELECT * FROM S WHERE A WITHIN 5 SECONDS 1 HOURS",
+        "SELECT * FROM S WHERE A WITHIN 5 EVENTS 1 HOURS",
+        "SELECT *, x FROM S WHERE A AS x",
+        "SELECT * NONE FROM S WHERE A",
+        "SELECT MAX ANY * FROM S WHERE A",
+        "SELECT * FROM S WHERE A ; WITHIN 5 EVENTS",
+        "SELECT * FROM S WHERE A ;; B",
+        "SELECT * FROM S WHERE A SELECT * FROM S WHERE B",
+    ],
+)
+def test_clauses_come_in_order_and_once(text):
+    with pytest.raises(QuerySyntaxError):
+        query(text)
+
+
+# ---- names, keywords, comments -----------------------------------------------------------------------------
+
+EVERYTHING = (
+    "SELECT MAX x FROM S WHERE (NOT(A FILTER A[a LIKE 'u' AND b NOT IN {1}]) AS x ; B+ : C:+ OR D) "
+    "FILTER x[a IN RANGE(1, 2) OR NOT b = TRUE OR c <> FALSE] AND x[a=1] OR x[b<2] "
+    "PARTITION BY [k] WITHIN 1 HOURS 2 MINUTES 3 SECONDS CONSUME BY ANY LIMIT 3"
+)
+
+
+@pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase, str.title])
+def test_keywords_in_any_letter_case(change):
+    keywords = (
+        "SELECT MAX FROM WHERE NOT FILTER LIKE AND IN AS OR RANGE TRUE FALSE PARTITION BY WITHIN HOURS MINUTES "
+        "SECONDS CONSUME ANY LIMIT"
+    ).split()
+    text = " ".join(
+        change(word) if word in keywords else word for word in EVERYTHING.replace("(", " ( ").replace(")", " ) ").split()
+    )
+    assert query(text) == query(EVERYTHING)
+
+
+def test_any_white_space():
+    spaced = EVERYTHING.replace(" ", "\r\n \t\f\v")
+    assert query(spaced) == query(EVERYTHING)
+
+
+def test_comments():
+    commented = EVERYTHING.replace(" ", " /* any; 'text' [ */ -- to the end [of] the 'line\n /**/ ")
+    assert query(commented) == query(EVERYTHING)
+    assert query(EVERYTHING + " -- done") == query(EVERYTHING)
+
+
+WORDS = (
+    "ALL AND ANY AS BY CONSUME EVENT EVENTS FALSE FILTER FROM HOUR HOURS IN LAST LIKE LIMIT MAX MINUTE MINUTES NEXT "
+    "NONE NOT NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT TRUE WHERE WITHIN"
+).split()
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_any_keyword_is_a_name_in_backquotes(word):
+    quoted = f"`{word}`"
+    text = f"SELECT {quoted} FROM {quoted} WHERE {quoted} AS {quoted} FILTER {quoted}[{quoted} > 1] WITHIN 5 [{quoted}]"
+    parsed = query(text)
+    assert parsed.select.items == (s.SelectItem(s.Name(word)),)
+    assert parsed.formula == s.Filtered(as_(event(word), word), var(word, s.Comparison(">", s.Attribute(word), ONE)))
+    assert parsed.within == s.Within("attribute", Fraction(5), s.Name(word))
+
+
+@pytest.mark.parametrize("word", [w.lower() for w in WORDS if w not in ("NOT", "TRUE", "FALSE")])
+def test_most_keywords_are_names_where_no_keyword_can_stand(word):
+    tree = formula(f"A AS {word} ; {word} FILTER {word}[{word} = 1] AND B[b < {word} AND {word} < 2]")
+    attribute = s.Attribute(word)
+    tested = s.FilterAnd(
+        var(word, s.Comparison("=", attribute, ONE)),
+        var("B", s.And(s.Comparison("<", b, attribute), s.Comparison("<", attribute, number("2")))),
+    )
+    assert tree == s.Filtered(seq(as_(A, word), event(word)), tested)
+
+
+@pytest.mark.parametrize("word", ["not", "true", "false"])
+def test_the_other_keywords_are_names_too_where_a_variable_stands(word):
+    assert formula(f"A AS {word} FILTER {word}[a = 1]") == s.Filtered(as_(A, word), var(word, P))
+
+
+def test_names():
+    assert formula("`my type` AS `it's (a) name;`") == as_(event("my type"), "it's (a) name;")
+    assert formula("`A`") == A
+    assert formula("_a1 ; Z_9") == seq(event("_a1"), event("Z_9"))
+    assert formula("a") != formula("A")  # letter case counts in names
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM S WHERE A ASSET",
+        "SELECT * FROM S WHERE A ORB",
+        "SELECT * FROMS WHERE A",
+        "SELECT * FROM S WHERE A FILTERx[a = 1]",
+        "SELECT * FROM S WHERE A LIMIT10",
+        "SELECT * FROM S WHERE A WITHIN 10 EVENTSx",
+        "SELECT * FROM S WHERE A FILTER A[a INRANGE(1, 2)]",
+        "SELECT * FROM S WHERE A FILTER A[a = 1 ANDb = 2]",
+    ],
+)
+def test_keywords_are_whole_words(text):
+    with pytest.raises(QuerySyntaxError):
+        query(text)
+
+
+def test_names_that_begin_with_a_keyword():
+    assert formula("NOTE ; ORDER OR ANDES") == s.Disjunction(seq(event("NOTE"), event("ORDER")), event("ANDES"))
+    assert predicate("NOTa = 1") == s.Comparison("=", s.Attribute("NOTa"), ONE)
+    assert predicate("trueish = falsehood") == s.Comparison("=", s.Attribute("trueish"), s.Attribute("falsehood"))
+    assert query("SELECT nonesuch, maximum FROM S WHERE A").select.items == (
+        s.SelectItem(s.Name("nonesuch")),
+        s.SelectItem(s.Name("maximum")),
+    )
+
+
+# ---- the whole -----------------------------------------------------------------------------------------------
+
+
+def test_nodes_are_immutable_hashable_and_can_be_pickled():
+    parsed = query(EVERYTHING)
+    assert hash(parsed) == hash(query(EVERYTHING.replace(" ", "\n")))
+    assert pickle.loads(pickle.dumps(parsed)) == parsed
+    with pytest.raises(AttributeError):
+        parsed.limit = 4
+
+
+def test_spans_point_into_the_text():
+    text = "SELECT x FROM S WHERE A AS x ; B FILTER x[price > 100 AND name = 'N']"
+    parsed = query(text)
+    filter_span = parsed.formula.filter.span
+    assert text[slice(*parsed.select.items[0].variable.span)] == "x"
+    assert text[slice(*parsed.formula.formula.span)] == "A AS x ; B"
+    assert text[slice(*filter_span)] == "x[price > 100 AND name = 'N']"
+    assert text[slice(*parsed.formula.filter.predicate.right.span)] == "name = 'N'"
+
+
+def test_long_queries_parse():
+    assert query("SELECT * FROM S WHERE " + " ; ".join(["A"] * 20_000)).formula.right == A
+    assert query("SELECT * FROM S WHERE " + "(" * 5_000 + "A" + ")" * 5_000).formula == A
+
+
+@pytest.mark.parametrize("text", [None, b"SELECT * FROM S WHERE A", 7])
+def test_a_query_is_a_string(text):
+    with pytest.raises(QuerySyntaxError, match="expected the text of a query, got"):
+        query(text)

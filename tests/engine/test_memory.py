@@ -1,0 +1,59 @@
+"""Memory is bounded by the window and the batch, not by the stream."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+MEASURE = """
+import resource
+import sys
+
+import numpy as np
+import pyarrow as pa
+
+import cer_gpu
+
+PLAIN = sys.argv[1] == "plain"
+N_ROWS, N_WARM, N_BATCHES = 20_000, 40, 250
+rng = np.random.default_rng(1)
+conditions = "A[x > 0.99] AND B[x > 0.99 AND name LIKE '7'] AND C[x > 0.9]"
+query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C FILTER {conditions} WITHIN {sys.argv[2]}", time_column="at")
+evaluator = query.evaluator()
+types = pa.array(["A", "B", "C", "D"])
+n_matches = 0
+for k in range(N_BATCHES):
+    batch = pa.record_batch({
+        "type": types.take(pa.array(rng.integers(0, 4, N_ROWS))) if PLAIN else pa.DictionaryArray.from_arrays(
+            pa.array(rng.integers(0, 4, N_ROWS, np.int8)), types
+        ),
+        "name": pa.array(np.arange(k * N_ROWS, (k + 1) * N_ROWS)).cast(pa.string()),
+        "x": pa.array(rng.random(N_ROWS)),
+        "at": pa.array(np.arange(k * N_ROWS, (k + 1) * N_ROWS)),
+    })
+    n_matches += evaluator.push(batch).num_rows
+    if k == N_WARM:
+        warm = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(n_matches, peak - warm)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in KiB on Linux")
+@pytest.mark.parametrize(("strings", "within"), [("plain", "1000 EVENTS"), ("dictionary", "1000 [at]")])
+def test_five_million_events_in_a_window_of_a_thousand(strings, within):
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    result = subprocess.run(
+        [sys.executable, "-c", MEASURE, strings, within],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
+        timeout=120,
+    )
+    n_matches, growth_kib = map(int, result.stdout.split())
+    assert n_matches > 100_000
+    assert growth_kib < 32 * 1024

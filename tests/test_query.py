@@ -1,0 +1,388 @@
+"""The front door: compile, evaluate, stream, evaluator, and what each refuses."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import random
+import threading
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+
+TEXT = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 5] WITHIN 8 EVENTS"
+BATCH_ROWS = 50
+
+
+def make_events(n: int, seed: int = 1) -> pa.Table:
+    rng = random.Random(seed)
+    return pa.table(
+        {
+            "type": [rng.choice("ABCDEF") for _ in range(n)],
+            "x": [rng.randrange(10) for _ in range(n)],
+            "at": pa.array(range(n), pa.timestamp("ms")),
+        }
+    )
+
+
+EVENTS = make_events(1000)
+
+
+class Counted:
+    """Batches that count how far they were read."""
+
+    def __init__(self, batches: list[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self.n_read = 0
+
+    def __iter__(self):
+        for batch in self._batches:
+            self.n_read += 1
+            yield batch
+
+
+# ---- three ways to the same result ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"time_column": "at"}, {"time_column": "at", "schema": EVENTS.schema}], ids=str
+)
+def test_evaluate_stream_and_evaluator_agree(options):
+    query = cer_gpu.compile(TEXT, **options)
+    table = query.evaluate(EVENTS)
+    assert table.num_rows > 50
+    assert table.schema == query.output_schema(EVENTS.schema)
+    with query.stream(EVENTS) as reader:
+        assert reader.schema == table.schema
+        assert reader.read_all().equals(table)
+    for rows in (1, 7, 1000):
+        evaluator = query.evaluator()
+        pieces = [evaluator.push(batch) for batch in EVENTS.to_batches(max_chunksize=rows)]
+        pieces.append(evaluator.finish())
+        assert all(isinstance(piece, pa.RecordBatch) and piece.schema == table.schema for piece in pieces)
+        assert pa.Table.from_batches(pieces).combine_chunks().equals(table.combine_chunks())
+        assert (evaluator.n_events, evaluator.n_matches) == (1000, table.num_rows)
+
+
+def test_every_match_is_reported_with_the_batch_in_which_it_ends():
+    evaluator = cer_gpu.compile(TEXT).evaluator()
+    n_events = 0
+    for batch in EVENTS.to_batches(max_chunksize=13):
+        ends = evaluator.push(batch)["end"].to_pylist()
+        assert all(n_events <= end < n_events + batch.num_rows for end in ends)
+        n_events += batch.num_rows
+    assert evaluator.finish().num_rows == 0
+
+
+def test_a_query_can_be_used_many_times():
+    query = cer_gpu.compile(TEXT)
+    first = query.evaluate(EVENTS)
+    query.evaluate(make_events(100, seed=2))
+    assert query.evaluate(EVENTS).equals(first)
+
+
+def test_two_evaluators_do_not_share_state():
+    query = cer_gpu.compile("SELECT * WHERE A ; B")
+    one, two = query.evaluator(), query.evaluator()
+    one.push(pa.record_batch({"type": ["A"]}))
+    assert two.push(pa.record_batch({"type": ["B"]})).num_rows == 0
+    assert one.push(pa.record_batch({"type": ["B"]})).num_rows == 1
+
+
+def test_two_threads():
+    query = cer_gpu.compile(TEXT, time_column="at")
+    streams = [make_events(20_000, seed) for seed in (3, 4)]
+    expected = [query.evaluate(s) for s in streams]
+    assert not expected[0].equals(expected[1])
+    found: dict[int, pa.Table] = {}
+    start = threading.Barrier(2)
+
+    def work(k: int) -> None:
+        start.wait()
+        evaluator = query.evaluator()
+        pieces = [evaluator.push(batch) for batch in streams[k].to_batches(max_chunksize=500)]
+        found[k] = pa.Table.from_batches(pieces)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [found[k].combine_chunks() for k in (0, 1)] == [e.combine_chunks() for e in expected]
+
+
+# ---- streams --------------------------------------------------------------------------------------------------------
+
+
+def test_a_stream_reads_no_further_than_it_is_read():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[x = 5]")
+    batch = pa.record_batch({"type": ["A"] * BATCH_ROWS, "x": [5] * BATCH_ROWS})
+    source = Counted([batch] * 1000)
+    with query.stream(source) as reader:
+        assert source.n_read <= 1  # the first one, for its schema
+        for k in range(1, 6):
+            assert reader.read_next_batch()["end"].to_pylist() == list(range((k - 1) * BATCH_ROWS, k * BATCH_ROWS))
+            assert source.n_read <= k + 1
+
+
+def test_a_stream_without_matches_reads_to_the_end_and_gives_no_rows():
+    source = Counted(EVENTS.to_batches(max_chunksize=BATCH_ROWS))
+    reader = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[x = 99]").stream(source)
+    assert reader.read_all().num_rows == 0
+    assert source.n_read == 20
+
+
+def test_many_matches_of_one_batch_come_in_pieces():
+    """One batch that ends far more complex events than one batch of results should hold."""
+    query = cer_gpu.compile("SELECT * FROM S WHERE S ; S ; S", type_column=None)
+    reader = query.stream(pa.table({"x": [0] * 120}))
+    sizes = [batch.num_rows for batch in reader]
+    assert sum(sizes) == 120 * 119 * 118 // 6
+    assert max(sizes) <= 1 << 16
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("lost"), ValueError("bad"), RuntimeError("odd"), cer_gpu.CerError("ours")], ids=repr
+)
+def test_errors_in_the_callers_own_iterator_keep_their_type(error):
+    def batches():
+        yield EVENTS.to_batches()[0]
+        raise error
+
+    for events in (batches(), pa.RecordBatchReader.from_batches(EVENTS.schema, batches())):
+        with pytest.raises(type(error), match=error.args[0]):
+            cer_gpu.compile(TEXT).evaluate(events)
+
+
+def test_our_errors_come_through_the_reader():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A WITHIN 5 [x]")
+    reader = query.stream(EVENTS)
+    with pytest.raises(cer_gpu.TimeOrderError):
+        reader.read_all()
+
+
+# ---- evaluators -----------------------------------------------------------------------------------------------------
+
+
+def test_push_after_finish():
+    evaluator = cer_gpu.compile(TEXT).evaluator()
+    evaluator.push(EVENTS.to_batches()[0])
+    evaluator.finish()
+    with pytest.raises(cer_gpu.OptionError, match="finished: make a new evaluator"):
+        evaluator.push(EVENTS.to_batches()[0])
+
+
+def test_push_after_an_error():
+    evaluator = cer_gpu.compile("SELECT * FROM S WHERE S WITHIN 5 [x]", type_column=None).evaluator()
+    evaluator.push(pa.record_batch({"x": [5]}))
+    with pytest.raises(cer_gpu.TimeOrderError):
+        evaluator.push(pa.record_batch({"x": [4]}))
+    with pytest.raises(cer_gpu.OptionError, match="make a new evaluator"):
+        evaluator.push(pa.record_batch({"x": [6]}))
+
+
+@pytest.mark.parametrize(
+    "wrong", [EVENTS, None, {"type": ["A"]}, [EVENTS.to_batches()[0]]], ids=lambda w: type(w).__name__
+)
+def test_push_takes_record_batches(wrong):
+    with pytest.raises(cer_gpu.EventsError, match=rf"expected a pyarrow\.RecordBatch, got {type(wrong).__name__}"):
+        cer_gpu.compile(TEXT).evaluator().push(wrong)
+
+
+def test_batches_without_rows():
+    evaluator = cer_gpu.compile("SELECT * WHERE A : B").evaluator()
+    empty = pa.record_batch({"type": pa.array([], pa.string())})
+    found = [
+        evaluator.push(b)
+        for b in (empty, pa.record_batch({"type": ["A"]}), empty, pa.record_batch({"type": ["B"]}), empty)
+    ]
+    assert [f.num_rows for f in found] == [0, 0, 0, 1, 0]
+    assert {f.schema for f in found} == {found[0].schema}
+
+
+def test_finish_without_events():
+    assert cer_gpu.compile(TEXT).evaluator().finish().num_rows == 0
+
+
+def test_the_schema_may_change_where_the_query_still_fits():
+    query = cer_gpu.compile("SELECT * WHERE A ; B FILTER A[x > 5] AND B[x > 5.5]")
+    batches = [
+        pa.record_batch({"type": ["A"], "x": pa.array([9], pa.int8())}),
+        pa.record_batch({"more": [1], "x": pa.array([6.5]), "type": pa.array(["B"]).dictionary_encode()}),
+        pa.record_batch({"type": pa.array(["B", "B"], pa.large_string()), "x": pa.nulls(2)}),
+        pa.record_batch({"type": pa.array(["B"], pa.string_view()), "x": pa.array([5], pa.uint64())}),
+        pa.record_batch({"type": ["B"], "x": pa.array([6], pa.uint64())}),
+    ]
+    evaluator = query.evaluator()
+    assert [evaluator.push(b)["positions"].to_pylist() for b in batches] == [[], [[0, 1]], [], [], [[0, 5]]]
+
+
+def test_the_schema_may_not_change_to_one_that_does_not_fit():
+    query = cer_gpu.compile("SELECT * WHERE A FILTER A[x > 5]", time_column="at")
+    first = pa.record_batch({"type": ["A"], "x": [1], "at": [1]})
+    cases = [
+        ({"type": ["A"], "x": ["a"], "at": [1]}, cer_gpu.QueryTypeError, "cannot compare column 'x'"),
+        ({"type": ["A"], "y": [1], "at": [1]}, cer_gpu.QueryTypeError, "no column 'x'"),
+        ({"type": [1], "x": [1], "at": [1]}, cer_gpu.QueryTypeError, "type column 'type' must hold strings"),
+        ({"type": ["A"], "x": [1], "at": pa.array([1], pa.int32())}, cer_gpu.EventsError, "changed its type"),
+        ({"type": ["A"], "x": [1], "at": pa.array([1], pa.timestamp("s"))}, cer_gpu.EventsError, "changed its type"),
+    ]
+    for columns, error, message in cases:
+        evaluator = query.evaluator()
+        evaluator.push(first)
+        with pytest.raises(error, match=message):
+            evaluator.push(pa.record_batch(columns))
+
+
+# ---- options --------------------------------------------------------------------------------------------------------
+
+REFUSED = [
+    ({"device": "cuda"}, cer_gpu.DeviceError, "GPU"),
+    ({"device": "tpu"}, cer_gpu.OptionError, "device must be one of auto, cpu, cuda, got 'tpu'"),
+    ({"output": "bindings"}, cer_gpu.OptionError, "output='bindings' is not there yet"),
+    ({"output": "events"}, cer_gpu.OptionError, "output='events' is not there yet"),
+    ({"output": "count"}, cer_gpu.OptionError, "output='count' is not there yet"),
+    ({"output": "position"}, cer_gpu.OptionError, "did you mean 'positions'"),
+    ({"sort": True}, cer_gpu.OptionError, "sort=True is not there yet"),
+    ({"threads": 2}, cer_gpu.OptionError, "thread"),
+    ({"share": (0, 2)}, cer_gpu.OptionError, "share"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), REFUSED, ids=[str(o) for o, _, _ in REFUSED])
+def test_options_that_are_refused(options, error, message):
+    query = cer_gpu.compile(TEXT)
+    unread = Counted(EVENTS.to_batches())
+    for use in (
+        lambda: query.evaluate(unread, **options),
+        lambda: query.stream(unread, **options),
+        lambda: query.evaluator(**options),
+    ):
+        with pytest.raises(error, match=message):
+            use()
+    assert unread.n_read == 0
+
+
+@pytest.mark.parametrize(
+    "options", [{"device": "cpu"}, {"device": "auto"}, {"threads": 1}, {"sort": False, "output": "positions"}], ids=str
+)
+def test_options_that_are_taken(options):
+    query = cer_gpu.compile(TEXT)
+    assert query.evaluate(EVENTS, **options).equals(query.evaluate(EVENTS))
+
+
+def test_the_type_column():
+    renamed = EVENTS.rename_columns(["kind", "x", "at"])
+    assert cer_gpu.compile(TEXT, type_column="kind").evaluate(renamed).equals(cer_gpu.compile(TEXT).evaluate(EVENTS))
+    with pytest.raises(cer_gpu.QueryTypeError, match="no column 'type'"):
+        cer_gpu.compile(TEXT).evaluate(renamed)
+    with pytest.raises(cer_gpu.QueryTypeError, match="the type column 'x' must hold strings, and is int64"):
+        cer_gpu.compile(TEXT, type_column="x", schema=EVENTS.schema)
+
+
+def test_without_a_type_column_the_stream_names_the_type():
+    query = cer_gpu.compile("SELECT * FROM Trade WHERE Trade : Trade FILTER Trade[x > 8]", type_column=None)
+    xs = EVENTS["x"].to_pylist()
+    expected = [[i, i + 1] for i, (a, b) in enumerate(itertools.pairwise(xs)) if a > 8 and b > 8]
+    assert query.evaluate(EVENTS)["positions"].to_pylist() == expected
+    with pytest.raises(cer_gpu.QueryError, match="no events of type 'Quote'"):
+        cer_gpu.compile("SELECT * FROM Trade WHERE Quote", type_column=None)
+    with pytest.raises(cer_gpu.QueryError, match="no FROM"):
+        cer_gpu.compile("SELECT * WHERE Trade", type_column=None)
+
+
+def test_a_query_that_reads_no_column():
+    query = cer_gpu.compile("SELECT * FROM S WHERE S ; S", type_column=None)
+    assert query.columns(EVENTS.schema) == []
+    assert query.evaluate(EVENTS.slice(0, 4)).num_rows == 6
+    assert query.evaluate(EVENTS.slice(0, 4).select([])).num_rows == 6
+    assert query.evaluate(pa.table({})).num_rows == 0
+
+
+# ---- what a query tells ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "events", [EVENTS.slice(0, 0), EVENTS.schema.empty_table(), pa.Table.from_batches([], EVENTS.schema)]
+)
+def test_no_events(events):
+    query = cer_gpu.compile(TEXT, time_column="at")
+    found = query.evaluate(events)
+    assert found.num_rows == 0
+    assert found.schema == query.output_schema(EVENTS.schema)
+
+
+def test_output_schema():
+    plain = [("start", pa.int64()), ("end", pa.int64()), ("positions", pa.list_(pa.int64()))]
+    assert cer_gpu.compile(TEXT).output_schema(EVENTS.schema) == pa.schema(plain)
+    timed = pa.schema([*plain, ("start_time", pa.timestamp("ms")), ("end_time", pa.timestamp("ms"))])
+    assert cer_gpu.compile(TEXT, time_column="at").output_schema(EVENTS.schema) == timed
+    with pytest.raises(cer_gpu.OptionError):
+        cer_gpu.compile(TEXT).output_schema(EVENTS.schema, output="count")
+    with pytest.raises(cer_gpu.QueryTypeError):
+        cer_gpu.compile(TEXT).output_schema(pa.schema({"type": pa.string()}))
+
+
+def test_attributes():
+    query = cer_gpu.compile(TEXT, time_column="at")
+    assert (query.text, query.type_column, query.time_column) == (TEXT, "type", "at")
+    assert repr(query) == f"cer_gpu.compile({TEXT!r})"
+    assert query.columns(EVENTS.schema) == ["type", "x", "at"]
+
+
+def test_notes():
+    assert cer_gpu.compile("SELECT * WHERE A AS a ; B FILTER a[x > 5]").notes == ()
+    (note,) = cer_gpu.compile("SELECT * WHERE (A AS a OR B AS b) FILTER a[x > 5]").notes
+    assert "'a' is not bound in every match" in note
+    (note,) = cer_gpu.compile("SELECT * WHERE A+ AS a FILTER a[x > 5]").notes
+    assert "'a' can hold several events" in note
+
+
+def test_a_schema_is_checked_at_once():
+    with pytest.raises(cer_gpu.QueryTypeError, match="no column 'x'"):
+        cer_gpu.compile(TEXT, schema=pa.schema({"type": pa.string()}))
+    with pytest.raises(cer_gpu.QueryTypeError, match="time column 'at' must be"):
+        cer_gpu.compile(TEXT, time_column="at", schema=EVENTS.schema.set(2, pa.field("at", pa.string())))
+    assert cer_gpu.compile(TEXT, schema=EVENTS.schema).evaluate(EVENTS).equals(cer_gpu.compile(TEXT).evaluate(EVENTS))
+
+
+def test_errors_have_one_base():
+    for text in ("", "SELECT", "SELECT * WHERE A FILTER B[x = 1]", "SELECT MAX * WHERE A"):
+        with pytest.raises(cer_gpu.CerError):
+            cer_gpu.compile(text)
+    assert issubclass(cer_gpu.OptionError, ValueError)
+    assert issubclass(cer_gpu.UnsupportedQueryError, NotImplementedError)
+
+
+# ---- pickles --------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_can_be_pickled():
+    query = cer_gpu.compile(TEXT, time_column="at", schema=EVENTS.schema)
+    again = pickle.loads(pickle.dumps(query))
+    assert (again.text, again.notes, again.time_column) == (query.text, query.notes, query.time_column)
+    assert again.evaluate(EVENTS).equals(query.evaluate(EVENTS))
+    assert pickle.loads(pickle.dumps(again)).evaluate(EVENTS).equals(query.evaluate(EVENTS))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: cer_gpu.compile("SELECT * WHERE A ; ;"),
+        lambda: cer_gpu.compile("SELECT * WHERE A FILTER B[x = 1]"),
+        lambda: cer_gpu.compile("SELECT MAX * WHERE A"),
+        lambda: cer_gpu.compile(TEXT, schema=pa.schema({"type": pa.string()})),
+        lambda: cer_gpu.compile(TEXT).evaluate(None),
+        lambda: cer_gpu.compile("SELECT * WHERE A WITHIN 1 [x]").evaluate(EVENTS),
+        lambda: cer_gpu.compile(TEXT).evaluate(EVENTS, device="cuda"),
+    ],
+)
+def test_errors_can_be_pickled(use):
+    with pytest.raises(cer_gpu.CerError) as caught:
+        use()
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert str(again) == str(caught.value)
+    assert vars(again) == vars(caught.value)
