@@ -47,7 +47,7 @@ def defined_variables(formula: s.Formula) -> dict[str, bool]:
             return {}
         case s.Assign():
             inner = defined_variables(formula.formula)
-            return {**inner, formula.variable.name: any(inner.values())}
+            return {**inner, formula.variable.name: always_holds_an_event(formula.formula)}
         case s.Filtered():
             return defined_variables(formula.formula)
         case s.Iteration():
@@ -58,6 +58,21 @@ def defined_variables(formula: s.Formula) -> dict[str, bool]:
         case s.Disjunction():
             left, right = defined_variables(formula.left), defined_variables(formula.right)
             return {name: left.get(name, False) and right.get(name, False) for name in {**left, **right}}
+
+
+def always_holds_an_event(formula: s.Formula) -> bool:
+    """Return whether every valuation of the formula holds an event (all but ``NOT(...)`` do)."""
+    match formula:
+        case s.EventType():
+            return True
+        case s.Negation():
+            return False
+        case s.Assign() | s.Filtered() | s.Iteration():
+            return always_holds_an_event(formula.formula)
+        case s.Sequence():
+            return always_holds_an_event(formula.left) or always_holds_an_event(formula.right)
+        case s.Disjunction():
+            return always_holds_an_event(formula.left) and always_holds_an_event(formula.right)
 
 
 def repeated_variables(formula: s.Formula) -> set[str]:

@@ -32,6 +32,16 @@ _TERMINALS = {
     "$END": "the end of the query",
 }
 
+_CLAUSES = {
+    "SELECT": "SELECT",
+    "FROM": "FROM",
+    "WHERE": "WHERE",
+    "PARTITION": "PARTITION BY",
+    "WITHIN": "WITHIN",
+    "CONSUME": "CONSUME BY",
+    "LIMIT": "LIMIT",
+}
+
 MAX_LIMIT = (1 << 63) - 1
 """What LIMIT counts up to; more is as good as none."""
 
@@ -103,22 +113,27 @@ def _syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyn
         start, accepted = error.pos_in_stream or 0, set()
         found = text[start]
         message = f"no part of a query can start with {found!r}"
-    if "/*" in text[max(start - 1, 0) : start + 2]:
-        hint: str | None = "the comment is not closed"
-    else:
-        hint = _hint(found, accepted)
-    return QuerySyntaxError(message, text, start, start + len(found), hint)
+    before = text[max(start - 1, 0) : start]
+    if "/*" in before + text[start : start + 2]:
+        return QuerySyntaxError("the comment is not closed", text, start, start + 1)
+    if found == "'":
+        return QuerySyntaxError("the string is not closed", text, start, start + 1)
+    return QuerySyntaxError(message, text, start, start + len(found), _hint(found, accepted, before))
 
 
-def _hint(found: str, accepted: set[str]) -> str | None:
+def _hint(found: str, accepted: set[str], before: str) -> str | None:
     if found == '"':
         return "strings stand in single quotes: 'text'"
+    if found == "." and before.isidentifier():
+        return "attributes stand in brackets: x[price > 100]"
     if found == "]" and "COMPARISON" in accepted:
         return (
             "a filter holds a whole predicate: x[price > 100]; filters that relate two variables are not evaluated yet"
         )
-    if found == "'":
-        return "the string is not closed"
+    if found == "(" and "RANGE" in accepted:
+        return "a set stands in braces: IN {1, 2}"
+    if found.upper() in _CLAUSES:
+        return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
     close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
     return f"did you mean {close}?" if close else None
 

@@ -3,8 +3,8 @@
 A test answers for a whole block which rows make it TRUE.  Three-valued logic needs no third value: negations are
 pushed to the leaves, and a leaf, negated or not, holds only where nothing that it reads is NULL.
 
-Numbers (docs/language.md, "Numbers"): Arrow's meaning.  int64 arithmetic wraps around; integer division truncates
-toward zero, ``%`` has the sign of the dividend; by zero both are NULL; an integer that meets a float becomes a float64.
+An integer that meets a float becomes a float64; integers divided by zero are NULL (`cer_gpu.engine.numbers` has the
+rest).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from cer_gpu.engine.columns import (
     kind_of,
 )
 from cer_gpu.engine.moments import has_zone, per_second, read_moment
+from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64
 from cer_gpu.errors import QueryTypeError, did_you_mean
 
 Rows = Bools | bool
@@ -168,7 +169,7 @@ class Binder:
             x, x_valid = a(block)
             y, y_valid = b(block)
             if as_float:
-                x, y = _to_float(x), _to_float(y)
+                x, y = to_float(x), to_float(y)
             return _where_valid(compare(x, y), negated, x_valid, y_valid)
 
         return test
@@ -335,7 +336,7 @@ class Binder:
             case s.Attribute():
                 name = expression.name
                 if self.kind(expression) == DECIMAL:
-                    return lambda block: (_floats(block.array(name)), block.valid(name))
+                    return lambda block: (floats(block.array(name)), block.valid(name))
                 return lambda block: (block.numbers(name), block.valid(name))
         number = self.negative(expression) if isinstance(expression, s.Negative) else self.arithmetic(expression)
         return number if any(True for _ in s.attributes(expression)) else _constant(number)
@@ -343,7 +344,7 @@ class Binder:
     def negative(self, expression: s.Negative) -> Number:
         """Return a function to the values of ``-operand``."""
         operand = self.number(expression.operand)
-        convert = _to_float if self.kind(expression) == FLOAT else _to_int64
+        convert = to_float if self.kind(expression) == FLOAT else to_int64
 
         def values(block: Block) -> tuple[Any, Bools | None]:
             x, valid = operand(block)
@@ -356,9 +357,9 @@ class Binder:
         """Return a function to the values of ``left op right``."""
         left, right = self.number(expression.left), self.number(expression.right)
         as_float = self.kind(expression) == FLOAT
-        compute = (_FLOAT_ARITHMETIC if as_float else _INTEGER_ARITHMETIC)[expression.op]
+        compute = (FLOAT_ARITHMETIC if as_float else INTEGER_ARITHMETIC)[expression.op]
         divides = expression.op in "/%" and not as_float
-        convert = _to_float if as_float else _to_int64
+        convert = to_float if as_float else to_int64
 
         def values(block: Block) -> tuple[Any, Bools | None]:
             x, x_valid = left(block)
@@ -491,17 +492,6 @@ def _same_memory(a: pa.Array, b: pa.Array) -> bool:
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _to_float(x: Any) -> Any:
-    return x.astype(np.float64) if isinstance(x, np.ndarray) else np.float64(x)
-
-
-def _to_int64(x: Any) -> Any:
-    """Return int64; a uint64 of 2**63 or more wraps around."""
-    if isinstance(x, np.ndarray):
-        return x.astype(np.int64)
-    return np.int64((int(x) + 2**63) % 2**64 - 2**63)
-
-
 def _constant(number: Number) -> Number:
     """Compute an expression without columns once."""
     value, valid = number(Block(pa.record_batch({"row": [0]})))
@@ -509,40 +499,6 @@ def _constant(number: Number) -> Number:
     if valid is None or valid[0]:
         return lambda block: (value, None)
     return lambda block: (value, np.zeros(block.n_rows, np.bool_))
-
-
-def _divide(x: Any, y: Any) -> Any:
-    """Divide integers, truncating toward zero; the smallest by -1 is 0, as in Arrow."""
-    y = np.where(y == 0, 1, y)
-    overflow = (x == np.iinfo(np.int64).min) & (y == -1)
-    quotient = np.floor_divide(x, np.where(overflow, 1, y))
-    remainder = x - quotient * y
-    quotient = quotient + ((remainder != 0) & ((remainder < 0) != (x < 0)))
-    return np.where(overflow, 0, quotient)
-
-
-def _remainder(x: Any, y: Any) -> Any:
-    return np.fmod(x, np.where((y == 0) | (y == -1), 1, y))
-
-
-_INTEGER_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": _divide,
-    "%": _remainder,
-}
-_FLOAT_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "%": np.fmod,
-}
-
-
-def _floats(array: pa.Array) -> npt.NDArray[np.float64]:
-    return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
 
 
 def _exact(expression: s.Expression) -> Fraction | None:

@@ -53,8 +53,10 @@ class Binding:
             self.window_column, self.window_length = window_length(
                 plan.syntax.within, schema, plan.time_column, plan.time_unit, text
             )
-        clocks = [c for c in (plan.time_column, self.window_column) if c is not None]
-        self.columns = list(dict.fromkeys([*self.guards.columns, *clocks]))
+        self.clock_types = {
+            name: schema.field(name).type for name in (plan.time_column, self.window_column) if name is not None
+        }
+        self.columns = list(dict.fromkeys([*self.guards.columns, *self.clock_types]))
         self.types = [schema.field(name).type for name in self.columns]
 
     def fits(self, schema: pa.Schema) -> bool:
@@ -161,10 +163,13 @@ class Evaluator:
             fresh = Binding(self._plan, schema)
             if binding is None:
                 self._begin(fresh)
-            elif (fresh.time_type, fresh.window_length) != (binding.time_type, binding.window_length):
-                raise EventsError(
-                    f"the time column changed its type: {binding.types} before, {fresh.types} from event {self.n_events} on"
-                )
+                binding = fresh
+            for name, before in binding.clock_types.items():
+                if fresh.clock_types[name] != before:
+                    raise EventsError(
+                        f"the time column {name!r} changed its type: {before} before, {fresh.clock_types[name]} "
+                        f"from event {self.n_events} on"
+                    )
             binding = self._binding = fresh
         return binding
 
@@ -172,7 +177,7 @@ class Evaluator:
         plan = self._plan
         self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
         self._window = None if binding.window_length is None else Window(binding.window_length)
-        self._clocks = {name: Clock(name) for name in (plan.time_column, binding.window_column) if name is not None}
+        self._clocks = {name: Clock(name) for name in binding.clock_types}
         self._run = Run(
             self._table,
             windowed=self._window is not None,

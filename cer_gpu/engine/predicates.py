@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.engine.binding import Binder, PerDictionary, Test, column_type, columns_of
-from cer_gpu.engine.columns import Block, is_string
+from cer_gpu.engine.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.errors import QueryTypeError
 
 Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
@@ -46,7 +46,7 @@ class GuardWords:
         self._type_column = type_column
         if type_column is not None:
             data_type = column_type(schema, type_column, None, None)
-            if not is_string(data_type):
+            if not is_string(data_type) and kind_of(data_type) != NOTHING:
                 raise QueryTypeError(
                     f"the type column {type_column!r} must hold strings, and is {data_type}",
                     hint="name another: type_column=... (--type-column)",
@@ -57,6 +57,10 @@ class GuardWords:
             (i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None
         ]
         self._types = PerDictionary(self._type_words)
+        # the type test is the same for all events: there is one type, or no event has any
+        self._constant: npt.NDArray[Any] | None = None
+        if type_column is None or kind_of(data_type) == NOTHING:
+            self._constant = self._pack([range(self.n_guards) if type_column is None else ()])
         read = columns_of([g.predicate for g in guards if g.predicate is not None])
         self.columns = list(dict.fromkeys([*([type_column] if type_column else []), *read]))
 
@@ -73,9 +77,10 @@ class GuardWords:
         uint8 or uint16 array, shape (n rows,), for at most 8 or 16 guards; otherwise uint64, shape (n rows,
         n words), bit g being bit g % 64 of word g // 64.
         """
-        if self._type_column is None:
-            words = np.repeat(self._no_types(), block.n_rows, axis=0)
+        if self._constant is not None:
+            words = np.repeat(self._constant, block.n_rows, axis=0)
         else:
+            assert self._type_column is not None
             coded = block.coded(self._type_column)
             words = self._types(coded.values).take(coded.codes, axis=0)
             valid = block.valid(self._type_column)
@@ -91,9 +96,6 @@ class GuardWords:
             elif not rows:
                 word &= ~(one << bit)
         return words
-
-    def _no_types(self) -> npt.NDArray[Any]:
-        return self._pack([range(self.n_guards)])
 
     def _type_words(self, values: pa.Array) -> npt.NDArray[Any]:
         by_type: dict[str | None, list[int]] = {}

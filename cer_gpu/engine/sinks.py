@@ -108,24 +108,22 @@ def open_sink(path: str | os.PathLike[str], schema: pa.Schema, inputs: Sequence[
     ending = _checked(shown, inputs)
     target = Path(os.path.realpath(shown))  # a link stays a link
     part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
+    writer: Writer | None = None
+    file: IO[bytes] | None = None
     try:
         with naming(shown):
-            file = open(part, "xb")  # noqa: SIM115 - closed by the next line
-        with file:
+            file = open(part, "xb")  # noqa: SIM115 - closed below, in two ways
             writer = _writer(ending, file, schema)
-            sink = Sink(writer, shown)
-            try:
-                yield sink
-                sink.close()
-            except BaseException:
-                _abandon(writer)
-                raise
-            with naming(shown):
-                file.flush()
-                os.fsync(file.fileno())
+        sink = Sink(writer, shown)
+        yield sink
+        sink.close()
         with naming(shown):
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
             os.replace(part, target)
     except BaseException:
+        _abandon(writer, file)
         part.unlink(missing_ok=True)
         raise
 
@@ -171,9 +169,12 @@ def _writer(ending: str, file: IO[bytes], schema: pa.Schema) -> Writer:
             return _JsonWriter(file)
 
 
-def _abandon(writer: Writer) -> None:
-    with contextlib.suppress(Exception):
-        writer.close()
+def _abandon(writer: Writer | None, file: IO[bytes] | None) -> None:
+    """Close what is open; what cannot be written any more does not matter."""
+    for opened in (writer, file):
+        with contextlib.suppress(Exception):
+            if opened is not None:
+                opened.close()
     if isinstance(writer, pq.ParquetWriter):
         writer.is_open = False  # else it would try once more when it is deleted
 

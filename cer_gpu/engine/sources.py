@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.dataset as pa_dataset
 import pyarrow.parquet as pq
 
 from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of
@@ -76,7 +76,9 @@ def open_events(events: Any) -> Source:
         return Source(events.schema, lambda columns: iter([events.select(columns)]), events.num_rows)
     if isinstance(events, pa.Table):
         return Source(events.schema, lambda columns: iter(events.select(columns).to_batches()), events.num_rows)
-    if isinstance(events, pa_dataset.Dataset):
+    # importing pyarrow.dataset imports pandas; where it was not imported, there is no dataset
+    datasets = sys.modules.get("pyarrow._dataset")
+    if datasets is not None and isinstance(events, datasets.Dataset):
         return _open_dataset(events)
     if isinstance(events, pa.RecordBatchReader):
         return Source(events.schema, lambda columns: _checked_batches(events))
@@ -135,7 +137,9 @@ def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         yield batch
 
 
-def _open_dataset(dataset: pa_dataset.Dataset) -> Source:
+def _open_dataset(dataset: Any) -> Source:
+    import pyarrow.dataset as pa_dataset
+
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         options: dict[str, Any] = {}
         if isinstance(dataset, pa_dataset.FileSystemDataset) and dataset.format.default_extname == "parquet":
@@ -196,7 +200,8 @@ def _check_columns(file: Path, found: pa.Schema, first: Path, expected: pa.Schem
 def _files(path: Path) -> list[Path]:
     """Return the files that a path stands for: itself, or all event files of a folder in the order of their names."""
     if path.is_dir():
-        found = sorted(p for p in path.iterdir() if p.is_file() and _format(p) is not None)
+        # names that begin with . or _ are notes of file systems and of other programs, as for pyarrow's datasets
+        found = sorted(p for p in path.iterdir() if p.is_file() and _format(p) is not None and p.name[0] not in "._")
         if not found:
             raise EventsError(f"{path}: no Parquet, Arrow IPC or CSV file in this folder")
         return found
@@ -242,30 +247,39 @@ def _open_parquet(path: Path) -> Source:
 
 
 def _open_ipc(path: Path) -> Source:
+    def only(columns: list[str]) -> pa.ipc.IpcReadOptions:
+        # columns that are left out are not decompressed; no list at all would mean every column
+        return pa.ipc.IpcReadOptions(
+            included_fields=[schema.get_field_index(name) for name in columns or schema.names[:1]]
+        )
+
     def read_stream(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(str(path)) as memory, pa.ipc.open_stream(memory) as reader:
-            for batch in reader:
-                yield batch.select(columns)
+        with pa.memory_map(str(path)) as memory, pa.ipc.open_stream(memory, options=only(columns)) as reader:
+            yield from reader
 
     def read_file(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(str(path)) as memory, pa.ipc.open_file(memory) as reader:
+        with pa.memory_map(str(path)) as memory, pa.ipc.open_file(memory, options=only(columns)) as reader:
             for i in range(reader.num_record_batches):
-                yield reader.get_batch(i).select(columns)
+                yield reader.get_batch(i)
 
     with pa.memory_map(str(path)) as memory:
         if memory.read(6) == b"ARROW1":
             with pa.ipc.open_file(memory) as reader:
-                return Source(reader.schema, read_file)
-        memory.seek(0)
-        with pa.ipc.open_stream(memory) as reader:
-            return Source(reader.schema, read_stream)
+                schema, read = reader.schema, read_file
+        else:
+            memory.seek(0)
+            with pa.ipc.open_stream(memory) as reader:
+                schema, read = reader.schema, read_stream
+    return Source(schema, read)
 
 
 def _open_csv(path: Path) -> Source:
     parse = pa_csv.ParseOptions(delimiter="\t" if path.name.lower().endswith(".tsv") else ",")
 
     def open_csv(columns: list[str] | None) -> pa_csv.CSVStreamingReader:
-        convert = pa_csv.ConvertOptions(include_columns=columns, strings_can_be_null=True)
+        convert = pa_csv.ConvertOptions(
+            include_columns=columns, strings_can_be_null=True, quoted_strings_can_be_null=False
+        )
         return pa_csv.open_csv(str(path), parse_options=parse, convert_options=convert)
 
     with open_csv(None) as reader:

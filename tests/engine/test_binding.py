@@ -161,6 +161,7 @@ EDGE_FLOATS = st.sampled_from([f for f in FLOATS if f is not None]) | st.floats(
 
 
 @given(st.sampled_from("+-*/%"), st.lists(st.tuples(EDGE_INTS, EDGE_INTS), min_size=1, max_size=20), EDGE_INTS)
+@settings(deadline=None)
 def test_integer_arithmetic(op, pairs, bound):
     xs, ys = ([p[k] for p in pairs] for k in (0, 1))
     expected = [integer_arithmetic(op, x, y) for x, y in pairs]
@@ -173,6 +174,7 @@ def test_integer_arithmetic(op, pairs, bound):
 
 
 @given(st.sampled_from("+-*/%"), st.lists(st.tuples(EDGE_FLOATS, EDGE_INTS), min_size=1, max_size=20))
+@settings(deadline=None)
 def test_float_arithmetic(op, pairs):
     xs, ys = ([p[k] for p in pairs] for k in (0, 1))
     expected = [float_arithmetic(op, x, float(y)) for x, y in pairs]
@@ -182,6 +184,7 @@ def test_float_arithmetic(op, pairs):
 
 
 @given(st.sampled_from("+-*/%"), EDGE_INTS, EDGE_INTS)
+@settings(deadline=None)
 def test_arithmetic_of_literals_is_that_of_columns(op, a, b):
     expected = integer_arithmetic(op, a, b)
     assert answers(f"({a}) {op} ({b}) = x", {"x": pa.array([expected, 3], pa.int64())})[0] == (
@@ -395,7 +398,7 @@ def trees(draw, depth: int = 3) -> tuple[str, Callable[[dict[str, bool | None]],
 
 
 @given(trees())
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 def test_logic_is_kleenes(tree):
     text, truth = tree
     three = (True, False, None)

@@ -10,7 +10,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cer_gpu.engine import columns
@@ -212,6 +212,7 @@ def test_a_coder_forgets_when_it_has_too_many_values():
 
 
 @given(st.lists(st.none() | st.text(max_size=12), max_size=30), st.integers(0, 9), st.data())
+@settings(deadline=None)
 def test_any_strings(texts, offset, data):
     array = pa.array(texts, pa.string()).slice(min(offset, len(texts)))
     coders: dict[str, StringCoder] = {}
@@ -221,6 +222,7 @@ def test_any_strings(texts, offset, data):
 
 
 @given(st.lists(st.none() | st.booleans(), max_size=70), st.integers(0, 70), st.integers(0, 70))
+@settings(deadline=None)
 def test_any_bits(bits, a, b):
     start, stop = sorted((min(a, len(bits)), min(b, len(bits))))
     part = pa.array(bits, pa.bool_()).slice(start, stop - start)

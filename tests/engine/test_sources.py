@@ -155,6 +155,7 @@ def test_lists_of_paths_and_folders(parts):
     assert QUERY.evaluate(parts).equals(EXPECTED)
     assert QUERY.evaluate(tuple(str(p) for p in parts)).equals(EXPECTED)
     (parts[0].parent / "README").write_text("not an event file")
+    (parts[0].parent / "._a.parquet").write_text("nor is this")
     (parts[0].parent / "z.parquet").mkdir()
     assert QUERY.evaluate(parts[0].parent).equals(EXPECTED)
     reverse = QUERY.evaluate(parts[::-1])

@@ -1,0 +1,101 @@
+"""The automaton: its size is linear in the formula, and its marks are those of SELECT."""
+
+import itertools
+
+import pytest
+
+from cer_gpu.automaton.cea import ANY, FINAL, INITIAL, build_cea
+from cer_gpu.automaton.normal_form import normal_form
+from cer_gpu.ceql.parser import parse
+
+
+def automaton(where, select="*"):
+    syntax = parse(f"SELECT {select} FROM S WHERE {where}")
+    items = syntax.select.items
+    selected = None if items is None else frozenset(item.variable.name for item in items)
+    return build_cea(normal_form(syntax.formula), selected)
+
+
+def size(cea):
+    return cea.n_states + len(cea.transitions) + len(cea.silent)
+
+
+def test_sequence():
+    cea = automaton("A ; B")
+    assert cea.n_states == 3
+    assert [g.event_type for g in cea.guards] == ["A", "B"]
+    assert {(t.source, t.guard, t.marked, t.target) for t in cea.transitions} == {
+        (INITIAL, 0, True, 2),
+        (2, ANY, False, 2),  # anything may pass between them
+        (2, 1, True, FINAL),
+    }
+    assert cea.silent == ()
+
+
+def test_contiguous_sequence_does_not_wait():
+    cea = automaton("A : B")
+    assert {(t.source, t.guard, t.target) for t in cea.transitions} == {(INITIAL, 0, 2), (2, 1, FINAL)}
+
+
+def test_negation():
+    (transition,) = automaton("NOT(A)").transitions
+    assert (transition.negated, transition.marked, transition.labels) == (True, False, frozenset())
+
+
+def test_equal_guards_are_one():
+    assert len(automaton("A ; A ; A FILTER A[a=1]").guards) == 1
+    assert len(automaton("A ; (A FILTER A[a=1]) ; (A FILTER A[a=1])").guards) == 2
+
+
+@pytest.mark.parametrize(
+    ("select", "marks"),
+    [
+        ("*", [True, True]),
+        ("NONE", [False, False]),
+        ("x", [True, False]),
+        ("y, x", [True, True]),
+        ("B", [False, True]),
+    ],
+)
+def test_marks_are_those_of_select(select, marks):
+    cea = automaton("A AS x : B AS y", select)
+    assert [t.marked for t in cea.transitions] == marks
+    assert [t.labels for t in cea.transitions] == [{"A", "x"}, {"B", "y"}]
+
+
+SHAPES = {
+    "A ; A ; ...": lambda n: " ; ".join("A" for _ in range(n)),
+    "T0 : T1 : ...": lambda n: " : ".join(f"T{i}" for i in range(n)),
+    "T0 OR T1 OR ...": lambda n: " OR ".join(f"T{i}" for i in range(n)),
+    "(A OR B) ; (A OR B) ; ...": lambda n: " ; ".join("(A OR B)" for _ in range(n)),
+    "(T0 OR T1 OR ...) ; (T0 OR T1 OR ...)": lambda n: " ; ".join(
+        ["(" + " OR ".join(f"T{i}" for i in range(n)) + ")"] * 2
+    ),
+    "A+ ; A+ ; ...": lambda n: " ; ".join("A+" for _ in range(n)),
+    "A++...": lambda n: "A" + "+" * n,
+    "((A OR B)+ OR (A OR B)+ ...)+": lambda n: "(" + " OR ".join("(A OR B)+" for _ in range(n)) + ")+",
+    "(((A ; B)+ ; B)+ ; B)+": lambda n: "(" * n + "A" + " ; B)+" * n,
+    "(A+ OR B) : (A+ OR B) : ...": lambda n: " : ".join("(A+ OR B)" for _ in range(n)),
+    "NOT(A) ; NOT(A) ; ...": lambda n: " ; ".join("NOT(A)" for _ in range(n)),
+    "A FILTER A[..] AND A[..] ...": lambda n: "A FILTER " + " AND ".join(f"A[a <> {i}]" for i in range(n)),
+    "A FILTER A[..] OR A[..] ...": lambda n: "A FILTER " + " OR ".join(f"A[a = {i}]" for i in range(n)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_size_is_linear_in_the_formula(shape):
+    build = SHAPES[shape]
+    sizes = [size(automaton(build(n))) for n in (10, 20, 40, 80)]
+    steps = [after - before for before, after in itertools.pairwise(sizes)]
+    # doubling the formula doubles what is added; a copy anywhere would do more than that
+    assert steps[1] == 2 * steps[0]
+    assert steps[2] == 2 * steps[1]
+    assert sizes[-1] <= 10 * (len(build(80).split()) + build(80).count("+"))
+
+
+def test_nothing_enters_the_initial_state_and_nothing_leaves_the_final_one():
+    for build in SHAPES.values():
+        cea = automaton(build(5))
+        edges = [(t.source, t.target) for t in cea.transitions] + list(cea.silent)
+        assert all(target != INITIAL and source != FINAL for source, target in edges)
+        assert all(0 <= state < cea.n_states for edge in edges for state in edge)

@@ -1,0 +1,299 @@
+"""Checks before any schema is known: names, clauses that are not evaluated yet, notes."""
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.checks import at_most_one_event, check, defined_variables, repeated_variables
+from cer_gpu.ceql.parser import parse
+
+
+def found(text, **options):
+    return check(parse(text), **{"has_time_column": True, **options})
+
+
+def messages(text, **options):
+    return [error.message for error in found(text, **options).errors]
+
+
+def formula(text):
+    return parse(f"SELECT * FROM S WHERE {text}").formula
+
+
+# ---- which variables there are -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("A", {"A": True}),
+        ("A AS x", {"A": True, "x": True}),
+        ("NOT(A)", {}),
+        ("NOT(A AS y FILTER y[a=1])", {}),
+        ("NOT(A) AS x", {"x": False}),
+        ("A ; B", {"A": True, "B": True}),
+        ("A OR B", {"A": False, "B": False}),
+        ("A AS x OR B AS x", {"A": False, "B": False, "x": True}),
+        ("(A AS x OR B) ; A", {"A": True, "B": False, "x": False}),
+        ("(A OR B) AS x +", {"A": False, "B": False, "x": True}),
+        ("(A OR B) AS x", {"A": False, "B": False, "x": True}),
+        ("(A OR NOT(B)) AS x", {"A": False, "x": False}),
+        ("(NOT(A) ; B) AS x", {"B": True, "x": True}),
+        ("A FILTER A[a=1]", {"A": True}),
+    ],
+)
+def test_defined_variables(text, bound):
+    assert defined_variables(formula(text)) == bound
+
+
+@pytest.mark.parametrize(
+    ("text", "repeated"),
+    [
+        ("A AS x ; B AS y", set()),
+        ("A AS x OR B AS x", set()),
+        ("A + ; B", {"A"}),
+        ("A :+ AS x", {"A", "x"}),
+        ("(A AS x)+", {"A", "x"}),
+        ("A AS x ; B AS x", {"x"}),
+        ("A ; A", {"A"}),
+        ("(A ; B) AS x", {"x"}),
+        ("(A OR B) AS x", set()),
+        ("(A OR (B : C)) AS x", {"x"}),
+        ("(A FILTER A[a=1]) AS x", set()),
+    ],
+)
+def test_repeated_variables(text, repeated):
+    assert repeated_variables(formula(text)) == repeated
+
+
+@pytest.mark.parametrize(
+    ("text", "one"),
+    [("A", True), ("NOT(A)", True), ("(A OR B) AS x FILTER x[a=1]", True), ("A ; B", False), ("A+", False)],
+)
+def test_at_most_one_event(text, one):
+    assert at_most_one_event(formula(text)) is one
+
+
+# ---- names -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "A AS x FILTER x[a=1]",
+        "A FILTER A[a=1]",
+        "(A AS x OR B) FILTER x[a=1]",
+        "(A AS x)+ FILTER x[a=1]",
+        "A AS x ; B FILTER x[a=1] ; C FILTER x[b=2]",
+        "NOT(A FILTER A[a=1])",
+        "NOT(A AS x FILTER x[a=1] AND A[b=2])",
+        "S>A AS x FILTER S>x[a=1]",
+    ],
+)
+def test_variables_of_the_filtered_formula(where):
+    assert messages(f"SELECT * FROM S WHERE {where}") == []
+
+
+@pytest.mark.parametrize(
+    ("where", "name"),
+    [
+        ("A FILTER B[a=1]", "B"),
+        ("A AS x FILTER y[a=1]", "y"),
+        ("A AS x FILTER X[a=1]", "X"),
+        ("(A FILTER B[a=1]) ; B", "B"),
+        ("A ; (B FILTER A[a=1])", "A"),
+        ("(A FILTER x[a=1]) AS x", "x"),
+        ("NOT(A) FILTER A[a=1]", "A"),
+        ("NOT(A FILTER x[a=1]) AS x", "x"),
+        ("A AS x ; NOT(B FILTER x[a=1])", "x"),
+        ("A FILTER A[a=1] AND (A[b=1] OR z[c=1])", "z"),
+    ],
+)
+def test_unknown_variables_in_filters(where, name):
+    assert messages(f"SELECT * FROM S WHERE {where}") == [f"FILTER names '{name}', which the formula does not define"]
+
+
+def test_unknown_variables_in_select():
+    assert messages("SELECT x, z, A FROM S WHERE A AS x ; NOT(B)") == [
+        "SELECT names 'z', which the formula does not define"
+    ]
+    assert messages("SELECT B FROM S WHERE A ; NOT(B)") == ["SELECT names 'B', which the formula does not define"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT T>A FROM S WHERE A",
+        "SELECT * FROM S WHERE T>A",
+        "SELECT * FROM S WHERE NOT(T>A)",
+        "SELECT * FROM S WHERE A FILTER T>A[a=1]",
+        "SELECT * FROM S WHERE NOT(A FILTER T>A[a=1])",
+    ],
+)
+def test_streams_are_those_of_from(text):
+    assert messages(text) == ["stream 'T' is not in FROM"]
+    assert messages(text.replace("FROM S", "FROM T")) == []
+
+
+def test_the_stream_is_the_type_without_a_type_column():
+    assert messages("SELECT * FROM S WHERE S ; NOT(S)", has_type_column=False) == []
+    assert messages("SELECT * FROM S WHERE S ; NOT(A)", has_type_column=False) == [
+        "no events of type 'A': with type_column=None the stream's name is the only type"
+    ]
+    assert messages("SELECT * WHERE S", has_type_column=False) == [
+        "type_column=None makes the stream's name the type of its events, and the query has no FROM"
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a-", "*", "(?<=a)b", r"\1", "a{2,1}"])
+def test_regular_expressions(pattern):
+    texts = [f"A FILTER A[a NOT LIKE '{pattern}' OR b = 1]", f"NOT(A FILTER A[a LIKE '{pattern}'])"]
+    for text in texts:
+        (message,) = messages(f"SELECT * FROM S WHERE {text}")
+        assert message.startswith("not a regular expression (RE2): ")
+
+
+# ---- clauses -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        *[
+            (f"SELECT {word} * FROM S WHERE A", f"the selection strategy {'NEXT' if word == 'NXT' else word}")
+            for word in ("ANY", "NEXT", "NXT", "LAST", "MAX", "STRICT")
+        ],
+        ("SELECT * FROM S WHERE A PARTITION BY [a]", "PARTITION BY"),
+        ("SELECT * FROM S WHERE A PARTITION BY [a, b], [c]", "PARTITION BY"),
+        ("SELECT * FROM S WHERE A CONSUME BY ANY", "CONSUME BY ANY"),
+        ("SELECT * FROM S WHERE A CONSUME BY PARTITION", "CONSUME BY PARTITION"),
+        ("SELECT * FROM S, T WHERE A", "FROM with several streams"),
+        ("SELECT * FROM S, S WHERE A", "FROM with several streams"),
+        ("SELECT A[a] FROM S WHERE A", "SELECT with attributes in brackets"),
+        ("SELECT S>A[a, b] FROM S WHERE A", "SELECT with attributes in brackets"),
+    ],
+)
+def test_clauses_that_are_not_evaluated_yet(text, what):
+    with pytest.raises(cer_gpu.UnsupportedQueryError) as caught:
+        cer_gpu.compile(text)
+    assert caught.value.message == f"{what} is not evaluated yet"
+    assert isinstance(caught.value, NotImplementedError)
+    marked = caught.value.text[caught.value.start : caught.value.end]
+    assert marked
+    assert marked != text
+
+
+def test_what_the_defaults_say_may_be_written():
+    compiled = cer_gpu.compile("SELECT ALL * FROM S WHERE A CONSUME BY NONE")
+    assert compiled.evaluate(pa.table({"type": ["A"]})).num_rows == 1
+
+
+@pytest.mark.parametrize("unit", ["HOURS", "MINUTES", "SECONDS"])
+def test_windows_of_time_need_a_time_column(unit):
+    text = f"SELECT * FROM S WHERE A WITHIN 5 {unit}"
+    assert messages(text, has_time_column=True) == []
+    assert messages(text, has_time_column=False) == ["WITHIN in HOURS, MINUTES or SECONDS needs a time column"]
+
+
+@pytest.mark.parametrize("within", ["5 EVENTS", "5 [a]"])
+def test_other_windows_need_none(within):
+    assert messages(f"SELECT * FROM S WHERE A WITHIN {within}", has_time_column=False) == []
+
+
+# every part of a query changes what it means: two queries that differ in one part differ in the results
+STREAM = pa.table(
+    {
+        "type": ["A", "B", "A", "C", "B", "A", "B", "C"],
+        "a": [1, 2, 3, 4, 5, 6, 7, None],
+        "b": ["u", "v", "uv", None, "w", "vu", "u", "v"],
+        "ts": pa.array([0, 1, 1, 2, 3, 5, 8, 13], pa.timestamp("s")),
+    }
+)
+BASE = "SELECT * FROM S WHERE A AS x ; B AS y"
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        (BASE, "SELECT x FROM S WHERE A AS x ; B AS y"),
+        (BASE, "SELECT NONE FROM S WHERE A AS x ; B AS y"),
+        (BASE, "SELECT * FROM S WHERE A AS x : B AS y"),
+        (BASE, "SELECT * FROM S WHERE A AS x OR B AS y"),
+        (BASE, "SELECT * FROM S WHERE A + AS x ; B AS y"),
+        ("SELECT * FROM S WHERE A + ; B", "SELECT * FROM S WHERE (A ; B) +"),
+        ("SELECT * FROM S WHERE A + ; B", "SELECT * FROM S WHERE A :+ ; B"),
+        (BASE, "SELECT * FROM S WHERE NOT(A) AS x ; B AS y"),
+        ("SELECT * FROM S WHERE NOT(A) ; B", "SELECT * FROM S WHERE NOT(A FILTER A[a > 1]) ; B"),
+        (BASE, f"{BASE} FILTER x[a > 1]"),
+        (f"{BASE} FILTER x[a > 1]", f"{BASE} FILTER y[a > 2]"),
+        (f"{BASE} FILTER x[a > 1] AND y[a > 5]", f"{BASE} FILTER x[a > 1] OR y[a > 5]"),
+        (f"{BASE} FILTER x[NOT a > 1]", f"{BASE} FILTER x[a > 1]"),
+        (f"{BASE} FILTER x[b LIKE 'u']", f"{BASE} FILTER x[b LIKE '^u$']"),
+        (f"{BASE} FILTER x[b IN {{'u'}}]", f"{BASE} FILTER x[b NOT IN {{'u'}}]"),
+        (f"{BASE} FILTER x[a IN {{2..4}}]", f"{BASE} FILTER x[a IN {{2..}}]"),
+        (f"{BASE} FILTER x[a IN {{..4}}]", f"{BASE} FILTER x[a IN RANGE(3, 4)]"),
+        (BASE, f"{BASE} WITHIN 3 EVENTS"),
+        (f"{BASE} WITHIN 3 EVENTS", f"{BASE} WITHIN 3 [ts]"),
+        (f"{BASE} WITHIN 3 SECONDS", f"{BASE} WITHIN 1 MINUTE 3 SECONDS"),
+        (f"{BASE} WITHIN 1 SECONDS", f"{BASE} WITHIN 1 HOURS 1 SECONDS"),
+        (BASE, f"{BASE} LIMIT 1"),
+    ],
+)
+def test_no_part_of_a_query_is_without_effect(text, other):
+    results = [cer_gpu.compile(q, time_column="ts").evaluate(STREAM).to_pylist() for q in (text, other)]
+    assert results[0] != results[1]
+
+
+# ---- notes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        (
+            "SELECT * FROM S WHERE (A AS x OR B) FILTER x[a=1]",
+            "variable 'x' is not bound in every match (another branch of OR); a filter on it holds where it is empty",
+        ),
+        (
+            "SELECT x FROM S WHERE A AS x OR B",
+            "variable 'x' is not bound in every match (another branch of OR); it keeps nothing where it is empty",
+        ),
+        (
+            "SELECT * FROM S WHERE A + AS x FILTER x[a=1]",
+            "variable 'x' can hold several events; a filter on it must hold for each of them",
+        ),
+        (
+            "SELECT x FROM S WHERE (A OR NOT(B)) AS x",
+            "variable 'x' is not bound in every match (another branch of OR); it keeps nothing where it is empty",
+        ),
+        (
+            "SELECT * FROM S WHERE NOT(A) AS x",
+            "variable 'x' never holds an event: NOT(...) holds none",
+        ),
+    ],
+)
+def test_notes(text, note):
+    assert cer_gpu.compile(text).notes == (note,)
+
+
+def test_a_note_is_given_once():
+    assert len(cer_gpu.compile("SELECT * FROM S WHERE A+ FILTER A[a=1] AND A[b=2] OR A[c=3]").notes) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        BASE,
+        "SELECT x FROM S WHERE (A OR B) AS x FILTER x[a = 1]",
+        f"{BASE} FILTER x[a > 1] AND y[a > 5] WITHIN 5 EVENTS LIMIT 1",
+    ],
+)
+def test_most_queries_have_no_notes(text):
+    assert cer_gpu.compile(text).notes == ()
+
+
+def test_leaves_and_attributes_are_listed_from_left_to_right():
+    tested = formula("A FILTER A[a + -b > c AND NOT (d LIKE 'x' OR e IN {f, 1})]").filter.predicate
+    assert [a.name for a in s.attributes(tested)] == list("abcdef")
+    assert [type(leaf) for leaf in s.leaves(tested)] == [s.Comparison, s.Like, s.Membership]
