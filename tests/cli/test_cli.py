@@ -383,10 +383,10 @@ def test_check_names_the_file_of_the_query(cli):
 # ---- as a process ---------------------------------------------------------------------------------------------------
 
 
-def start(*args, **options):
+def start(*args, before="", **options):
     """Start the command line as a process of its own, where SIGINT interrupts even if it is ignored here."""
     code = (
-        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); {before}\n"
         "from cer_gpu.cli import main; sys.exit(main())"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
@@ -432,7 +432,7 @@ def test_a_run_that_is_stopped_leaves_no_file(signum, code, ending):
 
 @pytest.mark.parametrize("ending", FORMATS)
 def test_a_full_disk_is_a_message(ending):
-    resource = pytest.importorskip("resource")
+    pytest.importorskip("resource")
     pq.write_table(pa.table({"type": ["A"] * 2000}), "long.parquet")
     process = start(
         "run",
@@ -442,7 +442,7 @@ def test_a_full_disk_is_a_message(ending):
         f"out.{ending}",
         stderr=subprocess.PIPE,
         # compiled loops are stored as well, in files that are smaller than this
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, 4 << 20)),
+        before=f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20}))",
     )
     code, _, err = finish(process, 180)
     assert (code, err) == (1, f"error: out.{ending}: cannot be written: File too large\n")
