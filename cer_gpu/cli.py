@@ -25,7 +25,7 @@ from cer_gpu.engine.clocks import TIME_UNITS
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.sinks import ENDINGS, open_sink, times_as_text
 from cer_gpu.engine.sources import Source, open_events
-from cer_gpu.errors import CerError, EventsError, OptionError, QueryError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.query import DEVICES, OUTPUTS, analyse
 
 PREVIEW_ROWS = 20
@@ -203,19 +203,25 @@ def check(
     """
     name, text = _read_query(query)
     types = _type_column(type_column, no_type_column)
-    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
-    _say_errors(errors, name)
-    n_errors, columns = len(errors), list[str]()
-    for path in events:
+    said, columns = set[str](), list[str]()
+    compiled = None
+    for path in events or (None,):
+        schema = None
+        errors: list[CerError] = []
         try:
-            source = open_events(path)
-            if compiled is not None:
-                columns = compiled.columns(source.schema)
+            schema = None if path is None else open_events(path).schema
         except CerError as error:
-            _say_errors([error], name)
-            if len(events) > 1 and not isinstance(error, EventsError):
-                _say(f"(for the events in {path})")
-            n_errors += 1
+            errors.append(error)
+        compiled, wrong = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit, schema=schema)
+        errors += wrong
+        new = [error for error in errors if str(error) not in said]
+        said.update(map(str, new))
+        _say_errors(new, name)
+        if len(events) > 1 and any(isinstance(error, QueryTypeError) for error in new):
+            _say(f"(for the events in {path})")
+        if compiled is not None and schema is not None:
+            columns = compiled.columns(schema)
+    n_errors = len(said)
     for note in compiled.notes if compiled else ():
         click.echo(f"note: {note}")
     if n_errors:

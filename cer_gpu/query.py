@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,8 @@ from cer_gpu.automaton.cea import CEA, build_cea
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.syntax import QuerySyntax
+from cer_gpu.ceql.syntax import QuerySyntax, filters, variable_filters
+from cer_gpu.engine.binding import type_errors
 from cer_gpu.engine.clocks import TIME_UNITS
 from cer_gpu.engine.evaluator import Binding, Evaluator, Plan, output_schema
 from cer_gpu.engine.sources import Source, open_events
@@ -88,7 +89,7 @@ def analyse(
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
-) -> tuple[Query | None, list[CerError]]:
+) -> tuple[Query | None, Sequence[CerError]]:
     """Compile a query and return it, or all the errors that it has.
 
     Parameters are those of `compile`.
@@ -98,15 +99,18 @@ def analyse(
     try:
         syntax = parse(text)
         found = check(syntax, has_time_column=time_column is not None, has_type_column=type_column is not None)
-        if found.errors:
-            found.errors.sort(key=lambda error: error.start or 0)
-            return None, list(found.errors)
+        errors: list[QueryError] = found.errors
+        if schema is not None:
+            predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
+            errors += type_errors(predicates, schema, text)
+        if errors:
+            return None, sorted(errors, key=lambda error: error.start or 0)
         cea = _automaton(syntax, typed=type_column is not None)
     except RecursionError:
         return None, [QueryTooLargeError("the query is nested too deeply")]
     except QueryError as error:
         return None, [error]
-    query = Query(Plan(syntax, cea, type_column, time_column, time_unit), tuple(found.notes))
+    query = Query(Plan(text, cea, syntax.within, syntax.limit, type_column, time_column, time_unit), tuple(found.notes))
     if schema is not None:
         try:
             query.bind(schema)
@@ -139,7 +143,7 @@ class Query:
     @property
     def text(self) -> str:
         """The query as it was written."""
-        return self._plan.syntax.text
+        return self._plan.text
 
     @property
     def type_column(self) -> str | None:

@@ -301,6 +301,22 @@ def event_names(formula: Formula) -> Iterator[Name]:
             yield from event_names(formula.right)
 
 
+def filters(formula: Formula) -> Iterator[Filter]:
+    """Yield the filters of a formula from left to right, those under NOT included."""
+    match formula:
+        case Negation():
+            if formula.filter is not None:
+                yield formula.filter
+        case Filtered():
+            yield from filters(formula.formula)
+            yield formula.filter
+        case Assign() | Iteration():
+            yield from filters(formula.formula)
+        case Disjunction() | Sequence():
+            yield from filters(formula.left)
+            yield from filters(formula.right)
+
+
 def variable_filters(filter_: Filter) -> Iterator[VariableFilter]:
     """Yield the ``x[p]`` of a filter from left to right."""
     if isinstance(filter_, VariableFilter):

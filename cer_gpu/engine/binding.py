@@ -10,7 +10,7 @@ rest).
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
@@ -270,11 +270,7 @@ class Binder:
             bound = read_moment(str(text.value), data_type)
         except ValueError:
             raise self.error(
-                f"cannot read {text.value!r} as {_article(data_type)}",
-                text.span,
-                "write '12:30:00'"
-                if pa.types.is_time(data_type)
-                else "write it as in '2013-01-31' or '2013-01-31 12:30:00'",
+                f"cannot read {text.value!r} as {_article(data_type)}", text.span, _moment_hint(data_type)
             ) from None
         return self.integers_with_rational(op, column, bound, negated)
 
@@ -392,6 +388,18 @@ class Binder:
     def error(self, message: str, span: s.Span, hint: str | None = None) -> QueryTypeError:
         """Return an error that underlines a place in the query."""
         return QueryTypeError(message, self.text, *span, hint=hint)
+
+
+def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str) -> list[QueryTypeError]:
+    """Return all that is wrong with predicates over a schema, test by test."""
+    binder = Binder(schema, text)
+    errors = []
+    for leaf in (leaf for predicate in predicates for leaf in s.leaves(predicate)):
+        try:
+            binder.bind(leaf)
+        except QueryTypeError as error:
+            errors.append(error)
+    return errors
 
 
 class PerDictionary:
@@ -537,6 +545,13 @@ def _is_text(expression: s.Expression) -> bool:
 def _article(data_type: pa.DataType) -> str:
     name = str(data_type)
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
+def _moment_hint(data_type: pa.DataType) -> str:
+    if pa.types.is_time(data_type):
+        return "write '12:30:00'"
+    hint = "write it as in '2013-01-31' or '2013-01-31 12:30:00'"
+    return hint if has_zone(data_type) else f"{hint}, without an offset from UTC (the column has no time zone)"
 
 
 def _comparison_hint(kinds: set[str]) -> str | None:

@@ -10,14 +10,14 @@ import pyarrow as pa
 
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.ceql.syntax import QuerySyntax
+from cer_gpu.ceql.syntax import Within
 from cer_gpu.engine.clocks import Clock, Window, ordered, time_column_type, times_to_arrow, window_length
 from cer_gpu.engine.columns import Block
 from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.run import MatchBuffers, Run
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
-from cer_gpu.errors import EventsError, OptionError
+from cer_gpu.errors import EventsError, OptionError, QueryTypeError
 
 BLOCK_ROWS = 1 << 16
 """Rows evaluated at once: the temporaries of the predicates stay in the cache."""
@@ -25,10 +25,12 @@ BLOCK_ROWS = 1 << 16
 
 @dataclass(frozen=True)
 class Plan:
-    """What is known of a query before its events: the checked syntax, the automaton, the options."""
+    """What is known of a query before its events: what the evaluation needs of its text, and the options."""
 
-    syntax: QuerySyntax
+    text: str
     cea: CEA
+    within: Within | None
+    limit: int | None
     type_column: str | None
     time_column: str | None
     time_unit: str | None
@@ -44,14 +46,19 @@ class Binding:
     """
 
     def __init__(self, plan: Plan, schema: pa.Schema) -> None:
-        text = plan.syntax.text
+        text = plan.text
         self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text)
         self.time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
+        if plan.time_unit is not None and (self.time_type is None or not pa.types.is_integer(self.time_type)):
+            raise QueryTypeError(
+                f"time_unit={plan.time_unit!r} is the unit of an integer time column, and "
+                + ("none is named" if self.time_type is None else f"{plan.time_column!r} is {self.time_type}")
+            )
         self.window_column: str | None = None
         self.window_length: np.uint64 | np.float64 | None = None
-        if plan.syntax.within is not None:
+        if plan.within is not None:
             self.window_column, self.window_length = window_length(
-                plan.syntax.within, schema, plan.time_column, plan.time_unit, text
+                plan.within, schema, plan.time_column, plan.time_unit, text
             )
         self.clock_types = {
             name: schema.field(name).type for name in (plan.time_column, self.window_column) if name is not None
@@ -92,7 +99,7 @@ class Evaluator:
         self.n_matches = 0
         self._plan = plan
         self._table = Determinization(plan.cea)
-        self._limit = plan.syntax.limit or 0
+        self._limit = plan.limit or 0
         self._binding: Binding | None = None
         self._coders: dict[str, StringCoder] = {}
         self._refusal = ""  # why no more events are taken

@@ -1,0 +1,71 @@
+"""Numbers of 32 bits that are counted anew: the tables are those of a run in which it never happens."""
+
+import random
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.engine import run
+
+QUERIES = [
+    "SELECT * FROM S WHERE A ; B+ ; C WITHIN 5 EVENTS",
+    "SELECT * FROM S WHERE (A OR B)+ ; C WITHIN 6 EVENTS",
+    "SELECT B FROM S WHERE A : (B OR C)+ ; A WITHIN 6 EVENTS LIMIT 2",
+    "SELECT * FROM S WHERE A ; B ; C WITHIN 9 SECONDS",
+    "SELECT * FROM S WHERE (A ; B)+ ; C WITHIN 8 [ts]",
+]
+
+
+def events():
+    rng = random.Random(5)
+    ts = sorted(rng.choices(range(6000), k=6000))
+    return pa.table({"type": rng.choices("ABCD", k=6000), "ts": ts})
+
+
+@pytest.mark.parametrize("text", QUERIES)
+@pytest.mark.parametrize(
+    ("method", "name", "value"), [("_rebase_nodes", "REBASE_NODE", 512), ("_rebase_positions", "REBASE_POSITION", 64)]
+)
+def test_counting_anew_changes_nothing(monkeypatch, text, method, name, value):
+    query = cer_gpu.compile(text, time_column="ts", time_unit="s")
+    expected = query.evaluate(events())
+    assert expected.num_rows > 1000
+    calls = []
+    original = getattr(run.Run, method)
+    monkeypatch.setattr(run.Run, method, lambda self, *given: calls.append(given) or original(self, *given))
+    monkeypatch.setattr(run, name, value)
+    monkeypatch.setattr(run, "INITIAL_SIZE", 4)
+    evaluator = query.evaluator()
+    pieces = [evaluator.push(batch) for batch in events().to_batches(max_chunksize=50)]
+    assert len(calls) > 1
+    assert pa.Table.from_batches(pieces).equals(expected)
+
+
+def test_a_long_stretch_without_relevant_events(monkeypatch):
+    """The base moves over it, and what was open before is not found again."""
+    monkeypatch.setattr(run, "REBASE_POSITION", 64)
+    types = ["A", "B"] + ["Z"] * 1000 + ["B", "C", "A", "B"] + ["Z"] * 500 + ["A", "B", "C"]
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS")
+    evaluator = query.evaluator()
+    batches = pa.table({"type": types}).to_batches(max_chunksize=40)
+    found = pa.Table.from_batches([evaluator.push(batch) for batch in batches])
+    last = len(types) - 1
+    assert found.to_pylist() == [{"start": last - 2, "end": last, "positions": [last - 2, last - 1, last]}]
+
+
+def test_a_complex_event_longer_than_any_buffer():
+    n = 600_000
+    text = "SELECT * FROM S WHERE B : A :+ : C"
+    table = pa.table({"type": ["B"] + ["A"] * n + ["C"]})
+    found = cer_gpu.compile(text).evaluate(table)
+    assert found["positions"].combine_chunks().flatten().to_pylist() == list(range(n + 2))
+
+
+def test_events_too_far_apart_for_a_query_without_a_window(monkeypatch):
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    evaluator = query.evaluator()
+    evaluator.push(pa.record_batch({"type": ["A"]}))
+    evaluator.n_events = 1 << 31
+    with pytest.raises(cer_gpu.EventsError, match="add WITHIN"):
+        evaluator.push(pa.record_batch({"type": ["B"]}))
