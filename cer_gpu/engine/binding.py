@@ -33,7 +33,7 @@ from cer_gpu.engine.columns import (
     Bools,
     kind_of,
 )
-from cer_gpu.engine.moments import has_zone, per_second, read_moment
+from cer_gpu.engine.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64
 from cer_gpu.errors import QueryTypeError, did_you_mean
 
@@ -268,9 +268,9 @@ class Binder:
         data_type = self.column(column)
         try:
             bound = read_moment(str(text.value), data_type)
-        except ValueError:
+        except ValueError as error:
             raise self.error(
-                f"cannot read {text.value!r} as {_article(data_type)}", text.span, _moment_hint(data_type)
+                f"cannot read {text.value!r} as {_article(data_type)}", text.span, _moment_hint(data_type, error)
             ) from None
         return self.integers_with_rational(op, column, bound, negated)
 
@@ -547,11 +547,12 @@ def _article(data_type: pa.DataType) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def _moment_hint(data_type: pa.DataType) -> str:
+def _moment_hint(data_type: pa.DataType, error: ValueError) -> str:
+    if isinstance(error, ZoneError):
+        return str(error)
     if pa.types.is_time(data_type):
         return "write '12:30:00'"
-    hint = "write it as in '2013-01-31' or '2013-01-31 12:30:00'"
-    return hint if has_zone(data_type) else f"{hint}, without an offset from UTC (the column has no time zone)"
+    return "write it as in '2013-01-31' or '2013-01-31 12:30:00'"
 
 
 def _comparison_hint(kinds: set[str]) -> str | None:

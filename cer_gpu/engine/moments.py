@@ -11,6 +11,10 @@ import pyarrow as pa
 UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
+class ZoneError(ValueError):
+    """A moment is written with an offset from UTC, and its type has no time zone."""
+
+
 def per_second(data_type: pa.DataType) -> Fraction:
     """Return how many units of a moment's or duration's type one second has."""
     if pa.types.is_date(data_type):
@@ -31,6 +35,7 @@ def read_moment(text: str, data_type: pa.DataType) -> Fraction:
     Raises
     ------
     ValueError
+        For a text of another form; ZoneError where only its offset from UTC does not fit.
     """
     # datetime would drop what is finer than a microsecond
     fraction = re.search(r"(?<=:\d\d)[.,]\d+", text)
@@ -39,14 +44,14 @@ def read_moment(text: str, data_type: pa.DataType) -> Fraction:
     if pa.types.is_time(data_type):
         time = dt.time.fromisoformat(text.strip())
         if time.tzinfo is not None:
-            raise ValueError("a time of day has no time zone")
+            raise ZoneError("a time of day has no time zone")
         seconds = Fraction(time.hour * 3600 + time.minute * 60 + time.second)
     else:
         moment = dt.datetime.fromisoformat(text.strip())
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=dt.UTC)
         elif not has_zone(data_type):
-            raise ValueError("an offset from UTC needs a column with a time zone")
+            raise ZoneError("an offset from UTC needs a column with a time zone")
         since = moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
         seconds = Fraction(since.days * 86400 + since.seconds) + Fraction(since.microseconds, 10**6)
     if fraction is not None:
