@@ -22,7 +22,9 @@ QUIET = 0
 MARK_OUTPUT, UNMARK_OUTPUT, UNKNOWN = 1, 2, 4
 
 MAX_STATES = 4096
-MAX_TABLE = 1 << 24
+MAX_SYMBOLS = 1 << 16
+MAX_TABLE = 1 << 22
+"""Rows of the action table: states times symbols."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,9 @@ class Determinization:
     Attributes
     ----------
     actions : int32 array, shape (n symbols, n actions, 4)
-        ``actions[s, k]`` for ``k < n_actions[s]`` is (state, mark target, unmark target, flags), later states
-        first.  States that symbol `s` leaves as they are (an unmarked loop without output) have no action.
+        ``actions[s, k]`` for ``k < n_actions[s]`` is (state, mark target, unmark target, flags), in the order of the
+        states; the loop reads them backward.  States that symbol `s` leaves as they are (an unmarked loop without
+        output) have no action.
     n_actions : int32 array, shape (n symbols,)
     """
 
@@ -56,12 +59,19 @@ class Determinization:
         self._target = [(mask & reading, bool(mask >> FINAL & 1)) for mask in reach]
         self._sets: list[int] = [reach[INITIAL] & reading]  # state 0 is the initial one
         self._states: dict[int, int] = {}  # no run enters it again, though another state may read the same
-        self._symbols: dict[tuple[bool, ...], int] = {}
-        self._fired: list[tuple[bool, ...]] = []
+        # transitions that differ in their guards alone do the same: a symbol says which of these edges fire
+        edges: dict[tuple[int, bool, int], list[tuple[int, bool]]] = {}
+        for t in cea.transitions:
+            edges.setdefault((t.source, t.marked, t.target), []).append((t.guard, t.negated))
+        self._edges = list(edges)
+        self._guards = list(edges.values())
+        self._symbols: dict[int, int] = {}  # by the bit mask of the edges that fire
+        self._fired: list[int] = []
         self._steps: dict[tuple[int, int], Step] = {}
         self.actions: npt.NDArray[np.int32] = np.zeros((4, 4, 4), np.int32)
         self.n_actions: npt.NDArray[np.int32] = np.zeros(4, np.int32)
-        assert self._symbol(tuple(t.guard == ANY for t in cea.transitions)) == QUIET
+        waiting = [any(guard == ANY for guard, _ in guards) for guards in self._guards]
+        assert self._symbol(sum(1 << i for i, fires in enumerate(waiting) if fires)) == QUIET
 
     @property
     def n_states(self) -> int:
@@ -75,7 +85,11 @@ class Determinization:
 
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
-        return self._symbol(tuple(t.guard == ANY or (word >> t.guard & 1) != t.negated for t in self.cea.transitions))
+        fired = 0
+        for i, guards in enumerate(self._guards):
+            if any(guard == ANY or (word >> guard & 1) != negated for guard, negated in guards):
+                fired |= 1 << i
+        return self._symbol(fired)
 
     def step(self, state: int, symbol: int) -> Step:
         """Return the transition of one state on one symbol, computed at the first call (linear in the CEA)."""
@@ -84,31 +98,32 @@ class Determinization:
             return known
         inside, fired = self._sets[state], self._fired[symbol]
         masks, outputs = [0, 0], [False, False]
-        for transition, fires in zip(self.cea.transitions, fired, strict=True):
-            if fires and inside >> transition.source & 1:
-                mask, final = self._target[transition.target]
-                masks[transition.marked] |= mask
-                outputs[transition.marked] |= final
+        for i, (source, marked, target) in enumerate(self._edges):
+            if fired >> i & 1 and inside >> source & 1:
+                mask, final = self._target[target]
+                masks[marked] |= mask
+                outputs[marked] |= final
         step = Step(self._state(masks[1]), outputs[1], self._state(masks[0]), outputs[0])
         self._steps[state, symbol] = step
         return step
 
     def resolve(self, symbol: int, active: npt.NDArray[np.int32]) -> None:
         """Compute the actions on one symbol of the initial state and of the `active` states."""
-        for state in {0, *map(int, active)}:
-            self.step(state, symbol)
-        rows = []
-        for state in range(self.n_states - 1, -1, -1):
-            step = self._steps.get((state, symbol))
-            if step is None:
-                rows.append((state, -1, -1, UNKNOWN))
-            elif step != (Step(-1, False, -1, False) if state == 0 else Step(-1, False, state, False)):
-                flags = MARK_OUTPUT * step.mark_output | UNMARK_OUTPUT * step.unmark_output
-                rows.append((state, step.mark_target, step.unmark_target, flags))
-        self.n_actions[symbol] = len(rows)
-        self.actions[symbol, : len(rows)] = np.array(rows, np.int32).reshape(-1, 4)
+        wanted = sorted({0, *map(int, active)})
+        steps = [self.step(state, symbol) for state in wanted]
+        rows = self.actions[symbol, : self.n_actions[symbol]]
+        places = np.searchsorted(rows[:, 0], wanted)
+        keep = np.ones(len(rows), np.bool_)
+        for state, step, place in zip(wanted, steps, places.tolist(), strict=True):
+            if place == len(rows) or rows[place, 0] != state or not rows[place, 3] & UNKNOWN:
+                continue  # resolved before
+            flags = MARK_OUTPUT * step.mark_output | UNMARK_OUTPUT * step.unmark_output
+            rows[place] = (state, step.mark_target, step.unmark_target, flags)
+            keep[place] = step != (Step(-1, False, -1, False) if state == 0 else Step(-1, False, state, False))
+        self.n_actions[symbol] = keep.sum()
+        rows[: self.n_actions[symbol]] = rows[keep]
 
-    def _symbol(self, fired: tuple[bool, ...]) -> int:
+    def _symbol(self, fired: int) -> int:
         symbol = self._symbols.get(fired)
         if symbol is None:
             symbol = self._symbols[fired] = len(self._fired)
@@ -117,7 +132,7 @@ class Determinization:
             n_states = self.n_states
             self.n_actions[symbol] = n_states
             self.actions[symbol, :n_states] = (0, -1, -1, UNKNOWN)
-            self.actions[symbol, :n_states, 0] = np.arange(n_states - 1, -1, -1)
+            self.actions[symbol, :n_states, 0] = np.arange(n_states)
         return symbol
 
     def _state(self, inside: int) -> int:
@@ -128,9 +143,9 @@ class Determinization:
             state = self._states[inside] = len(self._sets)
             self._sets.append(inside)
             self._reserve()
-            self.actions[:, 1:] = self.actions[:, :-1].copy()
-            self.actions[:, 0] = (state, -1, -1, UNKNOWN)
-            self.n_actions[: self.n_symbols] += 1
+            symbols = np.arange(self.n_symbols)
+            self.actions[symbols, self.n_actions[symbols]] = (state, -1, -1, UNKNOWN)
+            self.n_actions[symbols] += 1
         return state
 
     def _reserve(self) -> None:
@@ -140,10 +155,10 @@ class Determinization:
             n_symbols *= 2
         while n_rows < self.n_states:
             n_rows *= 2
-        if self.n_states > MAX_STATES or n_symbols * n_rows > MAX_TABLE:
+        if self.n_states > MAX_STATES or self.n_symbols > MAX_SYMBOLS or n_symbols * n_rows > MAX_TABLE:
             raise QueryTooLargeError(
                 f"the determinised automaton passes its bound: {self.n_states} states and {self.n_symbols} symbols "
-                f"met (at most {MAX_STATES} states, {MAX_TABLE} table entries)",
+                f"met (at most {MAX_STATES} states, {MAX_SYMBOLS} symbols, {MAX_TABLE} of both together)",
                 hint="fewer overlapping predicates under + and OR, or a contiguous operator, need fewer states",
             )
         if (n_symbols, n_rows) != self.actions.shape[:2]:

@@ -422,16 +422,9 @@ def run_events(
         while regs[OPEN] == 1:
             symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(0)
             n = n_actions[symbol]
-            next_node = regs[NEXT_NODE]
-            if next_node + n * (3 * regs[LONGEST] + 12) - floor > mask or next_node > regs[LAST_NODE]:
-                regs[EVENT] = i
-                return GROW_NODES
-            if regs[LONGEST] + 2 * n + 2 > list_nodes.shape[1]:
-                regs[EVENT] = i
-                return GROW_LISTS
-
             # 1. read all sources before any write (a state may be source and target of the same event)
             missing = False
+            n_live = 0
             for k in range(n):
                 action = _U(k)
                 state = actions[symbol, action, 0]
@@ -445,13 +438,22 @@ def run_events(
                         slot_of[state] = -1
                         slot = np.int32(-1)
                 scratch[0, action] = slot
-                if slot >= 0 and flags & UNKNOWN:
-                    missing = True
+                if slot >= 0:
+                    n_live += 1
+                    if flags & UNKNOWN:
+                        missing = True
             if missing:
                 regs[WANTED] = symbol
                 regs[EVENT] = i
                 return NEED_STEP
-            for k in range(n):
+            next_node = regs[NEXT_NODE]
+            if next_node + n_live * (3 * regs[LONGEST] + 12) - floor > mask or next_node > regs[LAST_NODE]:
+                regs[EVENT] = i
+                return GROW_NODES
+            if regs[LONGEST] + 2 * n_live + 2 > list_nodes.shape[1]:
+                regs[EVENT] = i
+                return GROW_LISTS
+            for k in range(n - 1, -1, -1):
                 action = _U(k)
                 slot = scratch[0, action]
                 state = actions[symbol, action, 0]
@@ -478,7 +480,7 @@ def run_events(
 
             # 2. write the targets, and note what ends here
             n_roots = 0
-            for k in range(n):
+            for k in range(n - 1, -1, -1):
                 action = _U(k)
                 slot = scratch[0, action]
                 if slot < 0:

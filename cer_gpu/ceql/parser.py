@@ -126,10 +126,14 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
         return "strings stand in single quotes: 'text'"
     if found == "." and before.isidentifier():
         return "attributes stand in brackets: x[price > 100]"
-    if found == "]" and "COMPARISON" in accepted:
+    if (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
         return (
             "a filter holds a whole predicate: x[price > 100]; filters that relate two variables are not evaluated yet"
         )
+    if found.upper() == "AND" and "FILTER" in accepted:
+        return "AND joins filters; events are joined by ; (later), : (next) or OR"
+    if found.upper() in ("IS", "BETWEEN") and "COMPARISON" in accepted:
+        return "a comparison with NULL is never true; an interval is a IN {lo..hi} or a IN RANGE(lo, hi)"
     if found == "(" and "RANGE" in accepted:
         return "a set stands in braces: IN {1, 2}"
     if found.upper() in _CLAUSES:

@@ -334,6 +334,8 @@ class Binder:
                 if self.kind(expression) == DECIMAL:
                     return lambda block: (floats(block.array(name)), block.valid(name))
                 return lambda block: (block.numbers(name), block.valid(name))
+            case s.Negative(operand=s.Literal(value=int(value))):
+                return lambda block: (-value, None)  # exact, also where it lies outside of int64
         number = self.negative(expression) if isinstance(expression, s.Negative) else self.arithmetic(expression)
         return number if any(True for _ in s.attributes(expression)) else _constant(number)
 

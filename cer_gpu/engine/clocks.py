@@ -19,6 +19,9 @@ from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 TIME_UNITS = UNITS
 
 
+_FILL = "leave such events out, or give them a time"
+
+
 class Clock:
     """A column that tells the time of each event; it must not decrease, and no value may be missing.
 
@@ -56,9 +59,9 @@ class Clock:
         values = block.numbers(self.name)
         valid = block.valid(self.name)
         if valid is not None and not valid.all():
-            self._fail(int(np.argmin(valid)), "is missing (NULL)")
+            self._fail(int(np.argmin(valid)), "is missing (NULL)", _FILL)
         if values.dtype.kind == "f" and np.isnan(values).any():
-            self._fail(int(np.argmax(np.isnan(values))), "is not a number (NaN)")
+            self._fail(int(np.argmax(np.isnan(values))), "is not a number (NaN)", _FILL)
         if len(values):
             if self._last is not None and values[0] < self._last:
                 self._fail(0, f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})")
@@ -70,12 +73,12 @@ class Clock:
             self._n_rows += len(values)
         return values
 
-    def _fail(self, row: int, what: str) -> None:
+    def _fail(self, row: int, what: str, hint: str = "") -> None:
         position = self._n_rows + row
         raise TimeOrderError(
             f"the {self.name!r} of event {position} {what}\n"
             "expected: events in the order of time, equal times allowed\n"
-            f"hint: sort the events by {self.name!r} first"
+            f"hint: {hint or f'sort the events by {self.name!r} first'}"
         )
 
 

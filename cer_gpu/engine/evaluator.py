@@ -17,7 +17,7 @@ from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.run import MatchBuffers, Run
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
-from cer_gpu.errors import EventsError, OptionError, QueryTypeError
+from cer_gpu.errors import CerError, EventsError, OptionError, QueryTypeError
 
 BLOCK_ROWS = 1 << 16
 """Rows evaluated at once: the temporaries of the predicates stay in the cache."""
@@ -60,10 +60,8 @@ class Binding:
             self.window_column, self.window_length = window_length(
                 plan.within, schema, plan.time_column, plan.time_unit, text
             )
-        self.clock_types = {
-            name: schema.field(name).type for name in (plan.time_column, self.window_column) if name is not None
-        }
-        self.columns = list(dict.fromkeys([*self.guards.columns, *self.clock_types]))
+        self.clocks = [name for name in (plan.time_column, self.window_column) if name is not None]
+        self.columns = list(dict.fromkeys([*self.guards.columns, *self.clocks]))
         self.types = [schema.field(name).type for name in self.columns]
 
     def fits(self, schema: pa.Schema) -> bool:
@@ -110,7 +108,7 @@ class Evaluator:
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            The next events, of the schema of the first batch.
+            The next events.  Its columns may change their types, those that tell the time excepted.
 
         Returns
         -------
@@ -133,19 +131,24 @@ class Evaluator:
     def push_batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size.
 
-        The pieces must all be read before the next batch is pushed.
+        The pieces must all be read before the next batch is pushed; the batch is evaluated while they are.
         """
         if self._refusal:
             raise OptionError(f"{self._refusal}: make a new evaluator")
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
         binding = self._bind(batch.schema)
-        batch = batch.select(binding.columns) if binding.columns else batch
-        # an error, or a reader that stops here, leaves the stream cut inside a batch
-        self._refusal = "the batch before was not read to its end"
-        for start in range(0, batch.num_rows, BLOCK_ROWS):
-            for found in self._block(binding, Block(batch.slice(start, BLOCK_ROWS), self._coders)):
-                yield self._to_arrow(found)
+        self._refusal = "the matches of the batch before were not all read"
+        return self._evaluate(binding, batch.select(binding.columns) if binding.columns else batch)
+
+    def _evaluate(self, binding: Binding, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        try:
+            for start in range(0, batch.num_rows, BLOCK_ROWS):
+                for found in self._block(binding, Block(batch.slice(start, BLOCK_ROWS), self._coders)):
+                    yield self._to_arrow(found)
+        except CerError:
+            self._refusal = "an error ended the stream"
+            raise
         rest = self._run.flush()
         if len(rest.spans):
             yield self._to_arrow(rest)
@@ -170,13 +173,6 @@ class Evaluator:
             fresh = Binding(self._plan, schema)
             if binding is None:
                 self._begin(fresh)
-                binding = fresh
-            for name, before in binding.clock_types.items():
-                if fresh.clock_types[name] != before:
-                    raise EventsError(
-                        f"the time column {name!r} changed its type: {before} before, {fresh.clock_types[name]} "
-                        f"from event {self.n_events} on"
-                    )
             binding = self._binding = fresh
         return binding
 
@@ -184,7 +180,7 @@ class Evaluator:
         plan = self._plan
         self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
         self._window = None if binding.window_length is None else Window(binding.window_length)
-        self._clocks = {name: Clock(name) for name in binding.clock_types}
+        self._clocks = {name: Clock(name) for name in binding.clocks}
         self._run = Run(
             self._table,
             windowed=self._window is not None,

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.engine.binding import Binder, PerDictionary, Test, column_type, columns_of
 from cer_gpu.engine.columns import NOTHING, Block, is_string, kind_of
-from cer_gpu.errors import QueryTypeError
+from cer_gpu.errors import EventsError, QueryTypeError
 
 Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
 
@@ -102,7 +102,10 @@ class GuardWords:
         for i, guard in enumerate(self._guards):
             by_type.setdefault(guard.event_type, []).append(i)
         by_type.pop(None, None)
-        return self._pack([by_type.get(value, []) for value in values.to_pylist()])
+        try:
+            return self._pack([by_type.get(value, []) for value in values.to_pylist()])
+        except UnicodeDecodeError as error:
+            raise EventsError(f"the type column {self._type_column!r} holds text that is not UTF-8: {error}") from None
 
     def _pack(self, rows: Sequence[Collection[int]]) -> npt.NDArray[Any]:
         """Return one bit vector for each list of guards."""

@@ -224,9 +224,13 @@ class Run:
                 # what is dead may fall below the range of 32 bits
                 moved = np.maximum(numbers.astype(np.int64) - shift, np.iinfo(np.int32).min)
                 np.copyto(numbers, moved.astype(np.int32), where=where)
+        elif not (self._slot_of >= 0).any():  # nothing is open
+            shift = first - self.base
+            self.base += shift
+            regs[ev.PREVIOUS] -= shift
         if last - self.base >= (1 << 31) - 2:
             raise EventsError(
-                f"events {self.base} and {last} are too far apart to be kept in one window (at most 2**31 events)\n"
+                f"at event {last} the query may still need event {self.base}; at most 2**31 events are kept\n"
                 "hint: add WITHIN, or a shorter one"
             )
 
@@ -238,9 +242,14 @@ class Run:
             self._rebase_nodes(floor)
             return
         size = len(self._nodes)
-        self._nodes = _regrow(self._nodes, 2 * size)
-        if self.timed:
-            self._times = _regrow(self._times, 2 * size)
+        try:
+            nodes = _regrow(self._nodes, 2 * size)
+            times = _regrow(self._times, 2 * size) if self.timed else self._times
+        except MemoryError:
+            raise EventsError(
+                f"no memory for more than {size} nodes of partial results\nhint: add WITHIN, or a shorter one"
+            ) from None
+        self._nodes, self._times = nodes, times
 
     def _rebase_nodes(self, floor: int) -> None:
         shift = floor // len(self._nodes) * len(self._nodes)  # ids keep their places in the ring

@@ -36,6 +36,8 @@ class StringCoder:
         array : pyarrow.StringArray or LargeStringArray
             NULL rows get the code of any value.
         """
+        if array.null_count:
+            array = array.fill_null("")  # what lies under a NULL may be anything
         if self._n_values > MAX_VALUES:
             self._reset()
         n = len(array)

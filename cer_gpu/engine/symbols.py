@@ -9,6 +9,9 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.compaction import UNSEEN, insert_word, select_by_hash, select_by_table
 from cer_gpu.engine.predicates import Words
 
+MAX_WORDS = 1 << 16
+"""More bit vectors than this are forgotten and looked up anew, so that memory stays bounded."""
+
 Selected = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 
@@ -54,6 +57,9 @@ class SymbolTable:
             word = int(words[row])
             self._symbols[word] = self._table.symbol(word)
             return
+        if self._n_words >= MAX_WORDS:
+            self._values.fill(UNSEEN)
+            self._n_words = 0
         if 2 * self._n_words >= len(self._keys):
             used = np.flatnonzero(self._values >= 0)
             keys, values = self._keys[used], self._values[used]
