@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from rendering import to_ceql
 
 import cer_gpu
+from cer_gpu.automaton import determinize
 from cer_gpu.backend import evaluation as ev
 
 FIXED = [
@@ -82,3 +83,8 @@ def test_random_formulas(formula, seed):
     names = sorted({n.name for n in ref.descendants(formula) if isinstance(n, ref.EventType | ref.Not)})
     rng = random.Random(seed)
     check_lists(run_over(to_ceql(query, rng), rng.choices([*names, "other"], k=400)))
+
+
+def test_the_flags_of_actions_mean_the_same_on_both_sides():
+    for name in ("MARK_OUTPUT", "UNMARK_OUTPUT", "UNKNOWN"):
+        assert getattr(ev, name) == getattr(determinize, name)
