@@ -13,8 +13,9 @@ from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import type_errors
-from cer_gpu.engine.clocks import TIME_UNITS
+from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.evaluator import Binding, Evaluator, Plan, output_schema
+from cer_gpu.engine.predicates import type_column_type
 from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.errors import (
     CerError,
@@ -101,8 +102,7 @@ def analyse(
         found = check(syntax, has_time_column=time_column is not None, has_type_column=type_column is not None)
         errors: list[QueryError] = found.errors
         if schema is not None:
-            predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
-            errors += type_errors(predicates, schema, text)
+            errors += _schema_errors(syntax, schema, type_column, time_column, time_unit)
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
         cea = _automaton(syntax, typed=type_column is not None)
@@ -117,6 +117,28 @@ def analyse(
         except CerError as error:
             return None, [error]
     return query, []
+
+
+def _schema_errors(
+    syntax: QuerySyntax, schema: pa.Schema, type_column: str | None, time_column: str | None, time_unit: str | None
+) -> list[QueryError]:
+    """Return all that does not fit a schema: tests, the type column, the time column, the window."""
+    predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
+    errors: list[QueryError] = [*type_errors(predicates, schema, syntax.text)]
+    try:
+        if type_column is not None:
+            type_column_type(schema, type_column)
+    except QueryError as error:
+        errors.append(error)
+    try:
+        if time_column is not None:
+            time_column_type(schema, time_column)
+        within = syntax.within
+        if within is not None and (within.kind != "time" or time_column is not None):
+            window_length(within, schema, time_column, time_unit, syntax.text)
+    except QueryError as error:
+        errors.append(error)
+    return errors
 
 
 def _automaton(syntax: QuerySyntax, typed: bool) -> CEA:

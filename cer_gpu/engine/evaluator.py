@@ -155,7 +155,10 @@ class Evaluator:
         self._refusal = ""
 
     def finish(self) -> pa.RecordBatch:
-        """End the stream and return what was still held back (nothing, as every match is reported at its end)."""
+        """End the stream and return what was still held back (nothing, as every match is reported at its end).
+
+        Where no batch was pushed, the types of start_time and end_time are not known and the columns are left out.
+        """
         self._refusal = "the stream is finished"
         time_type = None if self._binding is None else self._binding.time_type
         return empty_batch(output_schema(time_type))

@@ -44,13 +44,7 @@ class GuardWords:
         self.n_guards = len(guards)
         self._guards = guards
         self._type_column = type_column
-        if type_column is not None:
-            data_type = column_type(schema, type_column, None, None)
-            if not is_string(data_type) and kind_of(data_type) != NOTHING:
-                raise QueryTypeError(
-                    f"the type column {type_column!r} must hold strings, and is {data_type}",
-                    hint="name another: type_column=... (--type-column)",
-                )
+        data_type = None if type_column is None else type_column_type(schema, type_column)
         binder = Binder(schema, text)
         bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
         self._tests: list[tuple[int, Test]] = [
@@ -59,7 +53,7 @@ class GuardWords:
         self._types = PerDictionary(self._type_words)
         # the type test is the same for all events: there is one type, or no event has any
         self._constant: npt.NDArray[Any] | None = None
-        if type_column is None or kind_of(data_type) == NOTHING:
+        if data_type is None or kind_of(data_type) == NOTHING:
             self._constant = self._pack([range(self.n_guards) if type_column is None else ()])
         read = columns_of([g.predicate for g in guards if g.predicate is not None])
         self.columns = list(dict.fromkeys([*([type_column] if type_column else []), *read]))
@@ -116,3 +110,14 @@ class GuardWords:
             for g in guards:
                 row[g // 64] |= np.uint64(1 << g % 64)
         return words
+
+
+def type_column_type(schema: pa.Schema, name: str) -> pa.DataType:
+    """Return the type of the column of event types after checking that it holds strings (or nothing at all)."""
+    data_type = column_type(schema, name, None, None)
+    if not is_string(data_type) and kind_of(data_type) != NOTHING:
+        raise QueryTypeError(
+            f"the type column {name!r} must hold strings, and is {data_type}",
+            hint="name another: type_column=... (--type-column)",
+        )
+    return data_type

@@ -299,5 +299,4 @@ def test_symbols_are_bounded(monkeypatch):
     monkeypatch.setattr(determinize, "MAX_SYMBOLS", 8)
     table = Determinization(automaton(" ; ".join("ABCDEF")))
     with pytest.raises(QueryTooLargeError, match="8 symbols"):
-        for word in range(64):
-            table.symbol(word)
+        list(map(table.symbol, range(64)))
