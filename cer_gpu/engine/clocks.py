@@ -12,7 +12,7 @@ import pyarrow as pa
 from cer_gpu.backend.windows import window_lows
 from cer_gpu.ceql.syntax import Within
 from cer_gpu.engine.binding import column_type
-from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of
+from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
 from cer_gpu.engine.moments import UNITS, per_second
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
@@ -72,6 +72,21 @@ class Clock:
             self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
         return values
+
+    def snapshot(self) -> tuple[int, pa.Table]:
+        """Return what another one needs to go on: how many rows there were, and the last of them."""
+        last = [] if self._last_shown is None else [self._last_shown]
+        return self._n_rows, pa.table({"last": pa.array(last, self._type or pa.null())})
+
+    def restore(self, n_rows: int, last: pa.Table) -> None:
+        """Go on from a snapshot."""
+        self._n_rows = n_rows
+        column = last["last"]
+        if not pa.types.is_null(column.type):
+            self._type = column.type
+        if len(column):
+            self._last_shown = column[0]
+            self._last = numbers_of(column.combine_chunks())[0]
 
     def _fail(self, row: int, what: str, hint: str = "") -> None:
         position = self._n_rows + row
@@ -178,6 +193,14 @@ class Window:
         dtype = np.float64 if isinstance(length, np.float64) else np.uint64
         self._ring = np.zeros(1 << 10, dtype)
         self._low = 0
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what another one needs to go on: arrays."""
+        return {"ring": self._ring, "low": np.array([self._low])}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._ring, self._low = snapshot["ring"], int(snapshot["low"][0])
 
     def lows(self, clocks: npt.NDArray[Any], ordinal: int) -> npt.NDArray[np.int64]:
         """Return the ordinals of the first event in each window.

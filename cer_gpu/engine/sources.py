@@ -32,6 +32,8 @@ class Source:
     schema : pyarrow.Schema
     n_rows : int or None
         How many events there are, where it is known before reading.
+    rereadable : bool
+        Whether `batches` can be called again, and reads a few columns faster than all.
     """
 
     def __init__(
@@ -40,9 +42,12 @@ class Source:
         read: Callable[[list[str]], Iterator[pa.RecordBatch]],
         n_rows: int | None = None,
         origins: Sequence[tuple[int, str]] = (),
+        *,
+        rereadable: bool = False,
     ) -> None:
         self.schema = schema
         self.n_rows = n_rows
+        self.rereadable = rereadable
         self._read = read
         self._origins = origins
 
@@ -73,9 +78,14 @@ def open_events(events: Any) -> Source:
             raise EventsError("expected the path of a file or folder, got an empty string")
         return _open_paths([Path(events)])
     if isinstance(events, pa.RecordBatch):
-        return Source(events.schema, lambda columns: iter([events.select(columns)]), events.num_rows)
+        return Source(events.schema, lambda columns: iter([events.select(columns)]), events.num_rows, rereadable=True)
     if isinstance(events, pa.Table):
-        return Source(events.schema, lambda columns: iter(events.select(columns).to_batches()), events.num_rows)
+        return Source(
+            events.schema,
+            lambda columns: iter(events.select(columns).to_batches()),
+            events.num_rows,
+            rereadable=True,
+        )
     # importing pyarrow.dataset imports pandas; where it was not imported, there is no dataset
     datasets = sys.modules.get("pyarrow._dataset")
     if datasets is not None and isinstance(events, datasets.Dataset):
@@ -152,7 +162,7 @@ def _open_dataset(dataset: Any) -> Source:
         except _READ_ERRORS as error:
             raise EventsError(f"cannot read the dataset: {error}") from error
 
-    return Source(dataset.schema, read)
+    return Source(dataset.schema, read, rereadable=isinstance(dataset, pa_dataset.FileSystemDataset))
 
 
 # ---- files --------------------------------------------------------------------------------------------------------
@@ -169,6 +179,7 @@ def _open_paths(paths: list[Path]) -> Source:
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         n_rows = 0
+        origins.clear()
         for file, source in zip(files, sources, strict=True):
             _check_columns(file, source.schema, files[0], schema, columns)
         for file, source in zip(files, sources, strict=True):
@@ -182,7 +193,8 @@ def _open_paths(paths: list[Path]) -> Source:
 
     counts = [source.n_rows for source in sources]
     known = [count for count in counts if count is not None]
-    return Source(schema, read, sum(known) if len(known) == len(counts) else None, origins)
+    n_rows = sum(known) if len(known) == len(counts) else None
+    return Source(schema, read, n_rows, origins, rereadable=all(source.rereadable for source in sources))
 
 
 def _check_columns(file: Path, found: pa.Schema, first: Path, expected: pa.Schema, columns: list[str]) -> None:
@@ -243,7 +255,7 @@ def _open_parquet(path: Path) -> Source:
             for group in range(file.num_row_groups):
                 yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
 
-    return Source(schema, read, n_rows)
+    return Source(schema, read, n_rows, rereadable=True)
 
 
 def _open_ipc(path: Path) -> Source:
@@ -270,7 +282,7 @@ def _open_ipc(path: Path) -> Source:
             memory.seek(0)
             with pa.ipc.open_stream(memory) as reader:
                 schema, read = reader.schema, read_stream
-    return Source(schema, read)
+    return Source(schema, read, rereadable=True)
 
 
 def _open_csv(path: Path) -> Source:

@@ -1,0 +1,97 @@
+"""How late events may be, as it is written, in units of the time column."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+import sys
+from fractions import Fraction
+
+import pyarrow as pa
+
+from cer_gpu.engine.moments import UNITS, per_second
+from cer_gpu.errors import OptionError, did_you_mean
+
+_FORMS = "expected: a number of units of the time column, or a text such as '10 ns', '250ms', '1.5h', '2 min', '1d'"
+_SECONDS = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "ms": Fraction(1, 10**3),
+    "s": Fraction(1),
+    "min": Fraction(60),
+    "h": Fraction(3600),
+    "d": Fraction(86400),
+}
+_NAMES = {
+    "µs": "us",
+    "μs": "us",
+    **dict.fromkeys(["sec", "second", "seconds"], "s"),
+    **dict.fromkeys(["minute", "minutes"], "min"),
+    **dict.fromkeys(["hour", "hours"], "h"),
+    **dict.fromkeys(["day", "days"], "d"),
+}
+
+
+def parse_lateness(
+    value: str | int | float | dt.timedelta, time_type: pa.DataType, time_unit: str | None
+) -> int | float:
+    """Return a lateness in units of the time column, rounded down; for a column of floats it is not rounded.
+
+    Parameters
+    ----------
+    value
+        A number of units of the column, as a number or a text; a text with a unit of time (``'5s'``, ``'250ms'``,
+        ``'1.5h'``, ``'2 min'``, ``'1d'``, ``'10us'``, ``'10 ns'``); or a timedelta.
+    time_type
+        Of the time column.
+    time_unit
+        "s", "ms", "us" or "ns": the unit of an integer column, needed where `value` is a time.
+
+    Raises
+    ------
+    OptionError
+        For anything else, what is negative, or a time where the unit of the column is not known.
+    """
+    if isinstance(value, dt.timedelta):
+        micros = (value.days * 86400 + value.seconds) * 10**6 + value.microseconds
+        number, unit = Fraction(micros), "us"
+    elif isinstance(value, str):
+        number, unit = _read(value)
+    elif isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        number, unit = Fraction(value), ""
+    else:
+        raise OptionError(f"cannot read the lateness {value!r}\n{_FORMS}")
+    if number < 0:
+        raise OptionError(f"the lateness must not be negative, got {value!r}\n{_FORMS}")
+    if unit:
+        number *= _SECONDS[unit] * _units_per_second(value, time_type, time_unit)
+    if pa.types.is_floating(time_type):
+        return float(min(number, Fraction(sys.float_info.max)))
+    return math.floor(number)
+
+
+def _read(text: str) -> tuple[Fraction, str]:
+    """Return the number and the unit of a text; "" where it has none."""
+    found = re.fullmatch(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*", text)
+    name = found[2].lower() if found else ""
+    unit = _NAMES.get(name, name)
+    if found is None or (unit and unit not in _SECONDS):
+        hint = did_you_mean(name, _SECONDS, "units") if name else None
+        raise OptionError(f"cannot read the lateness {text!r}\n{_FORMS}" + (f"\nhint: {hint}" if hint else ""))
+    return Fraction(found[1]), unit
+
+
+def _units_per_second(value: object, time_type: pa.DataType, time_unit: str | None) -> Fraction:
+    if pa.types.is_timestamp(time_type) or pa.types.is_duration(time_type) or pa.types.is_date(time_type):
+        return per_second(time_type)
+    if pa.types.is_integer(time_type) and time_unit in UNITS:
+        return Fraction(UNITS[time_unit])
+    if pa.types.is_integer(time_type):
+        hint = "time_unit='s', 'ms', 'us' or 'ns' (--time-unit), or a lateness in units of the column"
+    else:
+        hint = "a lateness in units of the column"
+    raise OptionError(
+        f"the lateness {value!r} is a time, and the time column is {time_type}, whose unit is not known\n"
+        f"expected: a column of timestamps, dates or durations, or the unit of its integers\nhint: {hint}"
+    )

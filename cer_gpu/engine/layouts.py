@@ -1,0 +1,291 @@
+"""Batches whose columns may change as batches of one schema, which can be joined, and back again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.engine.columns import FLOAT, INTEGER, NOTHING, STRING, is_string, kind_of
+from cer_gpu.errors import EventsError
+
+PLAIN = pa.large_string()
+CODED = pa.dictionary(pa.int32(), PLAIN)
+
+MAX_VALUES = 1 << 16
+MAX_VALUE_BYTES = 1 << 24
+"""A dictionary with more values, or longer ones in all, is given up: its column goes on as plain strings."""
+
+_LAYOUT = "layout"
+
+
+class Layouts:
+    """Takes batches in, and gives them out with the columns that they came with.
+
+    Every batch taken in has the columns "0", "1", ... of one schema.  Types that one type holds exactly share a
+    column: all layouts of strings, and integers or floats of different widths.  Dictionaries of strings are
+    recoded into one dictionary, which only grows; others are decoded.  What cannot share gets a column of its own,
+    and once batches differ in their columns, one more column says for each row how it came.
+    """
+
+    def __init__(self) -> None:
+        self.schema = pa.schema([])
+        self._names: list[str] = []
+        self._types: list[pa.DataType] = []
+        self._dictionaries: dict[int, _Dictionary] = {}
+        self._layouts: list[list[int]] = []
+        self._last: tuple[pa.Schema, int] | None = None
+
+    def column(self, name: str) -> str:
+        """Return under which name the (first) column of a name is kept."""
+        return str(self._names.index(name))
+
+    def take_in(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the events of a batch in the present schema.
+
+        Raises
+        ------
+        EventsError
+            For a column of a type whose values Arrow cannot move.
+        """
+        if self._last is None or not self._last[0].equals(batch.schema):
+            self._last = batch.schema, self._place(batch.schema)
+        layout = self._last[1]
+        arrays: dict[int, pa.Array] = {}
+        for column, array in zip(self._layouts[layout], batch.columns, strict=True):
+            arrays[column] = self._fit(array, column)
+        return self._build(arrays, batch.num_rows, layout)
+
+    def conform(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch that was taken in before in the present schema."""
+        return batch if batch.schema.equals(self.schema) else self._refit(batch)
+
+    def _refit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = {i: batch.column(str(i)) for i in range(len(self._types)) if str(i) in batch.schema.names}
+        named = _LAYOUT in batch.schema.names
+        layouts = batch.column(_LAYOUT) if named else 0
+        return self._build({i: self._fit(a, i) for i, a in arrays.items()}, batch.num_rows, layouts)
+
+    def concat(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+        """Join batches that were taken in, at least one; the list is emptied, to free columns as they are joined."""
+        parts = [self.conform(batch) for batch in batches]
+        batches.clear()
+        if len(parts) == 1:
+            return parts[0]
+        columns = [[part.column(i) for part in parts] for i in range(len(self.schema))]
+        parts.clear()
+        arrays = []
+        for i, column in enumerate(columns):
+            if pa.types.is_dictionary(column[0].type):
+                codes = pa.concat_arrays([array.indices for array in column])
+                arrays.append(self._dictionaries[i].named(codes))
+            else:
+                arrays.append(pa.concat_arrays(column))
+            column.clear()
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def give_out(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Return the events of a batch with the columns that they came with, as few batches as can be."""
+        batch = self.conform(batch)
+        if len(self._layouts) == 1:
+            return [self._select(batch, 0)]
+        layouts = batch.column(_LAYOUT).to_numpy()
+        starts = [0, *(np.flatnonzero(np.diff(layouts)) + 1).tolist(), len(layouts)]
+        spans = pairwise(starts)
+        return [self._select(batch.slice(a, b - a), int(layouts[a])) for a, b in spans if b > a]
+
+    def bare(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with codes in place of dictionaries, for a file."""
+        arrays = [a.indices if pa.types.is_dictionary(a.type) else a for a in batch.columns]
+        return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+    def named(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Return a batch as it was before `bare`, when it had this schema."""
+        arrays = [
+            self._dictionaries[i].named(array) if pa.types.is_dictionary(field.type) else array
+            for i, (array, field) in enumerate(zip(batch.columns, schema, strict=True))
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def state(self) -> dict[str, Any]:
+        """Return what `restore` needs, with a batch of the present schema, in types that JSON has."""
+        return {"names": self._names, "layouts": self._layouts}
+
+    def restore(self, state: dict[str, Any], table: pa.Table) -> pa.RecordBatch:
+        """Set fresh layouts to those of a state, and take in a table of its schema."""
+        self._names, self._layouts = list(state["names"]), [list(layout) for layout in state["layouts"]]
+        self._types = [stored_type(table.schema.field(str(i)).type) for i in range(len(self._names))]
+        self._dictionaries = {i: _Dictionary() for i, data_type in enumerate(self._types) if data_type == CODED}
+        self._describe()
+        return self.concat([self._refit(batch) for batch in (table.to_batches() or [empty(table.schema)])])
+
+    # ---- schemas ----------------------------------------------------------------------------------------
+
+    def _place(self, schema: pa.Schema) -> int:
+        """Find or make the columns for batches of a schema, and return the number of their layout."""
+        layout: list[int] = []
+        for field in schema:
+            data_type = stored_type(field.type)
+            column = self._column_for(field.name, data_type, layout)
+            if column is None:
+                _check_movable(field.name, data_type)
+                column = len(self._names)
+                self._names.append(field.name)
+                self._types.append(data_type)
+            if data_type == CODED:
+                self._dictionaries.setdefault(column, _Dictionary())
+            layout.append(column)
+        if layout not in self._layouts:
+            self._layouts.append(layout)
+        self._describe()
+        return self._layouts.index(layout)
+
+    def _column_for(self, name: str, data_type: pa.DataType, taken: list[int]) -> int | None:
+        for column, (known, present) in enumerate(zip(self._names, self._types, strict=True)):
+            if known == name and column not in taken:
+                common = _common_type(present, data_type)
+                if common is not None:
+                    self._types[column] = common
+                    return column
+        return None
+
+    def _describe(self) -> None:
+        fields = [pa.field(str(i), data_type) for i, data_type in enumerate(self._types)]
+        if len(self._layouts) > 1:
+            fields.append(pa.field(_LAYOUT, pa.int32()))
+        self.schema = pa.schema(fields)
+
+    # ---- columns ----------------------------------------------------------------------------------------
+
+    def _fit(self, array: pa.Array, column: int) -> pa.Array:
+        """Return values in the type of a column, or in one that `_build` can cast to it."""
+        if self._types[column] == CODED and pa.types.is_dictionary(array.type):
+            coded = self._dictionaries[column].encode(array)
+            if coded is not None:
+                return coded
+            self._types[column] = PLAIN
+            self._describe()
+        return array
+
+    def _build(self, arrays: dict[int, pa.Array], n_rows: int, layouts: pa.Array | int) -> pa.RecordBatch:
+        columns = [
+            _cast(arrays[i], data_type) if i in arrays else pa.nulls(n_rows, data_type)
+            for i, data_type in enumerate(self._types)
+        ]
+        if len(self._layouts) > 1:
+            columns.append(pa.array(np.full(n_rows, layouts, np.int32)) if isinstance(layouts, int) else layouts)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _select(self, batch: pa.RecordBatch, layout: int) -> pa.RecordBatch:
+        columns = self._layouts[layout]
+        return pa.RecordBatch.from_arrays([batch.column(i) for i in columns], names=[self._names[i] for i in columns])
+
+
+class _Dictionary:
+    """The values of one column of strings; codes into it stay good, as it only grows."""
+
+    def __init__(self) -> None:
+        self._values = pa.array([], PLAIN)
+        self._seen: pa.Array | None = None
+        self._codes: pa.Array | None = None  # of the values of `_seen`
+
+    def named(self, codes: pa.Array) -> pa.DictionaryArray:
+        """Return codes with the values that they stand for."""
+        return pa.DictionaryArray.from_arrays(codes, self._values, safe=False)
+
+    def encode(self, array: pa.DictionaryArray) -> pa.DictionaryArray | None:
+        """Return an array with codes into this dictionary, or None where it would become too large."""
+        if self._seen is None or not self._seen.equals(array.dictionary):
+            values = array.dictionary.cast(PLAIN)
+            codes = pc.index_in(values, value_set=self._values)
+            if codes.null_count:
+                # a value of a dictionary may be NULL, or there twice
+                fresh = pc.unique(values.filter(pc.and_(pc.is_null(codes), pc.is_valid(values))))
+                if len(fresh):
+                    joined = pa.concat_arrays([self._values, fresh])
+                    if len(joined) > MAX_VALUES or joined.nbytes > MAX_VALUE_BYTES:
+                        return None
+                    self._values = joined
+                    codes = pc.index_in(values, value_set=joined)
+            self._seen, self._codes = array.dictionary, codes
+        assert self._codes is not None
+        return self.named(self._codes.take(array.indices))
+
+
+def empty(schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch without rows."""
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+
+
+def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch that keeps no memory alive beyond twice its own: a copy, where it is a small part of more."""
+    if batch.get_total_buffer_size() <= 2 * batch.nbytes + (1 << 10):
+        return batch
+    return batch.take(pa.array(np.arange(batch.num_rows)))
+
+
+def n_bytes(batch: pa.RecordBatch) -> int:
+    """Return the size of a batch's rows, without the dictionaries, which they share."""
+    return sum(a.indices.nbytes if pa.types.is_dictionary(a.type) else a.nbytes for a in batch.columns)
+
+
+def stored_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type in which values are kept: one that Arrow can join and take rows from."""
+    if pa.types.is_dictionary(data_type):
+        return CODED if is_string(data_type.value_type) else stored_type(data_type.value_type)
+    if pa.types.is_run_end_encoded(data_type):
+        return stored_type(data_type.value_type)
+    if is_string(data_type):
+        return PLAIN
+    return pa.large_binary() if pa.types.is_binary_view(data_type) else data_type
+
+
+def to_stored(array: pa.Array) -> pa.Array:
+    """Return values in the type in which they are kept."""
+    return _cast(array, stored_type(array.type))
+
+
+def _cast(array: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Cast to a type that holds every value."""
+    if array.type == data_type:
+        return array
+    if pa.types.is_null(array.type):
+        return pa.nulls(len(array), data_type)
+    if pa.types.is_run_end_encoded(array.type):
+        return _cast(pc.run_end_decode(array), data_type)
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary
+        return _cast((values.cast(PLAIN) if is_string(values.type) else values).take(array.indices), data_type)
+    return array.cast(data_type)
+
+
+def _common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
+    """Return a type that holds the values of two (kept) types and compares as they do, or None."""
+    if a == b or kind_of(b) == NOTHING:
+        return a
+    if kind_of(a) == NOTHING:
+        return b
+    kinds = {kind_of(a), kind_of(b)}
+    if kinds == {STRING}:
+        return PLAIN
+    if kinds == {FLOAT}:
+        return max(a, b, key=lambda t: t.bit_width)
+    if kinds != {INTEGER} or not (pa.types.is_integer(a) and pa.types.is_integer(b)):
+        return None
+    if pa.types.is_signed_integer(a) == pa.types.is_signed_integer(b):
+        return max(a, b, key=lambda t: t.bit_width)
+    bits = max(t.bit_width * (1 if pa.types.is_signed_integer(t) else 2) for t in (a, b))
+    return pa.from_numpy_dtype(f"int{bits}") if bits <= 64 else None
+
+
+def _check_movable(name: str, data_type: pa.DataType) -> None:
+    try:
+        pa.nulls(1, data_type).take(pa.array([0]))
+    except pa.ArrowNotImplementedError:
+        raise EventsError(
+            f"column {name!r} is {data_type}, and events with such a column cannot be brought into another order\n"
+            "hint: leave the column out, or cast it to another type"
+        ) from None

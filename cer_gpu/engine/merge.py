@@ -1,0 +1,131 @@
+"""Sorted runs of events -> one, chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.engine.layouts import Layouts
+from cer_gpu.engine.times import Keys, stable_order
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some events, and the keys of their times: shape (n,)."""
+
+    keys: Keys
+    events: pa.RecordBatch
+
+    def slice(self, start: int, stop: int) -> Chunk:
+        """Return the events from `start` up to `stop`, without a copy."""
+        return Chunk(self.keys[start:stop], self.events.slice(start, stop - start))
+
+
+class Run(Protocol):
+    """Events in the order of time."""
+
+    @property
+    def first(self) -> int:
+        """The key of the first event, or less."""
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the events, taken in by the layouts that `merge_runs` is given."""
+
+
+def merge_runs(runs: Sequence[Run], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
+    """Merge runs by time; equal times are in the order of the runs, and within a run in its own.
+
+    One chunk of each run is held, from the time of its first event on.  In each round all that comes before the end
+    of the chunk that ends first is taken.
+
+    Parameters
+    ----------
+    runs
+        Any number of them.
+    layouts
+        Those that took the events in.
+    n_rows
+        About how many events a batch shall have.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        To be given out by `layouts`.
+    """
+    iterators: list[Iterator[Chunk]] = [iter(())] * len(runs)
+    chunks: list[Chunk | None] = [None] * len(runs)
+    n_taken = [0] * len(runs)
+    firsts, lasts = np.zeros((2, len(runs)), np.uint64)  # of what is left of each chunk
+    opened = np.zeros(len(runs), np.bool_)
+    waiting = sorted(range(len(runs)), key=lambda i: (runs[i].first, i), reverse=True)
+
+    def advance(run: int) -> None:
+        chunk = next((c for c in iterators[run] if len(c.keys)), None)
+        chunks[run], n_taken[run], opened[run] = chunk, 0, chunk is not None
+        if chunk is not None:
+            firsts[run], lasts[run] = chunk.keys[0], chunk.keys[-1]
+
+    parts: list[Chunk] = []
+    n_held = 0
+    while True:
+        while waiting and (not opened.any() or runs[waiting[-1]].first <= int(lasts[opened].min())):
+            run = waiting.pop()
+            iterators[run] = runs[run].chunks()
+            advance(run)
+        active = np.flatnonzero(opened)
+        if not len(active):
+            break
+        # of the runs whose chunks end at this time the first: later ones wait, as it may go on with equal times
+        ends = int(active[np.argmin(lasts[active])])
+        cut = lasts[ends]
+        for run in active[firsts[active] <= cut].tolist():
+            chunk, start = chunks[run], n_taken[run]
+            assert chunk is not None
+            stop = len(chunk.keys)
+            if run != ends:
+                stop = start + int(np.searchsorted(chunk.keys[start:], cut, "right" if run < ends else "left"))
+                firsts[run] = chunk.keys[stop]
+            parts.append(chunk.slice(start, stop))
+            n_taken[run] = stop
+            n_held += stop - start
+        advance(ends)
+        if n_held >= n_rows:
+            yield from sort_chunks(parts, layouts, n_rows)
+            n_held = 0
+    yield from sort_chunks(parts, layouts, n_rows)
+
+
+def sort_chunks(chunks: list[Chunk], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
+    """Sort events stably by their keys and yield them in batches of about `n_rows`; the list is emptied."""
+    if not chunks:
+        return
+    keys = np.concatenate([chunk.keys for chunk in chunks])
+    events = [chunk.events for chunk in chunks]
+    chunks.clear()
+    order = stable_order(keys)
+    del keys
+    if order is None:
+        yield from rebatch(events, layouts, n_rows)
+        return
+    joined = layouts.concat(events)
+    for start in range(0, len(order), n_rows):
+        yield joined.take(pa.array(order[start : start + n_rows]))
+
+
+def rebatch(batches: Iterable[pa.RecordBatch], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the same events in batches of about `n_rows`: small ones are joined, large ones cut."""
+    held: list[pa.RecordBatch] = []
+    n_held = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, n_rows):
+            held.append(batch.slice(start, n_rows))
+            n_held += held[-1].num_rows
+            if n_held >= n_rows // 2:
+                yield layouts.concat(held)
+                n_held = 0
+    if held:
+        yield layouts.concat(held)

@@ -1,0 +1,254 @@
+"""Events in any order -> events in the order of time, however many there are."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.engine.columns import Block
+from cer_gpu.engine.layouts import Layouts, n_bytes
+from cer_gpu.engine.merge import Chunk, merge_runs, rebatch, sort_chunks
+from cer_gpu.engine.sources import BATCH_ROWS, Source
+from cer_gpu.engine.times import Keys, Times, order_column_type, to_keys
+from cer_gpu.errors import EventsError
+
+WAYS = 64
+"""Runs that are merged at once: each has its file open and a chunk in memory."""
+
+_ROW_BYTES = 32
+"""What sorting needs for each row beside its columns: keys, digits, rows."""
+
+
+def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source:
+    """Return the same events in the order of time; equal times keep their order.
+
+    Events that do not fit the memory are written to files in a temporary folder, as sorted runs, which are then
+    merged.  The folder is removed at the end, by an error too, and when the generator is closed.  Nothing is written
+    for events that fit, nor for those that are in order already where they can be read twice.
+
+    Parameters
+    ----------
+    source
+        Read once, or twice where it can be.
+    column
+        A column of integers, timestamps, dates, durations or floats; read even where it is not asked for.
+    memory
+        About how many bytes of events are held at once.
+
+    Returns
+    -------
+    Source
+        With as many events.  Strings may come in another layout (plain, or as a dictionary), other dictionaries
+        decoded, and integers or floats wider, where their widths differ between batches.
+
+    Raises
+    ------
+    QueryTypeError
+        When there is no such column, or its values are no times.
+
+    While it is read:
+
+    TimeOrderError
+        When a time is missing (NULL or NaN); its position is that in the input as it was.
+    EventsError
+        When the temporary folder cannot be written, or the time column changes its type.
+    """
+    order_column_type(source.schema, column)
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return _sorted(source, list(dict.fromkeys([*columns, column])), column, memory)
+
+    return Source(source.schema, read, source.n_rows)
+
+
+def _sorted(source: Source, columns: list[str], column: str, memory: int) -> Iterator[pa.RecordBatch]:
+    if source.rereadable and _in_order(source, column):
+        yield from source.batches(columns)
+        return
+    layouts = Layouts()
+    held: list[Chunk] = []
+    size = 0
+    with _Spill(layouts, column, memory) as spill:
+        for keys, piece in _read(source, columns, column):
+            held.append(Chunk(keys, layouts.take_in(piece)))
+            # what is held is joined, and then sorted
+            size += 2 * n_bytes(held[-1].events) + _ROW_BYTES * len(keys)
+            if size >= memory:
+                spill.add(held)
+                size = 0
+        if spill.files:
+            spill.add(held)
+        for batch in spill.merged() if spill.files else sort_chunks(held, layouts, BATCH_ROWS):
+            yield from layouts.give_out(batch)
+
+
+def _read(source: Source, columns: list[str], column: str) -> Iterator[tuple[Keys, pa.RecordBatch]]:
+    """Yield the events in pieces of bounded length, with the keys of their times."""
+    times = Times(column)
+    for batch in source.batches(columns):
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            piece = batch.select(columns).slice(start, BATCH_ROWS)
+            try:
+                keys = times.keys(piece)
+            except EventsError as error:
+                where = source.locate(times.n_rows)
+                raise type(error)(f"{where}: {error}" if where else str(error)) from None
+            yield keys, piece
+
+
+def _in_order(source: Source, column: str) -> bool:
+    last = 0
+    for keys, _ in _read(source, [column], column):
+        if int(keys[0]) < last or (keys[1:] < keys[:-1]).any():
+            return False
+        last = int(keys[-1])
+    return True
+
+
+# ---- runs in files ----------------------------------------------------------------------------------------------
+
+
+class _File:
+    """A sorted run in a file: an Arrow IPC stream, with codes in place of dictionaries.
+
+    Attributes
+    ----------
+    first, last : int
+        Keys of its first and last event.
+    """
+
+    def __init__(self, path: Path, layouts: Layouts, column: str) -> None:
+        self.path = path
+        self.n_rows = 0
+        self.first = self.last = 0
+        self.schema = layouts.schema
+        self._layouts = layouts
+        self._column = column
+        self._open = ExitStack()
+        self._writer: pa.RecordBatchStreamWriter | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append events of the schema."""
+        bare = self._layouts.bare(batch)
+        if self._writer is None:
+            sink = self._open.enter_context(pa.OSFile(str(self.path), "wb"))
+            self._writer = self._open.enter_context(pa.ipc.new_stream(sink, bare.schema))
+        self._writer.write_batch(bare)
+        self.n_rows += batch.num_rows
+
+    def close(self) -> None:
+        """End writing."""
+        self._open.close()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the events, and remove the file."""
+        with pa.OSFile(str(self.path)) as file, pa.ipc.open_stream(file) as reader:
+            for bare in reader:
+                events = self._layouts.conform(self._layouts.named(bare, self.schema))
+                yield Chunk(to_keys(Block(events).numbers(self._layouts.column(self._column))), events)
+        self.path.unlink()
+
+
+class _Spill:
+    """Sorted runs in a temporary folder, which is there from the first run until the end of the `with` block."""
+
+    def __init__(self, layouts: Layouts, column: str, memory: int) -> None:
+        self.files: list[_File] = []
+        self._layouts = layouts
+        self._column = column
+        self._memory = memory
+        self._folder: Path | None = None
+        self._remove: Callable[[], object] | None = None
+        self._n_files = 0
+        self._chunk_rows = BATCH_ROWS
+
+    def __enter__(self) -> _Spill:
+        """Make nothing yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the folder."""
+        with suppress(OSError):
+            for file in self.files:
+                file.close()
+        if self._remove is not None:
+            self._remove()
+
+    def add(self, chunks: list[Chunk]) -> None:
+        """Sort events and write them as a run; the list is emptied."""
+        if not chunks:
+            return
+        first = min(int(chunk.keys.min()) for chunk in chunks)
+        last = max(int(chunk.keys.max()) for chunk in chunks)
+        size, n_rows = sum(n_bytes(chunk.events) for chunk in chunks), sum(len(chunk.keys) for chunk in chunks)
+        # one chunk of every run that is merged fits a quarter of the memory
+        self._chunk_rows = min(self._chunk_rows, max(1, self._memory // (4 * WAYS) * n_rows // max(1, size)))
+        batches = sort_chunks(chunks, self._layouts, self._chunk_rows)
+        with self._readable_errors():
+            if self.files and first >= self.files[-1].last and self.files[-1].schema.equals(self._layouts.schema):
+                file = self.files[-1]  # the run goes on
+            else:
+                if self.files:
+                    self.files[-1].close()
+                file = self._new(first)
+                self.files.append(file)
+            for batch in batches:
+                file.write(batch)
+            file.last = last
+
+    def merged(self) -> Iterator[pa.RecordBatch]:
+        """Yield all events in order, to be given out by the layouts."""
+        with self._readable_errors():
+            self.files[-1].close()
+            while _depth(self.files) > WAYS:
+                self._merge_some()
+            yield from merge_runs(self.files, self._layouts, BATCH_ROWS)
+
+    def _merge_some(self) -> None:
+        """Merge neighbours, so few as leave `WAYS` runs, or `WAYS` of them: those with the fewest events."""
+        n = min(WAYS, len(self.files) - WAYS + 1)
+        sizes = np.array([file.n_rows for file in self.files])
+        at = int(np.argmin(np.convolve(sizes, np.ones(n, np.int64), "valid")))
+        group = self.files[at : at + n]
+        merged = self._new(min(file.first for file in group))
+        merged.last = max(file.last for file in group)
+        self.files[at : at + n] = [merged]
+        for batch in rebatch(merge_runs(group, self._layouts, BATCH_ROWS), self._layouts, self._chunk_rows):
+            merged.write(batch)
+        merged.close()
+
+    def _new(self, first: int) -> _File:
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix="cer_gpu-"))
+            # also called when the interpreter ends with a generator that was not closed
+            self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._n_files += 1
+        file = _File(self._folder / f"{self._n_files}.arrows", self._layouts, self._column)
+        file.first = first
+        return file
+
+    @contextmanager
+    def _readable_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            folder = "" if self._folder is None else f" {self._folder}"
+            raise EventsError(
+                f"the events do not fit the memory for sorting, and the temporary folder{folder} cannot hold them: "
+                f"{error}\nexpected: a folder that can be written, with room for all events\n"
+                "hint: name another one by the environment variable TMPDIR"
+            ) from error
+
+
+def _depth(files: Iterable[_File]) -> int:
+    """Return how many runs lie over one time, at most: so many are open at once."""
+    ends = sorted([(file.first, 1) for file in files] + [(file.last + 1, -1) for file in files])
+    return max(accumulate(step for _, step in ends))

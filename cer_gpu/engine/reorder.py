@@ -1,0 +1,274 @@
+"""Events that arrive late by a bounded time -> events in the order of time, as they arrive."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.engine.clocks import _shown
+from cer_gpu.engine.columns import Block
+from cer_gpu.engine.layouts import Layouts, compact
+from cer_gpu.engine.merge import Chunk, sort_chunks
+from cer_gpu.engine.sources import BATCH_ROWS
+from cer_gpu.engine.times import Keys, Times, key_to_time, stable_order, to_floats, to_keys
+from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
+
+LATE = ("refuse", "drop")
+
+
+class Reorder:
+    """Holds events back until no event may come that belongs before them.
+
+    An event is late when its time is less than the greatest time of all events that arrived before it, less the
+    lateness.  The others come out in the order of time, equal times in the order of their arrival.  How the events
+    are cut into batches changes neither.
+
+    An event costs O(log n) steps where n are held, on average, however few events a batch has.  Held events keep no
+    other memory alive than about twice their own.
+
+    Parameters
+    ----------
+    column
+        Tells the time: integers, timestamps, dates, durations or floats.
+    lateness
+        In units of the column, not negative; for floats, the difference is that of float64.
+    late
+        "refuse" ends the stream with an error at the first late event; "drop" leaves late events out.
+
+    Attributes
+    ----------
+    n_events : int
+        Events that arrived.
+    n_late : int
+        Late ones among them.
+    n_held : int
+        Those that are held back now.
+
+    Raises
+    ------
+    OptionError
+        For a lateness that is negative or not finite, or another `late`.
+    """
+
+    def __init__(self, column: str, lateness: int | float, late: str) -> None:
+        if late not in LATE:
+            raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
+        if isinstance(lateness, bool) or not isinstance(lateness, int | float) or not 0 <= lateness < math.inf:
+            raise OptionError(f"the lateness must be a number that is not negative, got {lateness!r}")
+        self.column = column
+        self.lateness = lateness
+        self.late = late
+        self.n_late = 0
+        self._times = Times(column)
+        self._greatest: int | None = None  # its key
+        self._layouts = Layouts()
+        self._runs: list[
+            Chunk
+        ] = []  # each in the order of time, and all of its events arrived before those of the next
+        self._refusal = ""
+
+    @property
+    def n_events(self) -> int:
+        """Events that arrived."""
+        return self._times.n_rows
+
+    @property
+    def n_held(self) -> int:
+        """Events that are held back now."""
+        return sum(len(run.keys) for run in self._runs)
+
+    def push(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        """Take the next events and return those, in order, that no event may come before any more.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            Its columns may change from batch to batch, and so may their types, that of the time excepted.
+
+        Returns
+        -------
+        list of pyarrow.RecordBatch
+            With the columns that the events came with; strings may come in another layout, and integers or floats
+            wider.  One batch where it is not large, unless columns changed.
+
+        Raises
+        ------
+        TimeOrderError
+            When a time is missing (NULL or NaN), or an event is late and `late` is "refuse".  It ends the stream:
+            nothing more is taken, and what is held is not given out.
+        EventsError
+            When the time column changes its type.
+        """
+        self._check_open()
+        if not isinstance(batch, pa.RecordBatch):
+            raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
+        try:
+            self._take(batch)
+            return self._release(self._limit())
+        except CerError:
+            self._refusal = "an error ended the stream"
+            raise
+
+    def finish(self) -> list[pa.RecordBatch]:
+        """End the stream and return the rest of the events, in order."""
+        self._check_open()
+        self._refusal = "the stream is finished"
+        return self._release((1 << 64) - 1)
+
+    def _check_open(self) -> None:
+        if self._refusal:
+            raise OptionError(f"{self._refusal}: make a new Reorder")
+
+    # ---- arrival ----------------------------------------------------------------------------------------
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        keys = self._times.keys_before_gap(batch)
+        late = np.zeros(len(keys), np.bool_)
+        if len(keys):
+            first = int(keys[0]) if self._greatest is None else self._greatest
+            greatest = np.maximum.accumulate(np.concatenate([np.array([first], np.uint64), keys]))
+            late = keys < self._lowest(greatest[:-1])
+            if late.any() and self.late == "refuse":
+                row = int(np.argmax(late))
+                self._refuse(row, int(keys[row]), int(greatest[row]))
+            self._greatest = int(greatest[-1])
+        if len(keys) < batch.num_rows:
+            self._times.fail_at_gap(batch, len(keys))
+        self._times.count(batch.num_rows)
+        self.n_late += int(np.count_nonzero(late))
+        events = self._layouts.take_in(batch)
+        rows = np.flatnonzero(~late) if late.any() else None
+        keys = keys if rows is None else keys[rows]
+        order = stable_order(keys)
+        if order is not None:
+            keys = keys[order]
+            rows = order if rows is None else rows[order]
+        if len(keys):
+            self._runs.append(Chunk(keys, events if rows is None else events.take(pa.array(rows))))
+
+    def _lowest(self, greatest: Keys) -> Keys:
+        """Return the keys that an event has at least when it is not late, after events of these greatest keys."""
+        if self._floating():
+            return self._less(greatest)
+        lateness = np.uint64(min(math.floor(self.lateness), (1 << 64) - 1))
+        return np.where(greatest > lateness, greatest - lateness, np.uint64(0))
+
+    def _limit(self) -> int:
+        """Return the key up to which no event may come any more before those that are held; -1 where there is none."""
+        if self._greatest is None:
+            return -1
+        if self._floating():
+            return int(self._less(np.array([self._greatest], np.uint64))[0])
+        return max(-1, self._greatest - math.floor(self.lateness))
+
+    def _floating(self) -> bool:
+        return bool(pa.types.is_floating(self._times.type))
+
+    def _less(self, keys: Keys) -> Keys:
+        """Return the keys of floats less the lateness."""
+        with np.errstate(over="ignore"):
+            return to_keys(to_floats(keys) - float(min(self.lateness, sys.float_info.max)))
+
+    def _refuse(self, row: int, key: int, greatest: int) -> None:
+        data_type = self._times.type
+        assert data_type is not None
+        time, before = (_shown(key_to_time(k, data_type)) for k in (key, greatest))
+        unit = f" {data_type.unit}" if hasattr(data_type, "unit") else ""
+        raise TimeOrderError(
+            f"the {self.column!r} of event {self.n_events + row} ({time}) is late: {before} came before it, and the "
+            f"lateness is {self.lateness}{unit}\n"
+            "expected: events out of the order of time by the lateness at most\n"
+            "hint: a larger lateness, or late='drop' to leave late events out"
+        )
+
+    # ---- what is held -----------------------------------------------------------------------------------
+
+    def _release(self, limit: int) -> list[pa.RecordBatch]:
+        """Give out the events up to a key, in order."""
+        parts: list[Chunk] = []
+        left: list[Chunk] = []
+        for i, run in enumerate(self._runs):
+            stop = 0 if limit < 0 else int(np.searchsorted(run.keys, np.uint64(limit), "right"))
+            if stop:
+                parts.append(run.slice(0, stop))
+            if stop < len(run.keys):
+                touched = stop > 0 or i == len(self._runs) - 1
+                left.append(_trimmed(run.slice(stop, len(run.keys))) if touched else run)
+        self._runs = left
+        self._join_runs()
+        if len(parts) == 1:
+            parts = [_trimmed(parts[0])]
+        batches = sort_chunks(parts, self._layouts, BATCH_ROWS)
+        return [given for batch in batches for given in self._layouts.give_out(batch)]
+
+    def _join_runs(self) -> None:
+        """Join the last runs until each is twice as long as those after it together: there are O(log n) of them."""
+        first = len(self._runs) - 1
+        n_rows = len(self._runs[first].keys) if self._runs else 0
+        while first > 0 and len(self._runs[first - 1].keys) < 2 * n_rows:
+            first -= 1
+            n_rows += len(self._runs[first].keys)
+        if 0 <= first < len(self._runs) - 1:
+            self._runs[first:] = [self._joined(self._runs[first:])]
+
+    def _joined(self, runs: list[Chunk]) -> Chunk:
+        keys = np.concatenate([run.keys for run in runs])
+        events = self._layouts.concat([run.events for run in runs])
+        order = stable_order(keys)
+        return Chunk(keys, events) if order is None else Chunk(keys[order], events.take(pa.array(order)))
+
+    # ---- checkpoints ------------------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[pa.Table | None, dict[str, Any]]:
+        """Return what `restore` needs to go on from here.
+
+        Returns
+        -------
+        table : pyarrow.Table or None
+            The events that are held, in columns of its own; None before the first batch.
+        state : dict
+            All else, in types that JSON has.
+        """
+        self._check_open()
+        state = {
+            "column": self.column,
+            "lateness": self.lateness,
+            "late": self.late,
+            "n_events": self.n_events,
+            "n_late": self.n_late,
+            "greatest": self._greatest,
+            "layouts": self._layouts.state(),
+        }
+        if self._times.type is None:
+            return None, state
+        if len(self._runs) > 1:
+            self._runs = [self._joined(self._runs)]
+        held = [self._layouts.conform(run.events) for run in self._runs]
+        return pa.Table.from_batches(held, self._layouts.schema), state
+
+    @classmethod
+    def restore(cls, table: pa.Table | None, state: dict[str, Any]) -> Reorder:
+        """Make one that goes on where `snapshot` was taken."""
+        reorder = cls(state["column"], state["lateness"], state["late"])
+        if table is None:
+            return reorder
+        events = reorder._layouts.restore(state["layouts"], table)
+        name = reorder._layouts.column(reorder.column)
+        reorder._times.resume(state["n_events"], events.schema.field(name).type)
+        reorder.n_late = state["n_late"]
+        reorder._greatest = state["greatest"]
+        if events.num_rows:
+            reorder._runs = [Chunk(to_keys(Block(events).numbers(name)), events)]
+        return reorder
+
+
+def _trimmed(chunk: Chunk) -> Chunk:
+    """Return a chunk that keeps no memory alive beyond twice its own."""
+    keys = chunk.keys
+    if keys.base is not None and keys.base.nbytes > 2 * keys.nbytes:
+        keys = keys.copy()
+    return Chunk(keys, compact(chunk.events))

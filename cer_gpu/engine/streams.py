@@ -1,0 +1,271 @@
+"""Several streams of events, each in the order of time -> one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.engine.clocks import Clock
+from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, STRING, Block, kind_of
+from cer_gpu.engine.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
+from cer_gpu.engine.merge import Chunk, merge_runs
+from cer_gpu.engine.moments import has_zone
+from cer_gpu.engine.sources import BATCH_ROWS, Source
+from cer_gpu.engine.times import order_column_type, to_keys
+from cer_gpu.errors import EventsError, QueryTypeError
+
+STREAM_COLUMN = "$stream"
+"""The column of merged events that names the stream of each: dictionary<int32, large_string>."""
+
+_CHUNK_ROWS = 1 << 12
+"""What the merge takes of a stream at least, small batches joined: each round costs something for every stream."""
+
+
+def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
+    """Merge streams by time into one.
+
+    Equal times are in the order of the mapping, and within a stream in its own.  Of each stream some thousand events
+    are read ahead, or one batch where it is longer.
+
+    Parameters
+    ----------
+    sources
+        By the names of the streams, at least one; each in the order of `column`.
+    column
+        Tells the time in all of them.  None will do for one stream, whose order is then not looked at.
+
+    Returns
+    -------
+    Source
+        With the columns of all streams, NULL where a stream does not have one, and `STREAM_COLUMN`.  The types of a
+        column over the streams become one that holds all their values exactly: strings of any layout are strings,
+        numbers the wider ones, timestamps have the finest unit.
+
+    Raises
+    ------
+    EventsError
+        When `column` is missing, its types differ in kind or in having a time zone, or a column has the name
+        `STREAM_COLUMN`.
+    QueryTypeError
+        When a stream has no such column, or its values are no times.
+
+    While it is read:
+
+    TimeOrderError
+        When a time is less than the one before in its stream, or missing; it names both, and the stream.
+    EventsError
+        When a column that is asked for has types in two streams that cannot be one, or a value does not fit the type
+        that they became.
+    """
+    if not sources:
+        raise EventsError("expected at least one stream of events, got none")
+    if column is None and len(sources) > 1:
+        raise EventsError(
+            "streams are merged by time: name the time column: time_column=... (--time-column)\n"
+            f"streams: {', '.join(sources)}"
+        )
+    for name, source in sources.items():
+        if STREAM_COLUMN in source.schema.names:
+            raise EventsError(
+                f"stream {name!r} has a column {STREAM_COLUMN!r}, which is what the column of the stream's name is "
+                "called\nhint: rename it"
+            )
+        if column is not None:
+            try:
+                order_column_type(source.schema, column)
+            except QueryTypeError as error:
+                raise QueryTypeError(f"stream {name!r}: {error.message}", hint=error.hint) from None
+    types: dict[str, pa.DataType] = {}
+    conflicts: dict[str, EventsError] = {}
+    for name in dict.fromkeys(name for source in sources.values() for name in source.schema.names):
+        found = {s: source.schema for s, source in sources.items() if name in source.schema.names}
+        try:
+            types[name] = _type_over(name, found, is_time=name == column)
+        except EventsError as error:
+            # a query may do without the column
+            schema = next(iter(found.values()))
+            conflicts[name], types[name] = error, schema.types[schema.names.index(name)]
+    if column in conflicts:
+        raise conflicts[column]
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        wanted = list(dict.fromkeys(c for c in [*columns, column] if c is not None and c != STREAM_COLUMN))
+        for name in wanted:
+            if name in conflicts:
+                raise conflicts[name]
+        return _merge(sources, {name: types[name] for name in wanted}, column)
+
+    counts = [source.n_rows for source in sources.values()]
+    known = [count for count in counts if count is not None]
+    schema = pa.schema([*types.items(), (STREAM_COLUMN, CODED)])
+    return Source(schema, read, sum(known) if len(known) == len(counts) else None)
+
+
+def _type_over(name: str, schemas: dict[str, pa.Schema], is_time: bool) -> pa.DataType:
+    """Return the one type that a column has over all streams."""
+    for stream, schema in schemas.items():
+        if schema.names.count(name) > 1:
+            raise EventsError(f"stream {stream!r} has {schema.names.count(name)} columns {name!r}\nhint: rename them")
+    types = {stream: stored_type(schema.field(name).type) for stream, schema in schemas.items()}
+    merged: pa.DataType | None = None
+    for stream, data_type in types.items():
+        wider = data_type if merged is None else _merged_type(merged, data_type, is_time)
+        if wider is None:
+            # the one that it clashes with, or the first of those that it clashes with together
+            others = [s for s in types if s != stream]
+            other = next((s for s in others if _merged_type(types[s], data_type, is_time) is None), others[0])
+            theirs, ours = (schemas[s].field(name).type for s in (other, stream))
+            zones = is_time and pa.types.is_timestamp(theirs) and pa.types.is_timestamp(ours)
+            raise EventsError(
+                f"column {name!r} is {theirs} in stream {other!r} and {ours} in stream {stream!r}\n"
+                "expected: types of which one holds the values of the other\n"
+                f"hint: {'give both a time zone, or none' if zones else 'rename the column in one of them, or cast it'}"
+            )
+        merged = wider
+    assert merged is not None
+    return merged
+
+
+def _merged_type(a: pa.DataType, b: pa.DataType, is_time: bool = False) -> pa.DataType | None:
+    """Return a type for the values of two (kept) types, to which they are cast where they fit, or None."""
+    if a == b or kind_of(b) == NOTHING:
+        return a
+    if kind_of(a) == NOTHING:
+        return b
+    kinds = {kind_of(a), kind_of(b)}
+    if kinds == {STRING}:
+        return PLAIN
+    if len(kinds) > 1 and (is_time or kinds not in ({INTEGER, FLOAT}, {INTEGER, DECIMAL})):
+        return None
+    if DECIMAL in kinds:
+        # Arrow's own rule leaves too few digits for integers
+        (x, x_scale), (y, y_scale) = _digits(a), _digits(b)
+        scale = max(x_scale, y_scale, 0)
+        n_digits = max(x - x_scale, y - y_scale) + scale
+        if n_digits > 76:
+            return None
+        return pa.decimal128(n_digits, scale) if n_digits <= 38 else pa.decimal256(n_digits, scale)
+    if has_zone(a) and has_zone(b):
+        b = pa.timestamp(b.unit, a.tz)  # the zone only says how an instant is shown
+    try:
+        schemas = [pa.schema([("x", a)]), pa.schema([("x", b)])]
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except pa.ArrowException:
+        return None
+
+
+def _digits(data_type: pa.DataType) -> tuple[int, int]:
+    """Return how many digits values of a type have, and how many of them stand after the point."""
+    if pa.types.is_decimal(data_type):
+        return data_type.precision, data_type.scale
+    return len(str(np.iinfo(data_type.to_pandas_dtype()).max)), 0
+
+
+def _merge(
+    sources: Mapping[str, Source], types: dict[str, pa.DataType], column: str | None
+) -> Iterator[pa.RecordBatch]:
+    layouts = Layouts()
+    # strings are codes until a stream has plain ones
+    fields = [(name, CODED if kind_of(data_type) == STRING else data_type) for name, data_type in types.items()]
+    layouts.take_in(empty(pa.schema([*fields, (STREAM_COLUMN, CODED)])))
+    names = pa.array(list(sources), PLAIN)
+    # a round of the merge takes what lies in one chunk's time from all streams: some batches in all
+    n_rows = max(_CHUNK_ROWS, 2 * BATCH_ROWS // len(sources))
+    runs = [_Stream(i, names, source, types, column, layouts, n_rows) for i, source in enumerate(sources.values())]
+    batches = merge_runs(runs, layouts, BATCH_ROWS) if column is not None else (c.events for c in runs[0].chunks())
+    for batch in batches:
+        yield from layouts.give_out(batch)
+
+
+class _Stream:
+    """One stream as a run of the merge."""
+
+    first = 0
+
+    def __init__(
+        self,
+        index: int,
+        names: pa.Array,
+        source: Source,
+        types: dict[str, pa.DataType],
+        column: str | None,
+        layouts: Layouts,
+        n_rows: int,
+    ) -> None:
+        self._name = names[index].as_py()
+        self._index = index
+        self._names = names
+        self._source = source
+        self._types = types
+        self._column = column
+        self._layouts = layouts
+        self._most_rows = n_rows
+        self._n_rows = 0
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the events, after checking their order."""
+        held: list[Chunk] = []
+        n_held = 0
+        for piece in self._pieces():
+            held.append(piece)
+            n_held += piece.events.num_rows
+            if n_held >= _CHUNK_ROWS:
+                yield self._joined(held)
+                n_held = 0
+        if held:
+            yield self._joined(held)
+
+    def _joined(self, chunks: list[Chunk]) -> Chunk:
+        keys = np.concatenate([chunk.keys for chunk in chunks])
+        events = self._layouts.concat([chunk.events for chunk in chunks])
+        chunks.clear()
+        return Chunk(keys, events)
+
+    def _pieces(self) -> Iterator[Chunk]:
+        wanted = [name for name in self._types if name in self._source.schema.names]
+        clock = None if self._column is None else Clock(self._column)
+        for batch in self._source.batches(wanted):
+            for start in range(0, batch.num_rows, self._most_rows):
+                piece = (batch.select(wanted) if wanted else batch).slice(start, self._most_rows)
+                if clock is not None:
+                    try:
+                        clock.read(Block(piece))
+                    except EventsError as error:
+                        raise type(error)(f"{self._where()}: {error}") from None
+                piece = self._unified(piece)
+                keys = np.zeros(0, np.uint64) if clock is None else to_keys(Block(piece).numbers(clock.name))
+                yield Chunk(keys, self._layouts.take_in(piece))
+                self._n_rows += piece.num_rows
+
+    def _unified(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the columns of all streams."""
+        n = batch.num_rows
+        columns = {
+            name: self._cast(name, batch.column(name), data_type)
+            if name in batch.schema.names
+            else pa.nulls(n, CODED if kind_of(data_type) == STRING else data_type)
+            for name, data_type in self._types.items()
+        }
+        codes = pa.array(np.full(n, self._index, np.int32))
+        columns[STREAM_COLUMN] = pa.DictionaryArray.from_arrays(codes, self._names)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def _cast(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:
+        """Cast to the type that a column has over all streams; what differs from its schema is left to the layouts."""
+        kept = stored_type(array.type)
+        if kept == data_type or kind_of(data_type) == STRING or _merged_type(data_type, kept) != data_type:
+            return array
+        try:
+            return to_stored(array).cast(data_type)
+        except pa.ArrowException as error:
+            raise EventsError(
+                f"{self._where()}: a value of column {name!r}, which is {array.type}, does not fit {data_type}, its "
+                f"type over all streams: {error}\nhint: cast the column to one type in all streams"
+            ) from error
+
+    def _where(self) -> str:
+        """Return the name of the stream, and that of the file that is being read."""
+        file = self._source.locate(self._n_rows)
+        return f"stream {self._name!r}" + (f": {file}" if file else "")

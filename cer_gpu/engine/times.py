@@ -1,0 +1,143 @@
+"""Times as 64-bit keys: what sorts, merges and reorders events.
+
+A key is a uint64 that orders as the times do; those of integers and moments have their differences too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.engine.binding import column_type
+from cer_gpu.engine.clocks import Clock, ordered, time_column_type, times_to_arrow
+from cer_gpu.engine.columns import Block
+
+Keys = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.int64]
+
+_SIGN = np.uint64(1 << 63)
+
+
+def to_keys(values: npt.NDArray[Any]) -> Keys:
+    """Return the keys of integers (of any width) or of floats that are not NaN; -0.0 has that of 0.0."""
+    if values.dtype.kind != "f":
+        return ordered(values)
+    bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
+    return np.where(bits & _SIGN, ~bits, bits | _SIGN)
+
+
+def to_floats(keys: Keys) -> npt.NDArray[np.float64]:
+    """Return the floats that have these keys."""
+    return np.where(keys & _SIGN, keys ^ _SIGN, ~keys).view(np.float64)
+
+
+def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
+    """Return the time of a type that has this key."""
+    keys = np.array([key], np.uint64)
+    if pa.types.is_floating(data_type):
+        return pa.scalar(float(to_floats(keys)[0]))
+    if not pa.types.is_unsigned_integer(data_type):
+        keys ^= _SIGN
+    return times_to_arrow(keys.view(np.int64), data_type)[0]
+
+
+def stable_order(keys: Keys) -> Rows | None:
+    """Return which rows, in order, sort the keys stably; None where they are in order."""
+    n = len(keys)
+    falls = np.count_nonzero(keys[1:] < keys[:-1])
+    if not falls:
+        return None
+    if falls < n >> 4:  # a few sorted runs: a merge sort takes them as they are
+        return np.argsort(keys, kind="stable")
+    # digits of the keys, the low ones first, each with its row below it: numbers sort several times as fast as rows,
+    # and no two are equal
+    low = keys.min()
+    n_bits = (n - 1).bit_length()
+    row_mask, rows = np.uint64((1 << n_bits) - 1), np.arange(n, dtype=np.uint64)
+    order: Rows | None = None
+    for shift in range(0, int(keys.max() - low).bit_length(), 64 - n_bits):
+        digits = (keys - low) >> np.uint64(shift)
+        digits = (digits if order is None else digits[order]) << np.uint64(n_bits)
+        digits |= rows
+        digits.sort()
+        step = (digits & row_mask).view(np.int64)
+        order = step if order is None else order[step]
+    return order
+
+
+def order_column_type(schema: pa.Schema, name: str) -> pa.DataType:
+    """Return the type of a column that events are ordered by: one that tells the time, or a float.
+
+    Raises
+    ------
+    QueryTypeError
+        When there is no such column, or its values are no times.
+    """
+    data_type = column_type(schema, name, None, None)
+    return data_type if pa.types.is_floating(data_type) else time_column_type(schema, name)
+
+
+class Times(Clock):
+    """A clock whose times come in any order; still none may be missing, and their type stays."""
+
+    @property
+    def n_rows(self) -> int:
+        """How many events were read."""
+        return self._n_rows
+
+    @property
+    def type(self) -> pa.DataType | None:
+        """The type of the times (of a dictionary's values), once a batch was read."""
+        return self._type
+
+    def keys(self, batch: pa.RecordBatch) -> Keys:
+        """Return the keys of a batch's times, shape (n,).
+
+        Raises
+        ------
+        TimeOrderError, EventsError
+            As `Clock.read` does, but not where time falls.
+        """
+        keys = self.keys_before_gap(batch)
+        if len(keys) < batch.num_rows:
+            self.fail_at_gap(batch, len(keys))
+        self.count(len(keys))
+        return keys
+
+    def count(self, n_rows: int) -> None:
+        """Count events as read."""
+        self._n_rows += n_rows
+
+    def resume(self, n_rows: int, data_type: pa.DataType) -> None:
+        """Go on where another one stood."""
+        self._n_rows, self._type = n_rows, data_type
+
+    def keys_before_gap(self, batch: pa.RecordBatch) -> Keys:
+        """Return the keys up to the first time that is missing; the batch does not count as read yet.
+
+        Raises
+        ------
+        QueryTypeError
+            When the batch has no such column, or its values are no times.
+        EventsError
+            When they are of another type than before.
+        """
+        data_type = order_column_type(batch.schema, self.name)
+        block = Block(batch)
+        if self._type is None:
+            self._type = data_type
+        elif data_type != self._type:
+            self.read(block)  # raises
+        values, valid = block.numbers(self.name), block.valid(self.name)
+        present = np.ones(len(values), np.bool_) if valid is None else valid
+        if values.dtype.kind == "f":
+            present = present & ~np.isnan(values)
+        return to_keys(values if present.all() else values[: int(np.argmin(present))])
+
+    def fail_at_gap(self, batch: pa.RecordBatch, row: int) -> None:
+        """Raise the TimeOrderError of a row whose time is missing."""
+        self._n_rows += row
+        self.read(Block(batch.slice(row, 1)))  # raises
