@@ -10,6 +10,7 @@ batch, `Query.evaluator` in events that arrive.
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.errors import (
     CerError,
+    CheckpointError,
     DeviceError,
     EventsError,
     OptionError,
@@ -18,7 +19,6 @@ from cer_gpu.errors import (
     QueryTooLargeError,
     QueryTypeError,
     TimeOrderError,
-    UnsupportedQueryError,
 )
 from cer_gpu.query import Query, compile
 
@@ -26,6 +26,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CerError",
+    "CheckpointError",
     "DeviceError",
     "Evaluator",
     "EventsError",
@@ -36,6 +37,5 @@ __all__ = [
     "QueryTooLargeError",
     "QueryTypeError",
     "TimeOrderError",
-    "UnsupportedQueryError",
     "compile",
 ]

@@ -69,10 +69,6 @@ class QueryTypeError(QueryError):
     """The query does not fit the schema of the events: an unknown column or types that cannot be compared."""
 
 
-class UnsupportedQueryError(QueryError, NotImplementedError):
-    """The query is good CEQL, but uses a clause that is not evaluated yet."""
-
-
 class QueryTooLargeError(QueryError):
     """The query needs more automaton states or symbols than the bound allows."""
 
@@ -83,6 +79,10 @@ class EventsError(CerError):
 
 class TimeOrderError(EventsError):
     """A timestamp decreases or is missing."""
+
+
+class CheckpointError(CerError, ValueError):
+    """A checkpoint that is damaged, of another version, or of another query."""
 
 
 class DeviceError(CerError):

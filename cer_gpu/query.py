@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.automaton.cea import CEA, build_cea
-from cer_gpu.automaton.normal_form import normal_form
-from cer_gpu.ceql.checks import check
+from cer_gpu.automaton.cea import build_cea
+from cer_gpu.automaton.normal_form import normal_form, variable_name
+from cer_gpu.ceql.checks import check, defined_variables
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.syntax import QuerySyntax, filters, variable_filters
+from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.engine.evaluator import Binding, Evaluator, Plan, output_schema
+from cer_gpu.engine.evaluator import Evaluator, Lateness
+from cer_gpu.engine.order import sort_source
+from cer_gpu.engine.outputs import OUTPUTS, output_schema
+from cer_gpu.engine.partitions import Keys
+from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.predicates import type_column_type
+from cer_gpu.engine.reorder import LATE
 from cer_gpu.engine.sources import Source, open_events
+from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
 from cer_gpu.errors import (
     CerError,
     DeviceError,
+    EventsError,
     OptionError,
     QueryError,
     QueryTooLargeError,
@@ -27,7 +34,6 @@ from cer_gpu.errors import (
     did_you_mean,
 )
 
-OUTPUTS = ("positions", "bindings", "events", "count")
 DEVICES = ("auto", "cpu", "cuda")
 
 
@@ -65,8 +71,6 @@ def compile(
         With the place in the query, what was expected, and a hint.
     QueryTypeError
         When the query does not fit the schema.
-    UnsupportedQueryError
-        For a clause that is not evaluated yet.
 
     Examples
     --------
@@ -105,15 +109,15 @@ def analyse(
             errors += _schema_errors(syntax, schema, type_column, time_column, time_unit)
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
-        cea = _automaton(syntax, typed=type_column is not None)
+        plan = _plan(syntax, type_column, time_column, time_unit)
     except RecursionError:
         return None, [QueryTooLargeError("the query is nested too deeply")]
     except QueryError as error:
         return None, [error]
-    query = Query(Plan(text, cea, syntax.within, syntax.limit, type_column, time_column, time_unit), tuple(found.notes))
+    query = Query(plan, tuple(found.notes))
     if schema is not None:
         try:
-            query.bind(schema)
+            query.bind(_with_stream(schema) if plan.several_streams else schema)
         except CerError as error:
             return None, [error]
     return query, []
@@ -133,6 +137,7 @@ def _schema_errors(
     try:
         if time_column is not None:
             time_column_type(schema, time_column)
+        Keys(syntax.partition, schema, syntax.text)
         within = syntax.within
         if within is not None and (within.kind != "time" or time_column is not None):
             window_length(within, schema, time_column, time_unit, syntax.text)
@@ -141,10 +146,37 @@ def _schema_errors(
     return errors
 
 
-def _automaton(syntax: QuerySyntax, typed: bool) -> CEA:
+def _with_stream(schema: pa.Schema) -> pa.Schema:
+    """Return the schema of one of several streams as that of all of them merged."""
+    return schema if STREAM_COLUMN in schema.names else schema.append(pa.field(STREAM_COLUMN, pa.string()))
+
+
+def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None, time_unit: str | None) -> Plan:
+    streams = tuple(name.name for name in syntax.streams)
     items = syntax.select.items
-    selected = None if items is None else frozenset(item.variable.name for item in items)
-    return build_cea(normal_form(syntax.formula, typed=typed), selected)
+    if items is None:
+        variables = list(defined_variables(syntax.formula))
+    else:
+        variables = [variable_name(item.variable) for item in items]
+    attributes: dict[str, Name] | None = None
+    if items and all(item.attributes is not None for item in items):
+        attributes = {name.name: name for item in items for name in item.attributes or ()}
+    formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
+    return Plan(
+        text=syntax.text,
+        cea=build_cea(formula, frozenset(variables)),
+        strategy="NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy,
+        variables=tuple(dict.fromkeys(variables)),
+        attributes=None if attributes is None else tuple(attributes.values()),
+        streams=streams,
+        partition=syntax.partition,
+        within=syntax.within,
+        consume=syntax.consume,
+        limit=syntax.limit,
+        type_column=type_column,
+        time_column=time_column,
+        time_unit=time_unit,
+    )
 
 
 class Query:
@@ -185,14 +217,14 @@ class Query:
         """Check the query against a schema; raises QueryTypeError when it does not fit."""
         return Binding(self._plan, schema)
 
-    def columns(self, schema: pa.Schema) -> list[str]:
+    def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:
         """Return the names of the columns that the query reads from events of a schema."""
-        return self.bind(schema).columns
+        return self.bind(schema).columns_for(output)
 
     def output_schema(self, schema: pa.Schema, output: str = "positions") -> pa.Schema:
         """Return the schema of the results over events of a schema."""
         _check_options(output=output)
-        return output_schema(self.bind(schema).time_type)
+        return output_schema(self._plan, self.bind(schema), output)
 
     def evaluate(
         self,
@@ -201,6 +233,8 @@ class Query:
         device: str = "auto",
         output: str = "positions",
         sort: bool = False,
+        lateness: Lateness | None = None,
+        late: str = "refuse",
         threads: int | None = None,
         share: tuple[int, int] | None = None,
     ) -> pa.Table:
@@ -211,31 +245,49 @@ class Query:
         events
             A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, an iterable of RecordBatches, an object with
             the Arrow PyCapsule interface (pandas, Polars, DuckDB), or the path of a Parquet, Arrow IPC or CSV file
-            (or a list of such paths, read one after the other).
+            (or a list of such paths, read one after the other); or a mapping from the streams of FROM to any of
+            these, which are merged by the time column (equal times in the order of the mapping).
         device
             "cpu", or "auto", which is the CPU as well: evaluation on a GPU is not there yet.
         output
-            "positions".  "bindings", "events" and "count" are not there yet.
-        sort, threads, share
+            "positions", "bindings", "events" or "count".
+        sort
+            Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
+            their order.  Each stream of a mapping is sorted by itself.
+        lateness
+            Put events in order that arrive out of order by at most so much: ``"5s"`` (also ms, us, ns, min, h, d),
+            a timedelta, or a number of units of the time column.  They are held back for as long.
+        late
+            What happens to events that come later than that: "refuse" (an error) or "drop".
+        threads, share
             Not there yet; only the default (or ``threads=1``) is accepted.
 
         Returns
         -------
         pyarrow.Table
-            One row for each complex event, ordered by its end: ``start`` and ``end`` (int64, positions in the input
-            counted from 0), ``positions`` (list<int64>, ascending) and, with a time column, ``start_time`` and
-            ``end_time`` of its type.
+            Ordered by the end.  One row for each complex event: ``start`` and ``end`` (int64, positions counted from
+            0 in the order in which the events are read: after sorting and merging), ``positions`` (list<int64>,
+            ascending), with a time column ``start_time`` and ``end_time`` of its type, and a column for each key of
+            PARTITION BY, named by the first name in its bracket.
+
+            "bindings": one row for each valuation, and one list<int64> column for each selected variable.
+            "events": besides, ``events``, a list of the rows at ``positions`` as structs of the selected attributes
+            (those in the brackets of SELECT; all where an item has none).
+            "count": one row for each position that ends complex events: ``end``, ``count`` (int64), ``end_time``
+            and keys; nothing is listed.
 
         Raises
         ------
         QueryTypeError
             When the query does not fit the events; before any row is read.
         EventsError
-            When the events cannot be read.
+            When the events cannot be read, or a count passes int64.
         TimeOrderError
             When a time decreases or is missing.
         """
-        reader = self.stream(events, device=device, output=output, sort=sort, threads=threads, share=share)
+        reader = self.stream(
+            events, device=device, output=output, sort=sort, lateness=lateness, late=late, threads=threads, share=share
+        )
         return reader.read_all()
 
     def stream(
@@ -245,6 +297,8 @@ class Query:
         device: str = "auto",
         output: str = "positions",
         sort: bool = False,
+        lateness: Lateness | None = None,
+        late: str = "refuse",
         threads: int | None = None,
         share: tuple[int, int] | None = None,
     ) -> pa.RecordBatchReader:
@@ -257,18 +311,35 @@ class Query:
         pyarrow.RecordBatchReader
             Closed by ``close()`` or at the end of a ``with`` block.
         """
-        evaluator = self.evaluator(device=device, output=output, sort=sort, threads=threads, share=share)
-        source = open_events(events)
-        schema = self.output_schema(source.schema)
+        evaluator = self.evaluator(
+            device=device, output=output, lateness=lateness, late=late, threads=threads, share=share
+        )
+        source = self.source(events, sort=sort)
+        schema = self.output_schema(source.schema, output)
         return pa.RecordBatchReader.from_batches(schema, self.matches(source, evaluator))
+
+    def source(self, events: Any, *, sort: bool = False) -> Source:
+        """Open anything that `evaluate` takes; its events are read in the order of time with `sort`."""
+        time_column = self.time_column
+        if sort and time_column is None:
+            raise OptionError("events are sorted by time: name the time column\nhint: time_column=... (--time-column)")
+        given = _by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
+        sources = {name: open_events(each) for name, each in given.items()}
+        if sort:
+            assert time_column is not None
+            sources = {name: sort_source(source, time_column) for name, source in sources.items()}
+        if len(sources) == 1 and not self._plan.several_streams:
+            return next(iter(sources.values()))
+        return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]
 
     def matches(self, source: Source, evaluator: Evaluator) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of a source, in pieces of bounded size."""
-        for batch in source.batches(self.columns(source.schema)):
+        for batch in source.batches(self.columns(source.schema, evaluator.output)):
+            before = evaluator.n_events
             try:
                 yield from evaluator.push_batches(batch)
             except TimeOrderError as error:
-                where = source.locate(evaluator.n_events)
+                where = source.locate(max(before, evaluator.n_events))
                 raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
         yield from evaluator.finish_batches()
 
@@ -277,7 +348,8 @@ class Query:
         *,
         device: str = "auto",
         output: str = "positions",
-        sort: bool = False,
+        lateness: Lateness | None = None,
+        late: str = "refuse",
         threads: int | None = None,
         share: tuple[int, int] | None = None,
     ) -> Evaluator:
@@ -294,15 +366,62 @@ class Query:
         >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[0, 2], [1, 2]]
         """
-        _check_options(device=device, output=output, sort=sort, threads=threads, share=share)
-        return Evaluator(self._plan)
+        _check_options(device=device, output=output, threads=threads, share=share)
+        if late not in LATE:
+            raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
+        if lateness is not None and self.time_column is None:
+            raise OptionError(
+                "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
+            )
+        return Evaluator(self._plan, output, lateness, late)
+
+    def restore(self, blob: bytes) -> Evaluator:
+        """Return an evaluator that goes on where another one made a checkpoint.
+
+        The rows that it gives are those that the other would have given, had it gone on.
+
+        Parameters
+        ----------
+        blob
+            What `Evaluator.checkpoint` returned; only one's own should be restored.
+
+        Raises
+        ------
+        CheckpointError
+            When it is damaged, of another version, or of another query.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+        >>> evaluator = query.evaluator()
+        >>> _ = evaluator.push(pa.record_batch({"type": ["A", "A"]}))
+        >>> blob = evaluator.checkpoint()
+        >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
+        [[0, 2], [1, 2]]
+        """
+        return Evaluator.restore(self._plan, blob)
+
+
+def _by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str, Any]:
+    """Return a mapping of events after checking that its names are the streams of the query."""
+    if not events:
+        raise EventsError("expected a mapping from stream name to events, got an empty one")
+    for name in events:
+        if streams and name not in streams:
+            hint = did_you_mean(str(name), streams, "streams in FROM")
+            raise EventsError(f"the mapping has events of {name!r}, which is not in FROM\nhint: {hint}")
+    for name in streams:
+        if name not in events:
+            hint = did_you_mean(name, list(map(str, events)), "streams in the mapping")
+            raise EventsError(f"the mapping has no events of stream {name!r}\nhint: {hint}")
+    return dict(events)
 
 
 def _check_options(
     *,
     device: str = "auto",
     output: str = "positions",
-    sort: bool = False,
     threads: int | None = None,
     share: tuple[int, int] | None = None,
 ) -> None:
@@ -313,10 +432,6 @@ def _check_options(
     if output not in OUTPUTS:
         hint = did_you_mean(str(output), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")
-    if output != "positions":
-        raise OptionError(f"output={output!r} is not there yet\nhint: output='positions'")
-    if sort:
-        raise OptionError("sort=True is not there yet\nhint: sort the events before")
     if threads not in (None, 1):
         raise OptionError("more than one thread is not there yet\nhint: threads=None")
     if share is not None:

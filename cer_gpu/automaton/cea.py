@@ -22,15 +22,14 @@ ANY = -1
 class Transition:
     """``source --guard/mark--> target``.
 
-    `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `marked`
-    transitions put the event into the complex event; `labels` are the variables that hold it.
+    `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `kept` are the
+    selected variables that hold the event: it is marked, a part of the complex event, where there are any.
     """
 
     source: int
     guard: int
     negated: bool
-    labels: frozenset[str]
-    marked: bool
+    kept: frozenset[str]
     target: int
 
 
@@ -76,7 +75,7 @@ class _Builder:
     def waiting_state(self) -> int:
         """Return a fresh state that any event may pass by."""
         state = self.state()
-        self.transitions.append(Transition(state, ANY, False, frozenset(), False, state))
+        self.transitions.append(Transition(state, ANY, False, frozenset(), state))
         return state
 
     def build(self, formula: NormalForm, start: int, end: int) -> None:
@@ -84,7 +83,7 @@ class _Builder:
             case Atom():
                 guard = self.guards.setdefault(formula.guard, len(self.guards))
                 kept = formula.labels if self.selected is None else formula.labels & self.selected
-                self.transitions.append(Transition(start, guard, formula.negated, formula.labels, bool(kept), end))
+                self.transitions.append(Transition(start, guard, formula.negated, kept, end))
             case Either():
                 self.build(formula.left, start, end)
                 self.build(formula.right, start, end)

@@ -1,82 +1,101 @@
 """CEA -> I/O-deterministic tables, made on demand while the stream is read.
 
-papers: CORE, section 5.4 (determinisation on the fly over bit vectors); CEL, section 6.  A determinised state is a
-set of CEA states.  Where we differ: outputs stand on *transitions*, not on states, so that a state which only
-announced a match is no state of its own and an event that changes nothing is seen to change nothing.
+papers: CORE, section 5.4 (determinisation on the fly over bit vectors); CEL, section 6 and appendix D.3.  What a
+determinised state is depends on the selection strategy (`cer_gpu.automaton.selection`).  Where we differ: outputs
+stand on *transitions*, not on states, so that a state which only announced a match is no state of its own and an
+event that changes nothing is seen to change nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL
+from cer_gpu.automaton.cea import ANY, CEA
+from cer_gpu.automaton.selection import Key, Move, Reader, selection
 from cer_gpu.errors import QueryTooLargeError
 
 QUIET = 0
 """The symbol of events that no transition but the waiting loops can read: they are dropped before the loop."""
 
-# flags of an action; the loop in `cer_gpu.backend.evaluation` reads them
-MARK_OUTPUT, UNMARK_OUTPUT, UNKNOWN = 1, 2, 4
+# entries of `Determinization.steps`; the loops in `cer_gpu.backend` read them
+UNKNOWN, STAY = -1, -2
+# flags of a move
+OUTPUT, LAST = 1, 2
 
 MAX_STATES = 4096
 MAX_SYMBOLS = 1 << 16
 MAX_TABLE = 1 << 22
-"""Rows of the action table: states times symbols."""
+"""Entries of the table of steps: states times symbols."""
 
-
-@dataclass(frozen=True)
-class Step:
-    """What one determinised state does on one symbol: targets are state numbers, -1 for none."""
-
-    mark_target: int
-    mark_output: bool
-    unmark_target: int
-    unmark_output: bool
+Int32 = npt.NDArray[np.int32]
 
 
 class Determinization:
-    """The states, symbols and transitions met so far, and the action table that the loop runs on.
+    """The states, symbols and transitions met so far, as the tables that the loops run on.
+
+    Parameters
+    ----------
+    cea
+    strategy
+        ALL, ANY, NEXT, LAST, MAX or STRICT.
+    labelled
+        Whether runs differ also by which variables hold an event ("bindings"), and not only by which they mark.
 
     Attributes
     ----------
-    actions : int32 array, shape (n symbols, n actions, 4)
-        ``actions[s, k]`` for ``k < n_actions[s]`` is (state, mark target, unmark target, flags), in the order of the
-        states; the loop reads them backward.  States that symbol `s` leaves as they are (an unmarked loop without
-        output) have no action.
-    n_actions : int32 array, shape (n symbols,)
+    steps : int32 array, shape (symbols, states)
+        What a state does on a symbol: the index of the first of its `moves`, `UNKNOWN`, or `STAY` (nothing changes).
+    fresh : int32 array, shape (symbols, controls, 2)
+        The moves of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
+    moves : int32 array, shape (n, 3)
+        (mark, target state or -1, flags); mark 0 is none; the last of a step has the flag LAST.
+    labels : list of frozenset of str
+        The variables that each mark stands for.
+    has_gaps : bool
+        Whether an event that fires only the waiting loops can end runs (contiguity).
+    max_moves : int
+        Of a step, at most.
     """
 
-    def __init__(self, cea: CEA) -> None:
-        self.cea = cea
-        reach = _silent_closure(cea)
-        reading = 0
-        for t in cea.transitions:
-            reading |= 1 << t.source
-        # a target stands for the states that can read an event, and for whether the final state is reached
-        self._target = [(mask & reading, bool(mask >> FINAL & 1)) for mask in reach]
-        self._sets: list[int] = [reach[INITIAL] & reading]  # state 0 is the initial one
-        self._states: dict[int, int] = {}  # no run enters it again, though another state may read the same
+    def __init__(self, cea: CEA, strategy: str = "ALL", *, labelled: bool = False) -> None:
+        self.labels = [frozenset[str]()]
+        marks = {frozenset[str](): 0}
         # transitions that differ in their guards alone do the same: a symbol says which of these edges fire
-        edges: dict[tuple[int, bool, int], list[tuple[int, bool]]] = {}
+        edges: dict[tuple[int, int, int], list[tuple[int, bool]]] = {}
         for t in cea.transitions:
-            edges.setdefault((t.source, t.marked, t.target), []).append((t.guard, t.negated))
-        self._edges = list(edges)
+            if labelled and t.kept not in marks:
+                marks[t.kept] = len(self.labels)
+                self.labels.append(t.kept)
+            mark = marks[t.kept] if labelled else int(bool(t.kept))
+            edges.setdefault((t.source, mark, t.target), []).append((t.guard, t.negated))
         self._guards = list(edges.values())
+        waiting = sum(1 << i for i, fires in enumerate(self._guards) if any(guard == ANY for guard, _ in fires))
+        reader = Reader(list(edges), _silent_closure(cea))
+        self.has_gaps = strategy == "STRICT" or not reader.is_quiet(waiting)
+        self.max_moves = 1 + max(mark for _, mark, _ in edges)
+
+        self._selection = selection(strategy, reader)
+        self._keys: list[Key] = []
+        self._states: dict[Key, int] = {}
+        self._controls: dict[Key, int] = {}
+        self._control_keys: list[Key] = []
         self._symbols: dict[int, int] = {}  # by the bit mask of the edges that fire
         self._fired: list[int] = []
-        self._steps: dict[tuple[int, int], Step] = {}
-        self.actions: npt.NDArray[np.int32] = np.zeros((4, 4, 4), np.int32)
-        self.n_actions: npt.NDArray[np.int32] = np.zeros(4, np.int32)
-        waiting = [any(guard == ANY for guard, _ in guards) for guards in self._guards]
-        assert self._symbol(sum(1 << i for i, fires in enumerate(waiting) if fires)) == QUIET
+        self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
+        self.fresh: Int32 = np.full((4, 1, 2), UNKNOWN, np.int32)
+        self.moves: Int32 = np.zeros((16, 3), np.int32)
+        self._n_moves = 0
+        self._control(self._selection.control)
+        assert self._symbol(waiting) == QUIET
 
     @property
     def n_states(self) -> int:
         """The number of determinised states met so far."""
-        return len(self._sets)
+        return len(self._keys)
 
     @property
     def n_symbols(self) -> int:
@@ -91,37 +110,36 @@ class Determinization:
                 fired |= 1 << i
         return self._symbol(fired)
 
-    def step(self, state: int, symbol: int) -> Step:
-        """Return the transition of one state on one symbol, computed at the first call (linear in the CEA)."""
-        known = self._steps.get((state, symbol))
-        if known is not None:
-            return known
-        inside, fired = self._sets[state], self._fired[symbol]
-        masks, outputs = [0, 0], [False, False]
-        for i, (source, marked, target) in enumerate(self._edges):
-            if fired >> i & 1 and inside >> source & 1:
-                mask, final = self._target[target]
-                masks[marked] |= mask
-                outputs[marked] |= final
-        step = Step(self._state(masks[1]), outputs[1], self._state(masks[0]), outputs[0])
-        self._steps[state, symbol] = step
-        return step
+    def resolve(self, symbol: int, states: Iterable[int], control: int) -> None:
+        """Compute what `states`, and a run that begins under `control`, do on a symbol (linear in the CEA)."""
+        fired = self._fired[symbol]
+        if self.fresh[symbol, control, 0] == UNKNOWN:
+            moves, onward = self._selection.fresh(self._control_keys[control], fired)
+            entry = (self._add_moves(moves) if moves else STAY, self._control(onward))
+            self.fresh[symbol, control] = entry
+        for state in sorted(map(int, states)):
+            if self.steps[symbol, state] == UNKNOWN:
+                moves = self._selection.step(self._keys[state], fired)
+                stays = moves == [Move(0, self._keys[state], False)]
+                entry_of_step = STAY if stays else self._add_moves(moves or [Move(0, None, False)])
+                self.steps[symbol, state] = entry_of_step
 
-    def resolve(self, symbol: int, active: npt.NDArray[np.int32]) -> None:
-        """Compute the actions on one symbol of the initial state and of the `active` states."""
-        wanted = sorted({0, *map(int, active)})
-        steps = [self.step(state, symbol) for state in wanted]
-        rows = self.actions[symbol, : self.n_actions[symbol]]
-        places = np.searchsorted(rows[:, 0], wanted)
-        keep = np.ones(len(rows), np.bool_)
-        for state, step, place in zip(wanted, steps, places.tolist(), strict=True):
-            if place == len(rows) or rows[place, 0] != state or not rows[place, 3] & UNKNOWN:
-                continue  # resolved before
-            flags = MARK_OUTPUT * step.mark_output | UNMARK_OUTPUT * step.unmark_output
-            rows[place] = (state, step.mark_target, step.unmark_target, flags)
-            keep[place] = step != (Step(-1, False, -1, False) if state == 0 else Step(-1, False, state, False))
-        self.n_actions[symbol] = keep.sum()
-        rows[: self.n_actions[symbol]] = rows[keep]
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the numbering of states, controls and symbols, for JSON."""
+        return {"states": self._keys, "controls": self._control_keys, "symbols": self._fired}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over the numbering of another run of the same query."""
+        for fired in snapshot["symbols"]:
+            self._symbol(fired)
+        for key in snapshot["controls"]:
+            self._control(_frozen(key))
+        for key in snapshot["states"]:
+            self._state(_frozen(key))
+
+    # ---- numbering ------------------------------------------------------------------------------------------
 
     def _symbol(self, fired: int) -> int:
         symbol = self._symbols.get(fired)
@@ -129,44 +147,63 @@ class Determinization:
             symbol = self._symbols[fired] = len(self._fired)
             self._fired.append(fired)
             self._reserve()
-            n_states = self.n_states
-            self.n_actions[symbol] = n_states
-            self.actions[symbol, :n_states] = (0, -1, -1, UNKNOWN)
-            self.actions[symbol, :n_states, 0] = np.arange(n_states)
         return symbol
 
-    def _state(self, inside: int) -> int:
-        if not inside:
-            return -1
-        state = self._states.get(inside)
+    def _state(self, key: Key) -> int:
+        state = self._states.get(key)
         if state is None:
-            state = self._states[inside] = len(self._sets)
-            self._sets.append(inside)
+            state = self._states[key] = len(self._keys)
+            self._keys.append(key)
             self._reserve()
-            symbols = np.arange(self.n_symbols)
-            self.actions[symbols, self.n_actions[symbols]] = (state, -1, -1, UNKNOWN)
-            self.n_actions[symbols] += 1
         return state
+
+    def _control(self, key: Key) -> int:
+        control = self._controls.get(key)
+        if control is None:
+            control = self._controls[key] = len(self._control_keys)
+            self._control_keys.append(key)
+            self._reserve()
+        return control
+
+    def _add_moves(self, moves: list[Move]) -> int:
+        rows = [(m.mark, -1 if m.target is None else self._state(m.target), OUTPUT * m.output) for m in moves]
+        first = self._n_moves
+        self._n_moves += len(rows)
+        while self._n_moves > len(self.moves):
+            self.moves = np.concatenate([self.moves, np.zeros_like(self.moves)])
+        self.moves[first : self._n_moves] = rows
+        self.moves[self._n_moves - 1, 2] |= LAST
+        return first
 
     def _reserve(self) -> None:
         """Make room for the states and symbols there are; a query that needs too many is refused."""
-        n_symbols, n_rows = self.actions.shape[:2]
-        while n_symbols < self.n_symbols:
-            n_symbols *= 2
-        while n_rows < self.n_states:
-            n_rows *= 2
-        if self.n_states > MAX_STATES or self.n_symbols > MAX_SYMBOLS or n_symbols * n_rows > MAX_TABLE:
+        n_states = max(self.n_states, len(self._control_keys))
+        n_symbols = self.n_symbols
+        if n_states > MAX_STATES or n_symbols > MAX_SYMBOLS or n_states * n_symbols > MAX_TABLE:
             raise QueryTooLargeError(
-                f"the determinised automaton passes its bound: {self.n_states} states and {self.n_symbols} symbols "
+                f"the determinised automaton passes its bound: {n_states} states and {n_symbols} symbols "
                 f"met (at most {MAX_STATES} states, {MAX_SYMBOLS} symbols, {MAX_TABLE} of both together)",
-                hint="fewer overlapping predicates under + and OR, or a contiguous operator, need fewer states",
+                hint="fewer overlapping predicates under + and OR, a contiguous operator, or another selection "
+                "strategy need fewer states",
             )
-        if (n_symbols, n_rows) != self.actions.shape[:2]:
-            actions = np.zeros((n_symbols, n_rows, 4), np.int32)
-            actions[: self.actions.shape[0], : self.actions.shape[1]] = self.actions
-            n_actions = np.zeros(n_symbols, np.int32)
-            n_actions[: self.n_actions.shape[0]] = self.n_actions
-            self.actions, self.n_actions = actions, n_actions
+        self.steps = _grown(self.steps, n_symbols, self.n_states)
+        self.fresh = _grown(self.fresh, n_symbols, len(self._control_keys))
+
+
+def _grown(table: Int32, n_rows: int, n_columns: int) -> Int32:
+    """Return the table with room for so many rows and columns: twice as many as there were, where too few."""
+    rows, columns = table.shape[:2]
+    if n_rows <= rows and n_columns <= columns:
+        return table
+    rows = rows if n_rows <= rows else max(2 * rows, n_rows)
+    columns = columns if n_columns <= columns else max(2 * columns, n_columns)
+    grown = np.full((rows, columns, *table.shape[2:]), UNKNOWN, np.int32)
+    grown[: table.shape[0], : table.shape[1]] = table
+    return grown
+
+
+def _frozen(key: Any) -> Key:
+    return tuple(map(_frozen, key)) if isinstance(key, list) else key
 
 
 def _silent_closure(cea: CEA) -> list[int]:

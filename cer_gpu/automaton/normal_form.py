@@ -6,7 +6,9 @@ that hold its event and the conjunction of all the predicates that the event mus
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.checks import repeated_variables
@@ -18,10 +20,11 @@ MAX_ATOMS = 20_000
 
 @dataclass(frozen=True)
 class Guard:
-    """What one event must be: its type (None: any) and a predicate (None: true).  `negated`: must not be."""
+    """What one event must be: its type (None: any), a predicate (None: true), and its stream (None: any)."""
 
     event_type: str | None
     predicate: s.Predicate | None = None
+    stream: str | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ NormalForm = Atom | Either | Then | Repeat
 _Context = tuple[str | tuple[str, s.Predicate], ...]
 
 
-def normal_form(formula: s.Formula, *, typed: bool = True) -> NormalForm:
+def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = ()) -> NormalForm:
     """Push every filter to the atoms.
 
     Parameters
@@ -72,29 +75,34 @@ def normal_form(formula: s.Formula, *, typed: bool = True) -> NormalForm:
     formula
         A checked formula.
     typed
-        False where all events have the same type (``type_column=None``): atoms then test no type.
+        False where the stream's name is the type of its events (``type_column=None``): atoms then test no type.
+    streams
+        The streams of FROM: events are held by each variable ``x`` as ``stream>x`` too, and where there are several,
+        atoms test the stream.
 
     Raises
     ------
     QueryTooLargeError
         When disjunctions of filters copy the formula too often.
     """
-    return _Normaliser(typed).walk(formula, ())
+    return _Normaliser(typed, streams).walk(formula, ())
 
 
 class _Normaliser:
-    def __init__(self, typed: bool) -> None:
+    def __init__(self, typed: bool, streams: Sequence[str]) -> None:
         self.typed = typed
+        self.streams = streams
         self.n_atoms = 0
 
     def walk(self, formula: s.Formula, context: _Context) -> NormalForm:
         match formula:
             case s.EventType():
-                labels, predicates = _apply(context, {formula.event.name})
-                return self.atom(formula.event, predicates, frozenset(labels))
+                atoms = [self.event(formula.event, stream, context) for stream in self.streams_of(formula.event)]
+                return reduce(Either, atoms)
             case s.Negation():
                 predicates = [] if formula.filter is None else [_as_predicate(formula.filter)]
-                return self.atom(formula.event, predicates, frozenset(), negated=True)
+                stream = formula.event.stream if self.typed else formula.event.name
+                return self.atom(formula.event, stream, predicates, frozenset(), negated=True)
             case s.Assign():
                 return self.walk(formula.formula, (formula.variable.name, *context))
             case s.Filtered():
@@ -110,13 +118,14 @@ class _Normaliser:
     def filtered(self, formula: s.Formula, filter_: s.Filter, context: _Context) -> NormalForm:
         match filter_:
             case s.VariableFilter():
-                return self.walk(formula, ((filter_.variable.name, filter_.predicate), *context))
+                return self.walk(formula, ((variable_name(filter_.variable), filter_.predicate), *context))
             case s.FilterAnd():
                 inner = s.Filtered(formula, filter_.left, filter_.span)
                 return self.filtered(inner, filter_.right, context)
             case s.FilterOr():
-                names = {item.variable.name for item in s.variable_filters(filter_)}
-                if len(names) == 1 and not names & repeated_variables(formula):
+                variables = [item.variable for item in s.variable_filters(filter_)]
+                names = {variable_name(variable) for variable in variables}
+                if len(names) == 1 and variables[0].name not in repeated_variables(formula):
                     # x holds at most one event, so that x[p] OR x[q] is x[p OR q]: nothing is copied
                     return self.walk(formula, ((names.pop(), _as_predicate(filter_)), *context))
                 return Either(
@@ -124,7 +133,26 @@ class _Normaliser:
                     self.filtered(formula, filter_.right, context),
                 )
 
-    def atom(self, event: s.Name, predicates: list[s.Predicate], labels: frozenset[str], negated: bool = False) -> Atom:
+    def streams_of(self, event: s.Name) -> Sequence[str | None]:
+        """Return the streams in which an event is looked for; None is any."""
+        if not self.streams:
+            return [None]
+        if event.stream is not None:
+            return [event.stream]
+        return self.streams if self.typed else [event.name]
+
+    def event(self, event: s.Name, stream: str | None, context: _Context) -> NormalForm:
+        labels, predicates = _apply(context, {event.name}, stream)
+        return self.atom(event, stream, predicates, frozenset(labels))
+
+    def atom(
+        self,
+        event: s.Name,
+        stream: str | None,
+        predicates: list[s.Predicate],
+        labels: frozenset[str],
+        negated: bool = False,
+    ) -> Atom:
         self.n_atoms += 1
         if self.n_atoms > MAX_ATOMS:
             raise QueryTooLargeError(
@@ -134,18 +162,26 @@ class _Normaliser:
         predicate: s.Predicate | None = None
         for part in dict.fromkeys(predicates):
             predicate = part if predicate is None else s.And(predicate, part)
-        return Atom(Guard(event.name if self.typed else None, predicate), labels, negated)
+        event_type = event.name if self.typed else None
+        return Atom(Guard(event_type, predicate, stream if len(self.streams) > 1 else None), labels, negated)
 
 
-def _apply(context: _Context, labels: set[str]) -> tuple[set[str], list[s.Predicate]]:
-    """Return the variables that hold the event, and the predicates of the filters on them."""
+def _apply(context: _Context, labels: set[str], stream: str | None) -> tuple[set[str], list[s.Predicate]]:
+    """Return the variables that hold an event of a stream, and the predicates of the filters on them."""
     predicates = []
+    if stream is not None:
+        labels |= {f"{stream}>{name}" for name in labels}
     for item in context:
         if isinstance(item, str):
-            labels.add(item)
+            labels |= {item} if stream is None else {item, f"{stream}>{item}"}
         elif item[0] in labels:
             predicates.append(item[1])
     return labels, predicates
+
+
+def variable_name(variable: s.Name) -> str:
+    """Return the name of a variable as it is written, with its stream if it has one."""
+    return variable.name if variable.stream is None else f"{variable.stream}>{variable.name}"
 
 
 def _as_predicate(filter_: s.Filter) -> s.Predicate:

@@ -67,6 +67,17 @@ def encode_strings(offsets, data, start, codes, slots, hashes, value_offsets, va
     return n, n_values
 
 
+@kernel
+def place_values(hashes, n_values, slots):
+    """Put values into a hash table of `encode_strings` that is empty (-1 everywhere)."""
+    mask = _U(slots.shape[0] - 1)
+    for value in range(n_values):
+        slot = hashes[_U(value)] & mask
+        while slots[slot] >= 0:
+            slot = (slot + _U(1)) & mask
+        slots[slot] = value
+
+
 @helper
 def _hash(data, begin, length):
     mixed = _U(length)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.errors import QueryError, UnsupportedQueryError, did_you_mean
+from cer_gpu.errors import QueryError, did_you_mean
 
 
 @dataclass
@@ -30,8 +30,8 @@ def check(query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool 
     checker.streams(has_type_column)
     checker.formula(query.formula)
     checker.select()
+    checker.partition()
     checker.window(has_time_column)
-    checker.unsupported()
     return found
 
 
@@ -116,11 +116,6 @@ class _Checker:
     def error(self, message: str, span: s.Span, hint: str | None = None) -> None:
         self.found.errors.append(QueryError(message, self.query.text, *span, hint=hint))
 
-    def not_yet(self, what: str, span: s.Span, hint: str | None = None) -> None:
-        self.found.errors.append(
-            UnsupportedQueryError(f"{what} is not evaluated yet", self.query.text, *span, hint=hint)
-        )
-
     def note(self, text: str) -> None:
         if text not in self._noted:
             self._noted.add(text)
@@ -130,8 +125,9 @@ class _Checker:
 
     def streams(self, has_type_column: bool) -> None:
         streams = [n.name for n in self.query.streams]
-        if len(streams) > 1:
-            self.not_yet("FROM with several streams", self.query.streams[1].span)
+        for i, name in enumerate(self.query.streams):
+            if name.name in streams[:i]:
+                self.error(f"FROM names stream {name.name!r} twice", name.span)
         if not has_type_column and not streams:
             self.error(
                 "type_column=None makes the stream's name the type of its events, and the query has no FROM",
@@ -145,6 +141,12 @@ class _Checker:
                     f"no events of type {event.name!r}: with type_column=None the stream's name is the only type",
                     event.span,
                     did_you_mean(event.name, streams, "streams in FROM"),
+                )
+            elif not has_type_column and event.stream is not None and event.stream != event.name:
+                self.error(
+                    f"no events of type {event.name!r} in stream {event.stream!r}: with type_column=None the "
+                    "stream's name is the type of its events",
+                    event.span,
                 )
 
     def stream_of(self, name: s.Name) -> None:
@@ -160,8 +162,12 @@ class _Checker:
         for item in self.query.select.items or ():
             self.stream_of(item.variable)
             self.variable(item.variable, known, "SELECT")
-            if item.attributes:
-                self.not_yet("SELECT with attributes in brackets", item.span, "write the variable alone")
+
+    def partition(self) -> None:
+        keys = [names[0] for names in self.query.partition]
+        for i, key in enumerate(keys):
+            if key.name in (other.name for other in keys[:i]):
+                self.error(f"PARTITION BY has two keys named {key.name!r}", key.span)
 
     def window(self, has_time_column: bool) -> None:
         within = self.query.within
@@ -171,15 +177,6 @@ class _Checker:
                 within.span,
                 "name it: time_column=... (--time-column), or write WITHIN n EVENTS or WITHIN n [attribute]",
             )
-
-    def unsupported(self) -> None:
-        query = self.query
-        if query.select.strategy != "ALL":
-            self.not_yet(f"the selection strategy {query.select.strategy}", query.select.strategy_span)
-        if query.partition:
-            self.not_yet("PARTITION BY", query.partition_span, "fix one partition with a FILTER")
-        if query.consume != "NONE":
-            self.not_yet(f"CONSUME BY {query.consume}", query.consume_span)
 
     # ---- formulas and filters -----------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class Block:
     def valid(self, name: str) -> Bools | None:
         """Return which rows are not NULL, or None when all are."""
         if name not in self._valid:
-            self._valid[name] = _validity(self.batch.column(name))
+            self._valid[name] = validity(self.batch.column(name))
         return self._valid[name]
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
@@ -102,7 +102,7 @@ class Block:
         decimals of at most 18 digits in units of their last digit.
         """
         if name not in self._numbers:
-            self._numbers[name] = _numbers(self.array(name))
+            self._numbers[name] = numbers_of(self.array(name))
         return self._numbers[name]
 
     def coded(self, name: str) -> Coded:
@@ -110,7 +110,7 @@ class Block:
         if name not in self._coded:
             array = self.batch.column(name)
             if pa.types.is_dictionary(array.type):
-                coded = Coded(_codes(array, _validity(array.indices)), _texts(array.dictionary))
+                coded = Coded(codes_of(array, validity(array.indices)), _texts(array.dictionary))
             else:
                 coded = Coded(*self._coders.setdefault(name, StringCoder()).encode(_texts(array)))
             self._coded[name] = coded
@@ -137,29 +137,30 @@ def _bits(buffer: pa.Buffer, offset: int, length: int) -> Bools:
     return unpacked[offset % 8 :].view(np.bool_)
 
 
-def _validity(array: pa.Array) -> Bools | None:
+def validity(array: pa.Array) -> Bools | None:
     """Return which rows are not NULL, or None when all are."""
     if pa.types.is_null(array.type):
         return np.zeros(len(array), np.bool_)
     if pa.types.is_dictionary(array.type):
         # a row is NULL through its code or through the value that the code names
-        valid, values_valid = _validity(array.indices), _validity(array.dictionary)
+        valid, values_valid = validity(array.indices), validity(array.dictionary)
         if values_valid is None:
             return valid
-        named: Bools = values_valid[_codes(array, valid)]
+        named: Bools = values_valid[codes_of(array, valid)]
         return named if valid is None else named & valid
     if array.null_count == 0:
         return None
     return _bits(array.buffers()[0], array.offset, len(array))
 
 
-def _codes(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
+def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
     """Return the codes; that of a NULL row, which may lie outside the dictionary, becomes 0."""
-    codes = _numbers(array.indices)
+    codes = numbers_of(array.indices)
     return codes if valid is None else np.where(valid, codes, 0)
 
 
-def _numbers(array: pa.Array) -> npt.NDArray[Any]:
+def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
+    """Return the values as `Block.numbers` does, of an array without a dictionary."""
     data_type = array.type
     if pa.types.is_null(data_type):
         return np.zeros(len(array), np.int64)

@@ -3,112 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.ceql.syntax import Within
-from cer_gpu.engine.clocks import Clock, Window, ordered, time_column_type, times_to_arrow, window_length
+from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
+from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.clocks import Clock, Window, ordered
 from cer_gpu.engine.columns import Block
-from cer_gpu.engine.predicates import GuardWords
-from cer_gpu.engine.run import MatchBuffers, Run
+from cer_gpu.engine.counter import CountBuffers, Counter
+from cer_gpu.engine.lateness import parse_lateness
+from cer_gpu.engine.outputs import Output, output_schema
+from cer_gpu.engine.partitions import Partitions
+from cer_gpu.engine.plan import Binding, Plan
+from cer_gpu.engine.reorder import Reorder
+from cer_gpu.engine.retention import Retained
+from cer_gpu.engine.run import MatchBuffers, Relevant, Run
+from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
-from cer_gpu.errors import CerError, EventsError, OptionError, QueryTypeError
+from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 
 BLOCK_ROWS = 1 << 16
 """Rows evaluated at once: the temporaries of the predicates stay in the cache."""
 
-
-@dataclass(frozen=True)
-class Plan:
-    """What is known of a query before its events: what the evaluation needs of its text, and the options."""
-
-    text: str
-    cea: CEA
-    within: Within | None
-    limit: int | None
-    type_column: str | None
-    time_column: str | None
-    time_unit: str | None
-
-
-class Binding:
-    """A plan over one schema: typed tests, the window in units of its column, the schema of the results.
-
-    Raises
-    ------
-    QueryTypeError
-        When the query does not fit the schema.
-    """
-
-    def __init__(self, plan: Plan, schema: pa.Schema) -> None:
-        text = plan.text
-        self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text)
-        self.time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
-        if plan.time_unit is not None and (self.time_type is None or not pa.types.is_integer(self.time_type)):
-            raise QueryTypeError(
-                f"time_unit={plan.time_unit!r} is the unit of an integer time column, and "
-                + ("none is named" if self.time_type is None else f"{plan.time_column!r} is {self.time_type}")
-            )
-        self.window_column: str | None = None
-        self.window_length: np.uint64 | np.float64 | None = None
-        if plan.within is not None:
-            self.window_column, self.window_length = window_length(
-                plan.within, schema, plan.time_column, plan.time_unit, text
-            )
-        self.clocks = [name for name in (plan.time_column, self.window_column) if name is not None]
-        self.columns = list(dict.fromkeys([*self.guards.columns, *self.clocks]))
-        self.types = [schema.field(name).type for name in self.columns]
-
-    def fits(self, schema: pa.Schema) -> bool:
-        """Return whether a batch of this schema can be evaluated with the binding as it is."""
-        return all(len(schema.get_all_field_indices(n)) == 1 for n in self.columns) and self.types == [
-            schema.field(n).type for n in self.columns
-        ]
-
-
-def output_schema(time_type: pa.DataType | None) -> pa.Schema:
-    """Return the schema of the results ("positions")."""
-    fields = [("start", pa.int64()), ("end", pa.int64()), ("positions", pa.list_(pa.int64()))]
-    if time_type is not None:
-        fields += [("start_time", time_type), ("end_time", time_type)]
-    return pa.schema(fields)
+Lateness = str | int | float | timedelta
 
 
 class Evaluator:
     """Evaluates a query batch by batch: `push` events, `finish` at the end.
 
-    Made by `cer_gpu.Query.evaluator`.  The concatenated results do not depend on how the stream is cut.
+    Made by `cer_gpu.Query.evaluator` and `cer_gpu.Query.restore`.  The concatenated results do not depend on how the
+    stream is cut.
 
     Attributes
     ----------
+    n_pushed : int
+        Events taken in so far.
     n_events : int
-        Events read so far.
+        Events read so far; with `lateness`, some are still held back.
     n_matches : int
         Complex events found so far.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(
+        self, plan: Plan, output: str = "positions", lateness: Lateness | None = None, late: str = "refuse"
+    ) -> None:
+        self.n_pushed = 0
         self.n_events = 0
         self.n_matches = 0
         self._plan = plan
-        self._table = Determinization(plan.cea)
-        self._limit = plan.limit or 0
+        self._options = (output, lateness, late)
+        self._table = Determinization(plan.cea, plan.strategy, labelled=output == "bindings")
         self._binding: Binding | None = None
         self._coders: dict[str, StringCoder] = {}
+        self._reorder: Reorder | None = None
         self._refusal = ""  # why no more events are taken
 
-    def push(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    @property
+    def output(self) -> str:
+        """What the rows of the results are."""
+        return self._options[0]
+
+    @property
+    def n_late(self) -> int:
+        """Events that came later than `lateness` allows, so far."""
+        return 0 if self._reorder is None else self._reorder.n_late
+
+    def push(self, batch: pa.RecordBatch, stream: str | None = None) -> pa.RecordBatch:
         """Read the events of a batch and return the complex events that end in it.
 
         Parameters
         ----------
         batch : pyarrow.RecordBatch
             The next events.  Its columns may change their types, those that tell the time excepted.
+        stream
+            The stream of FROM that they are from, where there are several.
 
         Returns
         -------
@@ -120,15 +93,11 @@ class Evaluator:
         QueryTypeError
             At the first batch, when the query does not fit its schema.
         TimeOrderError
-            When a time decreases or is missing.
+            When a time decreases (by more than `lateness`) or is missing.
         """
-        pieces = list(self.push_batches(batch))
-        if len(pieces) == 1:
-            return pieces[0]
-        assert self._binding is not None
-        return pa.concat_batches(pieces) if pieces else empty_batch(output_schema(self._binding.time_type))
+        return self._gathered(self.push_batches(batch, stream))
 
-    def push_batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def push_batches(self, batch: pa.RecordBatch, stream: str | None = None) -> Iterator[pa.RecordBatch]:
         """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size.
 
         The pieces must all be read before the next batch is pushed; the batch is evaluated while they are.
@@ -137,67 +106,195 @@ class Evaluator:
             raise OptionError(f"{self._refusal}: make a new evaluator")
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
+        if stream is not None:
+            batch = self._of_stream(batch, stream)
         binding = self._bind(batch.schema)
         self._refusal = "the matches of the batch before were not all read"
-        return self._evaluate(binding, batch.select(binding.columns) if binding.columns else batch)
-
-    def _evaluate(self, binding: Binding, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        try:
-            for start in range(0, batch.num_rows, BLOCK_ROWS):
-                for found in self._block(binding, Block(batch.slice(start, BLOCK_ROWS), self._coders)):
-                    yield self._to_arrow(found)
-        except CerError:
-            self._refusal = "an error ended the stream"
-            raise
-        rest = self._run.flush()
-        if len(rest.spans):
-            yield self._to_arrow(rest)
-        self._refusal = ""
+        names = binding.columns_for(self._options[0])
+        return self._in_order(batch.select(names) if names else batch)
 
     def finish(self) -> pa.RecordBatch:
-        """End the stream and return what was still held back (nothing, as every match is reported at its end).
+        """End the stream and return what was still held back (nothing, unless there is a `lateness`).
 
-        Where no batch was pushed, the types of start_time and end_time are not known and the columns are left out.
+        Where no batch was pushed, the types of columns are not known, and the columns that need them are left out.
         """
-        self._refusal = "the stream is finished"
-        time_type = None if self._binding is None else self._binding.time_type
-        return empty_batch(output_schema(time_type))
+        return self._gathered(self.finish_batches())
 
     def finish_batches(self) -> Iterator[pa.RecordBatch]:
-        """End the stream and yield what was still held back."""
-        self._refusal = "the stream is finished"
-        return iter(())
+        """End the stream and yield what was still held back, in pieces of bounded size."""
+        held = [] if self._reorder is None or self._refusal else self._reorder.finish()
+        try:
+            for batch in held:
+                yield from self._evaluate(self._bind(batch.schema), batch)
+        finally:
+            self._refusal = "the stream is finished"
 
-    # ---- one block --------------------------------------------------------------------------------------
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def checkpoint(self) -> bytes:
+        """Return all state as bytes, from which `cer_gpu.Query.restore` makes an evaluator that goes on here.
+
+        Raises
+        ------
+        OptionError
+            After `finish`, after an error, or while matches of a batch are still to be read.
+        """
+        if self._refusal:
+            raise OptionError(f"{self._refusal}: there is no state to keep")
+        output, lateness, late = self._options
+        if isinstance(lateness, timedelta):
+            lateness = f"{lateness // timedelta(microseconds=1)}us"
+        state = State(self._plan, {"output": output, "lateness": lateness, "late": late})
+        state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches]
+        if self._binding is not None:
+            state.facts["table"] = self._table.snapshot()
+            state.schemas["events"] = self._schema
+            state.schemas["binding"] = self._binding.schema
+            state.add_arrays("run", self._run.snapshot())
+            if self._window is not None:
+                state.add_arrays("window", self._window.snapshot())
+            for i, clock in enumerate(self._clocks.values()):
+                state.facts[f"clock{i}"], state.tables[f"clock{i}"] = clock.snapshot()
+            if self._partitions is not None:
+                arrays, texts = self._partitions.snapshot()
+                state.add_arrays("partitions", arrays)
+                state.tables |= {f"texts{i}": pa.table({"text": t}) for i, t in texts.items()}
+            if self._retained is not None:
+                positions, rows = self._retained.snapshot()
+                state.arrays["retained"], state.tables["retained"] = positions, rows
+            if self._reorder is not None:
+                rows, facts = self._reorder.snapshot()
+                state.facts["reorder"] = facts
+                if rows is not None:
+                    state.tables["reorder"] = rows
+        return state.to_bytes()
+
+    @classmethod
+    def restore(cls, plan: Plan, blob: bytes) -> Evaluator:
+        """Make an evaluator from a checkpoint."""
+        state = State.from_bytes(plan, blob)
+        evaluator = cls(plan, **state.options)
+        evaluator.n_pushed, evaluator.n_events, evaluator.n_matches = state.facts["n"]
+        if "events" in state.schemas:
+            evaluator._table.restore(state.facts["table"])
+            evaluator._begin(evaluator._binding_of(state.schemas["events"]))
+            evaluator._binding = evaluator._binding_of(state.schemas["binding"])
+            evaluator._restore(state)
+        return evaluator
+
+    def _restore(self, state: State) -> None:
+        self._run.restore(state.part("run"))
+        if self._window is not None:
+            self._window.restore(state.part("window"))
+        for i, clock in enumerate(self._clocks.values()):
+            clock.restore(state.facts[f"clock{i}"], state.tables[f"clock{i}"])
+        if self._partitions is not None:
+            prefix = "texts"
+            texts = {
+                int(n[len(prefix) :]): t["text"].combine_chunks()
+                for n, t in state.tables.items()
+                if n.startswith(prefix)
+            }
+            self._partitions.restore(state.part("partitions"), texts)
+        if self._retained is not None:
+            self._retained.restore(state.arrays["retained"], state.tables["retained"])
+        if self._reorder is not None:
+            self._reorder = Reorder.restore(state.tables.get("reorder"), state.facts["reorder"])
+
+    # ---- one batch ------------------------------------------------------------------------------------------
+
+    def _of_stream(self, batch: pa.RecordBatch, stream: str) -> pa.RecordBatch:
+        streams = self._plan.streams
+        if streams and stream not in streams:
+            hint = did_you_mean(stream, streams, "streams in FROM")
+            raise OptionError(f"stream {stream!r} is not in FROM" + (f"\nhint: {hint}" if hint else ""))
+        if len(streams) < 2:
+            return batch
+        codes = pa.array(np.zeros(batch.num_rows, np.int32))
+        return batch.append_column(STREAM_COLUMN, pa.DictionaryArray.from_arrays(codes, [stream]))
 
     def _bind(self, schema: pa.Schema) -> Binding:
         binding = self._binding
         if binding is None or not binding.fits(schema):
-            fresh = Binding(self._plan, schema)
+            fresh = self._binding_of(schema)
             if binding is None:
                 self._begin(fresh)
             binding = self._binding = fresh
         return binding
 
-    def _begin(self, binding: Binding) -> None:
-        plan = self._plan
-        self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
-        self._window = None if binding.window_length is None else Window(binding.window_length)
-        self._clocks = {name: Clock(name) for name in binding.clocks}
-        self._run = Run(
-            self._table,
-            windowed=self._window is not None,
-            timed=plan.time_column is not None,
-            limit=self._limit,
-        )
+    def _binding_of(self, schema: pa.Schema) -> Binding:
+        return Binding(self._plan, schema, with_attributes=self.output == "events")
 
-    def _block(self, binding: Binding, block: Block) -> Iterator[MatchBuffers]:
+    def _begin(self, binding: Binding) -> None:
+        plan, (output, lateness, late) = self._plan, self._options
+        self._schema = binding.schema
+        self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
+        options = self._run_options = binding.run_options(plan, labelled=output == "bindings")
+        self._window = None
+        if options.window == GLOBAL_WINDOW:
+            assert binding.window_length is not None
+            self._window = Window(binding.window_length)
+        self._clocks = {name: Clock(name) for name in binding.clocks}
+        self._partitions = None
+        if plan.partition:
+            # events that are not relevant count where the window counts, and break what is contiguous
+            every = options.window == COUNT_WINDOW or self._table.has_gaps
+            self._partitions = Partitions(binding.keys.types, every=every)
+        self._keys_types = binding.keys.types
+        self._run: Run | Counter = (Counter if output == "count" else Run)(self._table, options)
+        self._retained = Retained(binding.attribute_schema) if output == "events" else None
+        self._output = Output(plan, binding, output, self._table.labels, self._retained)
+        if lateness is not None:
+            assert plan.time_column is not None
+            assert binding.time_type is not None
+            units = parse_lateness(lateness, binding.time_type, plan.time_unit)
+            self._reorder = Reorder(plan.time_column, units, late)
+
+    def _in_order(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        try:
+            batches = [batch] if self._reorder is None else self._reorder.push(batch)
+            self.n_pushed += batch.num_rows
+            for ready in batches:
+                yield from self._evaluate(self._bind(ready.schema), ready)
+        except CerError:
+            self._refusal = "an error ended the stream"
+            raise
+        self._refusal = ""
+
+    def _evaluate(self, binding: Binding, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        first = self.n_events
+        for start in range(0, batch.num_rows, BLOCK_ROWS):
+            for found in self._block(binding, batch.slice(start, BLOCK_ROWS)):
+                yield self._to_arrow(found, binding, batch, first)
+        rest = self._run.flush()
+        if len(rest):
+            yield self._to_arrow(rest, binding, batch, first)
+        if self._retained is not None and self._retained.wants_trim:
+            if self._run_options.window == GLOBAL_WINDOW:
+                self._retained.keep_from(self._run.last_low)
+            elif isinstance(self._run, Run):
+                self._retained.keep(self._run.live_positions())
+
+    def _block(self, binding: Binding, rows_of_block: pa.RecordBatch) -> Iterator[MatchBuffers | CountBuffers]:
+        block = Block(rows_of_block, self._coders)
         times = {name: clock.read(block) for name, clock in self._clocks.items()}
         symbols, rows = self._symbols.select(binding.guards.words(block))
-        positions = rows + np.int64(self.n_events)
+        first = self.n_events
         self.n_events += block.n_rows
+        partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
+        if self._partitions is not None:
+            if self._partitions.wants_sweep:
+                kept = ~self._run.idle(self._partitions.n)
+                self._partitions.keep(kept)
+                self._run.keep_partitions(kept)
+            keys = binding.keys.arrays(block.batch, self._keys_types)
+            symbols, rows, partitions, ordinals = self._partitions.assign(keys, symbols, rows)
+            self._run.reserve_partitions(self._partitions.n)
+            if not self._counts_partitions:
+                ordinals = ordinals[:0]
         if not len(rows):
             return
+        positions = rows + np.int64(first)
         lows = clocks = np.empty(0, np.int64)
         if self._plan.time_column is not None:
             clocks = times[self._plan.time_column][rows].astype(np.int64)
@@ -205,21 +302,33 @@ class Evaluator:
             column = binding.window_column
             moments = positions if column is None else times[column][rows]
             lows = self._window.lows(ordered(moments), self._run.n_relevant)
-        yield from self._run.feed(symbols, positions, lows, clocks)
+        if self._retained is not None:
+            self._retained.add(positions, block.batch, rows)
+        yield from self._run.feed(Relevant(symbols, positions, lows, clocks, partitions, ordinals))
 
-    def _to_arrow(self, found: MatchBuffers) -> pa.RecordBatch:
-        assert self._binding is not None
-        n = len(found.spans)
-        self.n_matches += n
-        columns: list[pa.Array] = [
-            pa.array(found.spans[:, 0]),
-            pa.array(found.spans[:, 1]),
-            pa.ListArray.from_arrays(pa.array(found.offsets), pa.array(found.positions)),
-        ]
-        time_type = self._binding.time_type
-        if time_type is not None:
-            columns += [times_to_arrow(found.times[:, k], time_type) for k in (0, 1)]
-        return pa.RecordBatch.from_arrays(columns, schema=output_schema(time_type))
+    @property
+    def _counts_partitions(self) -> bool:
+        """Whether the number of an event in its partition matters."""
+        return self._run_options.numbers_its_partitions or self._table.has_gaps
+
+    def _to_arrow(
+        self, found: MatchBuffers | CountBuffers, binding: Binding, batch: pa.RecordBatch, first: int
+    ) -> pa.RecordBatch:
+        self.n_matches += int(found.counts.sum()) if isinstance(found, CountBuffers) else len(found)
+        keys: list[Any] = []
+        if self._partitions is not None:
+            ends = pa.array(found.ends - first)
+            keys = binding.keys.plain(batch.select(binding.keys.columns).take(ends), self._keys_types)
+        return self._output.rows(found, keys)
+
+    def _gathered(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
+        found = list(pieces)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            return pa.concat_batches(found)
+        schema = output_schema(self._plan, None, self._options[0]) if self._binding is None else self._output.schema
+        return empty_batch(schema)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -31,6 +31,8 @@ class GuardWords:
     schema : pyarrow.Schema
     type_column
         The column of event types, or None where all events have one type.
+    stream_column
+        The column that says from which stream an event is, or None where guards test no stream.
     text
         The query, for error messages.
 
@@ -40,10 +42,18 @@ class GuardWords:
         The columns that `words` reads.
     """
 
-    def __init__(self, guards: tuple[Guard, ...], schema: pa.Schema, type_column: str | None, text: str) -> None:
+    def __init__(
+        self,
+        guards: tuple[Guard, ...],
+        schema: pa.Schema,
+        type_column: str | None,
+        text: str,
+        stream_column: str | None = None,
+    ) -> None:
         self.n_guards = len(guards)
         self._guards = guards
         self._type_column = type_column
+        self._stream_column = stream_column
         data_type = None if type_column is None else type_column_type(schema, type_column)
         binder = Binder(schema, text)
         bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
@@ -51,12 +61,14 @@ class GuardWords:
             (i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None
         ]
         self._types = PerDictionary(self._type_words)
+        self._streams = PerDictionary(self._stream_words)
         # the type test is the same for all events: there is one type, or no event has any
         self._constant: npt.NDArray[Any] | None = None
         if data_type is None or kind_of(data_type) == NOTHING:
             self._constant = self._pack([range(self.n_guards) if type_column is None else ()])
         read = columns_of([g.predicate for g in guards if g.predicate is not None])
-        self.columns = list(dict.fromkeys([*([type_column] if type_column else []), *read]))
+        named = [name for name in (type_column, stream_column) if name is not None]
+        self.columns = list(dict.fromkeys([*named, *read]))
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -80,6 +92,9 @@ class GuardWords:
             valid = block.valid(self._type_column)
             if valid is not None:
                 words[~valid] = 0
+        if self._stream_column is not None:
+            streams = block.coded(self._stream_column)
+            words &= self._streams(streams.values).take(streams.codes, axis=0)
         one = words.dtype.type(1)
         for guard, test in self._tests:
             word = words if words.ndim == 1 else words[:, guard // 64]
@@ -100,6 +115,14 @@ class GuardWords:
             return self._pack([by_type.get(value, []) for value in values.to_pylist()])
         except UnicodeDecodeError as error:
             raise EventsError(f"the type column {self._type_column!r} holds text that is not UTF-8: {error}") from None
+
+    def _stream_words(self, values: pa.Array) -> npt.NDArray[Any]:
+        return self._pack(
+            [
+                [i for i, guard in enumerate(self._guards) if guard.stream is None or guard.stream == value]
+                for value in values.to_pylist()
+            ]
+        )
 
     def _pack(self, rows: Sequence[Collection[int]]) -> npt.NDArray[Any]:
         """Return one bit vector for each list of guards."""

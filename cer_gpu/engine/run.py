@@ -1,7 +1,7 @@
-"""The state of one evaluation: automaton tables, union lists, tECS and history, and the arrays that the loop works on.
+"""The state of one evaluation: partitions, union lists, tECS and history, and the arrays that the loop works on.
 
 Everything is bounded by the window: the ring of nodes and the history grow to what one window needs and no further.
-Without a window nothing dies; nodes then grow with the stream, up to the bound of their 32-bit ids.
+Where windows do not end for all partitions at once, what is alive is collected before the nodes grow.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.errors import EventsError
 
@@ -28,6 +29,71 @@ OUTPUT_ROWS = 1 << 16
 """Complex events in one output buffer."""
 INITIAL_SIZE = 1 << 10
 """Entries that rings, stacks and paths begin with (a power of two)."""
+INITIAL_PAIRS = 4
+"""Pairs that a union list has room for at first."""
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How events are to be read.
+
+    Attributes
+    ----------
+    window
+        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.backend.evaluation`).
+    width
+        Of a COUNT_WINDOW, in events of a partition.
+    partitioned
+        Whether there are partitions.
+    timed
+        Whether start and end times are wanted.
+    limit
+        At most so many complex events for one end; 0 for all.
+    consume
+        CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
+    labelled
+        Whether the marks of the kept positions are wanted.
+    """
+
+    window: int = ev.NO_WINDOW
+    width: int = 0
+    partitioned: bool = False
+    timed: bool = False
+    limit: int = 0
+    consume: int = ev.CONSUME_NONE
+    labelled: bool = False
+
+    @property
+    def numbers_its_partitions(self) -> bool:
+        """Whether starts are numbered in each partition by itself."""
+        return self.partitioned and self.window != ev.GLOBAL_WINDOW
+
+
+@dataclass(frozen=True)
+class Relevant:
+    """Relevant events of a block.
+
+    Attributes
+    ----------
+    symbols : int32, shape (n,)
+    positions : int64, shape (n,)
+        Over the whole input.
+    lows : int64, shape (n,)
+        Ordinals of the first event in each window (empty unless it is a GLOBAL_WINDOW).
+    clocks : int64, shape (n,)
+        Times for the output (empty when not timed).
+    partitions : int32, shape (n,)
+        (empty when there are none)
+    ordinals : int64, shape (n,)
+        Numbers in the partition (empty where they do not matter).
+    """
+
+    symbols: Int32
+    positions: Int64
+    lows: Int64
+    clocks: Int64
+    partitions: Int32
+    ordinals: Int64
 
 
 @dataclass(frozen=True)
@@ -38,238 +104,366 @@ class MatchBuffers:
     times: Int64
     offsets: Int32
     positions: Int64
+    marks: Int32
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self.spans)
+
+    @property
+    def ends(self) -> Int64:
+        """Where they end."""
+        return self.spans[:, 1]
 
 
 class Run:
-    """Feeds relevant events to the loop and gives it what it asks for.
+    """Feeds relevant events to the loop and gives it what it asks for."""
 
-    Parameters
-    ----------
-    table
-        The determinised automaton.
-    windowed
-        Whether events leave the window (WITHIN).
-    timed
-        Whether start and end times are wanted.
-    limit
-        At most so many complex events for one end; 0 for all.
-    """
-
-    def __init__(self, table: Determinization, *, windowed: bool, timed: bool, limit: int = 0) -> None:
+    def __init__(self, table: Determinization, options: RunOptions) -> None:
         self.table = table
-        self.windowed = windowed
-        self.timed = timed
-        self.limit = limit
+        self.options = options
         self.base = 0
-        self._regs = np.zeros(ev.N_REGS, np.int64)
-        self._regs[ev.PREVIOUS] = -2
-        self._regs[ev.LONGEST] = 1
-        self._regs[ev.LAST_NODE] = REBASE_NODE
+        self.last_low = 0
+        self._regs = np.zeros(tecs.N_REGS, np.int64)
+        self._regs[tecs.LONGEST] = 1
+        self._regs[tecs.CURRENT] = self._regs[tecs.FREE_SLOT] = -1
+        self._regs[tecs.LAST_NODE] = REBASE_NODE
+        kept = [options.timed, options.numbers_its_partitions, options.labelled]
+        self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
+        self._here = np.zeros(sum(kept), np.int64)
         self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
-        self._times = np.zeros(INITIAL_SIZE if timed else 0, np.int64)
-        self._history = np.zeros((INITIAL_SIZE if windowed else 1, 2), np.int32)
-        self._list_nodes = np.zeros((0, 8), np.int32)
-        self._list_max = np.zeros((0, 8), np.int32)
-        self._list_state = np.zeros((2, 0), np.int32)
+        self._extras = np.zeros((INITIAL_SIZE, sum(kept)), np.int64)
+        self._history = np.zeros((INITIAL_SIZE if options.window == ev.GLOBAL_WINDOW else 1, 2), np.int32)
+        self._parts = np.zeros((0, 5), np.int64)
+        self._slots = np.zeros((0, tecs.PAIRS + 2 * INITIAL_PAIRS), np.int32)
         self._slot_of = np.zeros(0, np.int32)
-        self._free = np.zeros(0, np.int32)
-        self._scratch = np.zeros((3, 0), np.int32)
-        self._roots = np.zeros((0, 2), np.int32)
+        self._scratch = np.zeros((0, 6), np.int32)
+        self._roots = np.zeros((0, 3), np.int32)
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
-        self._path = np.zeros(INITIAL_SIZE, np.int32)
+        self._path = np.zeros(INITIAL_SIZE, np.int64)
+        self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
         self._max_rows = OUTPUT_ROWS
         self._reserve_states()
+        self.reserve_partitions(1)
         self._new_output(8 * OUTPUT_ROWS)
 
     @property
     def n_relevant(self) -> int:
         """Relevant events so far: the ordinal of the next one."""
-        return int(self._regs[ev.ORDINAL])
+        return int(self._regs[tecs.ORDINAL])
 
-    def feed(self, symbols: Int32, positions: Int64, lows: Int64, clocks: Int64) -> Iterator[MatchBuffers]:
-        """Process relevant events and yield full buffers of complex events, in order.
-
-        Parameters
-        ----------
-        symbols : int32, shape (n,)
-        positions : int64, shape (n,)
-            Over the whole input.
-        lows : int64, shape (n,)
-            Ordinals of the first event in each window (empty without a window).
-        clocks : int64, shape (n,)
-            Times for the output (empty when not timed).
-        """
-        if not len(symbols):
+    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+        """Process relevant events and yield full buffers of complex events, in order."""
+        if not len(events.symbols):
             return
-        self._make_room(positions, lows)
-        relative = (positions - self.base).astype(np.int32)
-        self._regs[ev.EVENT] = 0
+        self._make_room(events)
+        self._regs[tecs.EVENT] = 0
+        options = self.options
         while True:
             status = ev.run_events(
-                symbols,
-                relative,
-                lows,
-                clocks,
-                self.windowed,
-                self.timed,
+                events.symbols,
+                events.positions,
+                events.partitions,
+                events.ordinals,
+                events.lows,
+                events.clocks,
+                options.window,
+                options.width,
+                options.consume,
+                self.table.has_gaps,
                 self.base,
-                self.limit,
-                self.table.actions,
-                self.table.n_actions,
+                options.limit,
+                self.table.steps,
+                self.table.fresh,
+                self.table.moves,
+                self.table.max_moves,
                 self._regs,
-                self._nodes,
-                self._times,
-                self._history,
-                self._list_nodes,
-                self._list_max,
-                self._list_state,
+                self._parts,
+                self._slots,
                 self._slot_of,
-                self._free,
+                self._nodes,
+                self._extras,
+                self._layout,
+                self._here,
+                self._history,
                 self._scratch,
                 self._roots,
                 self._stack,
                 self._path,
+                self._path_marks,
                 self._spans,
-                self._out_times,
+                self._times,
                 self._offsets,
                 self._positions,
+                self._marks,
             )
-            if status == ev.DONE:
-                return
-            if status == ev.NEED_STEP:
-                active = np.flatnonzero(self._slot_of >= 0).astype(np.int32)
-                self.table.resolve(int(self._regs[ev.WANTED]), active)
-                self._reserve_states()
-            elif status == ev.GROW_NODES:
-                self._grow_nodes()
-            elif status == ev.GROW_LISTS:
-                self._list_nodes = _widen(self._list_nodes)
-                self._list_max = _widen(self._list_max)
-            elif status == ev.GROW_STACK:
-                self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
-                self._path = np.concatenate([self._path, np.zeros_like(self._path)])
-            elif self._regs[ev.N_OUT]:
-                yield self.flush()
-            else:  # a single complex event that no buffer holds
-                self._new_output(2 * len(self._positions))
+            match status:
+                case tecs.DONE:
+                    break
+                case tecs.NEED_STEP:
+                    resolve(self.table, self._regs, self._parts, self._slots)
+                    self._reserve_states()
+                case tecs.GROW_NODES:
+                    self._grow_nodes()
+                case tecs.GROW_LISTS:
+                    self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)], axis=1)
+                case tecs.GROW_SLOTS:
+                    self._slots = grow_slots(self._slots, self._regs)
+                case tecs.GROW_STACK:
+                    self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
+                    self._path = np.concatenate([self._path, np.zeros_like(self._path)])
+                    self._path_marks = np.concatenate([self._path_marks, np.zeros_like(self._path_marks)])
+                case tecs.RENUMBER:
+                    self._renumber(int(events.positions[self._regs[tecs.EVENT]]))
+                case _ if self._regs[tecs.N_OUT]:
+                    yield self.flush()
+                case _:  # a single complex event that no buffer holds
+                    self._new_output(2 * len(self._positions))
+        if options.window == ev.GLOBAL_WINDOW:
+            self.last_low = self.base + int(self._history[events.lows[-1] & (len(self._history) - 1), 0])
 
     def flush(self) -> MatchBuffers:
         """Return the complex events found since the last call."""
-        n, n_values = int(self._regs[ev.N_OUT]), int(self._regs[ev.N_VALUES])
+        n, n_values = int(self._regs[tecs.N_OUT]), int(self._regs[tecs.N_VALUES])
         buffers = MatchBuffers(
             self._spans[:n].copy(),
-            self._out_times[:n].copy(),
+            self._times[:n].copy(),
             self._offsets[: n + 1].copy(),
             self._positions[:n_values].copy(),
+            self._marks[:n_values].copy(),
         )
-        self._regs[ev.N_OUT] = self._regs[ev.N_VALUES] = 0
+        self._regs[tecs.N_OUT] = self._regs[tecs.N_VALUES] = 0
         return buffers
+
+    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first partitions hold nothing, after their expired lists are dropped."""
+        idle = np.zeros(n_partitions, np.bool_)
+        low = self.last_low - self.base if self.options.window == ev.GLOBAL_WINDOW else 0
+        self._drop_expired(low, idle)
+        return idle
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        self._slot_of.fill(-1)
+        self._regs[tecs.CURRENT] = -1
+        self._parts = self._parts[: len(kept)][kept]
+        self.reserve_partitions(max(1, len(self._parts)))
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        old = len(self._parts)
+        if n > old:
+            added = np.zeros((max(n, 2 * old) - old, 5), np.int64)
+            added[:, tecs.HEAD], added[:, tecs.PREVIOUS], added[:, tecs.EPOCH] = -1, -2, self._regs[tecs.CONSUMED]
+            self._parts = np.concatenate([self._parts, added])
+
+    def live_positions(self) -> Int64:
+        """Return the positions that complex events to come may hold, ascending; not for a GLOBAL_WINDOW."""
+        self._collect()
+        marks = self._nodes[: self._regs[tecs.NEXT_NODE], 0] >= 0
+        column = self._layout[tecs.PLACE]
+        if column >= 0:
+            return np.unique(self._extras[: len(marks), column][marks])
+        return np.unique(self._nodes[: len(marks), 0][marks].astype(np.int64) + self.base)
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what another one needs to go on: arrays."""
+        if self.options.window != ev.GLOBAL_WINDOW:
+            self._collect()  # all that is alive comes first
+        n = len(self._nodes) if self.options.window == ev.GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
+        return {
+            "regs": self._regs,
+            "parts": self._parts,
+            "slots": self._slots,
+            "nodes": self._nodes[:n],
+            "extras": self._extras[:n],
+            "history": self._history,
+            "scalars": np.array([self.base, self.last_low, len(self._nodes)]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._regs, self._parts, self._slots = snapshot["regs"], snapshot["parts"], snapshot["slots"]
+        self._history = snapshot["history"]
+        self.base, self.last_low, size = map(int, snapshot["scalars"])
+        n = len(snapshot["nodes"])
+        self._nodes = np.zeros((size, 4), np.int32)
+        self._extras = np.zeros((size, self._extras.shape[1]), np.int64)
+        self._nodes[:n], self._extras[:n] = snapshot["nodes"], snapshot["extras"]
+        self._regs[tecs.CURRENT] = -1
+        self._regs[tecs.LAST_NODE] = REBASE_NODE
+        self._reserve_states()
 
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _new_output(self, n_values: int) -> None:
         self._spans = np.zeros((self._max_rows, 2), np.int64)
-        self._out_times = np.zeros((self._max_rows if self.timed else 0, 2), np.int64)
+        self._times = np.zeros((self._max_rows if self.options.timed else 0, 2), np.int64)
         self._offsets = np.zeros(self._max_rows + 1, np.int32)
         self._positions = np.zeros(n_values, np.int64)
+        self._marks = np.zeros(n_values if self.options.labelled else 0, np.int32)
 
     def _reserve_states(self) -> None:
-        """Give every determinised state, and every list that an event may move, a place."""
-        n_states, n_actions = self.table.n_states, self.table.actions.shape[1]
-        old = len(self._slot_of)
-        if old < n_states:
-            size = 2 * n_states
+        """Give every determinised state a place."""
+        old, n_states = len(self._slot_of), self.table.n_states
+        if old < n_states or not old:
+            size = max(2 * n_states, 4)
             self._slot_of = np.concatenate([self._slot_of, np.full(size - old, -1, np.int32)])
-            old_slots, slots = self._list_nodes.shape[0], 2 * size + 2
-            added = np.arange(old_slots, slots, dtype=np.int32)[::-1]
-            n_free = int(self._regs[ev.N_FREE])
-            self._free = np.concatenate([self._free[:n_free], added, np.zeros(slots - len(added) - n_free, np.int32)])
-            self._regs[ev.N_FREE] += len(added)
-            width = self._list_nodes.shape[1]
-            more = np.zeros((slots - old_slots, width), np.int32)
-            self._list_nodes = np.concatenate([self._list_nodes, more])
-            self._list_max = np.concatenate([self._list_max, more])
-            self._list_state = np.concatenate([self._list_state, np.zeros((2, slots - old_slots), np.int32)], axis=1)
-        if self._scratch.shape[1] < n_actions:
-            self._scratch = np.zeros((3, n_actions), np.int32)
-            self._roots = np.zeros((2 * n_actions, 2), np.int32)
+            self._scratch = np.zeros((size, 6), np.int32)
+            self._roots = np.zeros(((size + 1) * self.table.max_moves, 3), np.int32)
 
-    def _make_room(self, positions: Int64, lows: Int64) -> None:
-        """Before a batch: history for its windows, and positions that fit 32 bits."""
-        regs = self._regs
-        if self.windowed:
-            ordinals = np.arange(len(positions)) + regs[ev.ORDINAL]
-            longest = int((ordinals - lows).max()) + 1
+    def _make_room(self, events: Relevant) -> None:
+        """Before a block: history for its windows, and positions that fit 32 bits."""
+        first, last = int(events.positions[0]), int(events.positions[-1])
+        if self.options.window == ev.GLOBAL_WINDOW:
+            ordinals = np.arange(len(events.positions)) + self.n_relevant
+            longest = int((ordinals - events.lows).max()) + 1
             if longest > len(self._history):
                 self._history = _regrow(self._history, longest)
-        if positions[-1] - self.base >= REBASE_POSITION:
-            self._rebase_positions(int(positions[0]), int(positions[-1]), int(lows[0]) if self.windowed else 0)
+        if self.options.numbers_its_partitions or last - self.base < REBASE_POSITION:
+            return
+        if self.options.window == ev.GLOBAL_WINDOW:
+            self._shift_in_window(first, int(events.lows[0]))
+        else:
+            self._shift_positions(min(self._collect(), first - self.base))
+        if last - self.base > ev.MAX_NUMBER:
+            raise _too_far(last, self.base)
 
-    def _rebase_positions(self, first: int, last: int, low: int) -> None:
-        """Move the base to the oldest event that is still in the window, or to the batch when none is."""
-        regs = self._regs
-        if self.windowed:
-            inside = low < regs[ev.ORDINAL]
-            oldest = self._history[low & (len(self._history) - 1), 0] if inside else first - self.base
-            shift = int(oldest)
-            self.base += shift
-            regs[ev.PREVIOUS] -= shift
-            starts = self._nodes[:, 0] >= 0
-            for numbers, where in (
-                (self._nodes[:, 0], starts),
-                (self._nodes[:, 3], True),
-                (self._list_max, True),
-                (self._history[:, 0], True),
-            ):
-                # what is dead may fall below the range of 32 bits
-                moved = np.maximum(numbers.astype(np.int64) - shift, np.iinfo(np.int32).min)
-                np.copyto(numbers, moved.astype(np.int32), where=where)
-        elif not (self._slot_of >= 0).any():  # nothing is open
-            shift = first - self.base
-            self.base += shift
-            regs[ev.PREVIOUS] -= shift
-        if last - self.base >= (1 << 31) - 2:
+    def _shift_in_window(self, first: int, low: int) -> None:
+        """Move the base to the oldest event that is still in the window, or to the block when none is."""
+        inside = low < self.n_relevant
+        oldest = int(self._history[low & (len(self._history) - 1), 0]) if inside else first - self.base
+        self._shift_positions(oldest)
+        self._history[:, 0] = _lowered(self._history[:, 0], oldest)
+
+    def _shift_positions(self, shift: int) -> None:
+        self.base += shift
+        starts = self._nodes[:, 0] >= 0
+        self._nodes[starts, 0] = _lowered(self._nodes[starts, 0], shift)
+        self._nodes[:, 3] = _lowered(self._nodes[:, 3], shift)
+        maxima = self._slots[:, tecs.PAIRS + 1 :: 2]
+        maxima[:] = _lowered(maxima, shift)
+
+    def _renumber(self, position: int) -> None:
+        """Count the events of partitions from a later origin."""
+        self._drop_expired(0)
+        self._collect(shift_from=0)
+        part = self._parts[self._regs[tecs.CURRENT] if self._regs[tecs.CURRENT] >= 0 else 0]
+        if self.options.window == ev.NO_WINDOW or part[tecs.PREVIOUS] - part[tecs.ORIGIN] > ev.MAX_NUMBER - 1:
             raise EventsError(
-                f"at event {last} the query may still need event {self.base}; at most 2**31 events are kept\n"
+                f"at event {position} a partition has more than 2**31 events that the query may still need\n"
                 "hint: add WITHIN, or a shorter one"
             )
 
+    def _drop_expired(self, low: int, idle: npt.NDArray[np.bool_] | None = None) -> None:
+        options = self.options
+        if idle is None:
+            idle = np.zeros(len(self._parts), np.bool_)
+        collection.drop_expired(
+            self._parts, len(idle), self._slots, self._slot_of, self._regs, low, options.window, options.width, idle
+        )
+
+    def _collect(self, shift_from: int = 1 << 29) -> int:
+        """Move the nodes that are alive together; return the smallest number among them."""
+        options, regs = self.options, self._regs
+        self._drop_expired(0)
+        n = int(regs[tecs.NEXT_NODE])
+        ids, stack = np.full(n, -1, np.int32), np.empty(n, np.int32)
+        n_parts = len(self._parts)
+        smallest = collection.mark(
+            self._parts, n_parts, self._slots, self._nodes, options.window, options.width, shift_from, ids, stack
+        )
+        collection.move(self._parts, n_parts, self._slots, self._nodes, self._extras, regs, ids)
+        return int(smallest)
+
     def _grow_nodes(self) -> None:
-        """Make room in the ring, or count node ids anew from a smaller one."""
+        """Make room for nodes: collect what is dead, or count ids anew from a smaller one, or take more memory."""
         regs = self._regs
-        floor, after = int(regs[ev.FLOOR]), int(regs[ev.NEXT_NODE])
-        if after > REBASE_NODE:
-            self._rebase_nodes(floor)
-            return
         size = len(self._nodes)
+        if self.options.window == ev.GLOBAL_WINDOW:
+            if regs[tecs.NEXT_NODE] > REBASE_NODE:
+                self._rebase_nodes()
+                return
+        else:
+            self._collect()
+            if 2 * regs[tecs.NEXT_NODE] <= size:
+                # in a table that was just collected there is room, unless a single event needs more than all of it
+                if self._collected_at == (regs[tecs.ORDINAL], size):
+                    self._double_nodes(size)
+                self._collected_at = (int(regs[tecs.ORDINAL]), size)
+                return
+        self._double_nodes(size)
+
+    _collected_at = (-1, 0)
+
+    def _double_nodes(self, size: int) -> None:
         try:
-            nodes = _regrow(self._nodes, 2 * size)
-            times = _regrow(self._times, 2 * size) if self.timed else self._times
+            nodes, extras = _regrow(self._nodes, 2 * size), _regrow(self._extras, 2 * size)
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {size} nodes of partial results\nhint: add WITHIN, or a shorter one"
             ) from None
-        self._nodes, self._times = nodes, times
+        if 2 * size > 1 << 31:
+            raise _too_many(size)
+        self._nodes, self._extras = nodes, extras
 
-    def _rebase_nodes(self, floor: int) -> None:
-        shift = floor // len(self._nodes) * len(self._nodes)  # ids keep their places in the ring
+    def _rebase_nodes(self) -> None:
+        regs = self._regs
+        shift = int(regs[tecs.FLOOR]) // len(self._nodes) * len(self._nodes)  # ids keep their places in the ring
         if shift == 0:
-            raise EventsError(
-                f"the query holds {int(self._regs[ev.NEXT_NODE])} partial results at once, more than can be kept\n"
-                "hint: add WITHIN, or a shorter one"
-            )
+            raise _too_many(int(regs[tecs.NEXT_NODE]))
         for column in (1, 2):
             ids = self._nodes[:, column]
             ids[ids >= 0] -= shift
-        self._list_nodes -= shift
-        self._list_state[1][self._list_state[1] >= 0] -= shift
+        self._slots[:, tecs.PAIRS :: 2] -= shift
+        merged = self._slots[:, tecs.MERGED]
+        merged[merged >= 0] -= shift
         self._history[:, 1] -= shift
-        self._regs[ev.FLOOR] -= shift
-        self._regs[ev.NEXT_NODE] -= shift
+        regs[tecs.FLOOR] -= shift
+        regs[tecs.NEXT_NODE] -= shift
 
 
-def _widen(lists: Int32) -> Int32:
-    return np.concatenate([lists, np.zeros_like(lists)], axis=1)
+def resolve(table: Determinization, regs: Int64, parts: Int64, slots: npt.NDArray[Any]) -> None:
+    """Compute the steps that are missing at the open event."""
+    part = parts[regs[tecs.CURRENT]]
+    active, slot = [], int(part[tecs.HEAD])
+    while slot >= 0:
+        active.append(int(slots[slot, tecs.STATE]))
+        slot = int(slots[slot, tecs.NEXT_SLOT])
+    table.resolve(int(regs[tecs.WANTED]), active, int(part[tecs.CONTROL]))
+
+
+def grow_slots(slots: npt.NDArray[Any], regs: Int64) -> npt.NDArray[Any]:
+    """Return twice as many slots; the new ones are free."""
+    old, width = slots.shape
+    n = max(2 * old, 8)
+    grown = np.zeros((n, width), slots.dtype)
+    grown[:old] = slots
+    grown[old:, tecs.NEXT_SLOT] = np.arange(old + 1, n + 1)
+    grown[-1, tecs.NEXT_SLOT] = regs[tecs.FREE_SLOT]
+    regs[tecs.FREE_SLOT] = old
+    regs[tecs.N_FREE] += n - old
+    return grown
+
+
+def _too_many(n: int) -> EventsError:
+    return EventsError(
+        f"the query holds {n} partial results at once, more than can be kept\nhint: add WITHIN, or a shorter one"
+    )
+
+
+def _too_far(position: int, base: int) -> EventsError:
+    return EventsError(
+        f"at event {position} the query may still need event {base}; at most 2**31 events are kept\n"
+        "hint: add WITHIN, or a shorter one"
+    )
+
+
+def _lowered(numbers: Int32, shift: int) -> Int32:
+    """Subtract; what is dead may fall below the range of 32 bits."""
+    return np.maximum(numbers.astype(np.int64) - shift, np.iinfo(np.int32).min).astype(np.int32)
 
 
 def _regrow(ring: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -8,16 +8,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.strings import encode_strings
+from cer_gpu.backend.strings import encode_strings, place_values
 
 MAX_VALUES = 1 << 16
 """A dictionary with more values than this is dropped before the next block, so that memory stays bounded."""
 
 
 class StringCoder:
-    """Encodes one string column, block by block."""
+    """Encodes one string column, block by block.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    bounded
+        Whether all values may be forgotten when there are many, and get other codes then.
+    """
+
+    def __init__(self, *, bounded: bool = True) -> None:
+        self._bounded = bounded
         self._reset()
 
     def _reset(self) -> None:
@@ -26,7 +33,7 @@ class StringCoder:
         self._hashes = np.zeros(65, np.uint64)  # as many as offsets, also after `_grow`
         self._offsets = np.zeros(65, np.int64)
         self._bytes = np.zeros(1 << 10, np.uint8)
-        self._values: pa.Array = pa.array([], pa.large_string())
+        self._values: pa.Array | None = None
 
     def encode(self, array: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
         """Return codes and the values that they name.
@@ -36,19 +43,34 @@ class StringCoder:
         array : pyarrow.StringArray or LargeStringArray
             NULL rows get the code of any value.
         """
-        if array.null_count:
-            array = array.fill_null("")  # what lies under a NULL may be anything
-        if self._n_values > MAX_VALUES:
+        codes = self.number(array)
+        return codes, self.values()
+
+    def number(self, array: pa.Array) -> npt.NDArray[np.int32]:
+        """Return codes of strings, or of byte strings."""
+        if array.null_count:  # what lies under a NULL may be anything
+            binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
+            array = array.fill_null(b"" if binary else "")
+        if self._bounded and self._n_values > MAX_VALUES:
             self._reset()
         n = len(array)
         codes = np.zeros(n, np.int32)
         _, offsets_buffer, data_buffer = array.buffers()
         if n and offsets_buffer is not None:
-            dtype: type[np.int32 | np.int64] = np.int64 if pa.types.is_large_string(array.type) else np.int32
+            large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+            dtype: type[np.int32 | np.int64] = np.int64 if large else np.int32
             offsets = np.frombuffer(offsets_buffer, dtype, n + 1, array.offset * np.dtype(dtype).itemsize)
             data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
             self._fill(offsets, data, codes)
-        return codes, self._values
+        return codes
+
+    def values(self) -> pa.Array:
+        """Return the values by their codes, as large strings (which byte strings need not be valid as)."""
+        if self._values is None:
+            n, size = self._n_values, int(self._offsets[self._n_values])
+            buffers = [None, pa.py_buffer(self._offsets[: n + 1].copy()), pa.py_buffer(self._bytes[:size].copy())]
+            self._values = pa.Array.from_buffers(pa.large_string(), n, buffers)
+        return self._values
 
     def _fill(self, offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]) -> None:
         row, known = 0, self._n_values
@@ -60,20 +82,14 @@ class StringCoder:
                 break
             self._grow(int(offsets[row + 1] - offsets[row]))
         if self._n_values > known:
-            n, size = self._n_values, int(self._offsets[self._n_values])
-            buffers = [None, pa.py_buffer(self._offsets[: n + 1].copy()), pa.py_buffer(self._bytes[:size].copy())]
-            self._values = pa.Array.from_buffers(pa.large_string(), n, buffers)
+            self._values = None
 
     def _grow(self, length: int) -> None:
         """Make room for one more value of a length in bytes, whatever it was that was too small."""
         n = self._n_values
         if 2 * n >= len(self._slots):
             slots = np.full(4 * len(self._slots), -1, np.int32)
-            for value in range(n):
-                slot = int(self._hashes[value]) & (len(slots) - 1)
-                while slots[slot] >= 0:
-                    slot = (slot + 1) & (len(slots) - 1)
-                slots[slot] = value
+            place_values(self._hashes, n, slots)
             self._slots = slots
         if n + 2 >= len(self._offsets):
             self._offsets = np.concatenate([self._offsets, np.zeros_like(self._offsets)])

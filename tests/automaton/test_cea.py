@@ -24,10 +24,10 @@ def test_sequence():
     cea = automaton("A ; B")
     assert cea.n_states == 3
     assert [g.event_type for g in cea.guards] == ["A", "B"]
-    assert {(t.source, t.guard, t.marked, t.target) for t in cea.transitions} == {
-        (INITIAL, 0, True, 2),
-        (2, ANY, False, 2),  # anything may pass between them
-        (2, 1, True, FINAL),
+    assert {(t.source, t.guard, *t.kept, t.target) for t in cea.transitions} == {
+        (INITIAL, 0, "A", 2),
+        (2, ANY, 2),  # anything may pass between them
+        (2, 1, "B", FINAL),
     }
     assert cea.silent == ()
 
@@ -39,7 +39,7 @@ def test_contiguous_sequence_does_not_wait():
 
 def test_negation():
     (transition,) = automaton("NOT(A)").transitions
-    assert (transition.negated, transition.marked, transition.labels) == (True, False, frozenset())
+    assert (transition.negated, transition.kept) == (True, frozenset())
 
 
 def test_equal_guards_are_one():
@@ -48,19 +48,18 @@ def test_equal_guards_are_one():
 
 
 @pytest.mark.parametrize(
-    ("select", "marks"),
+    ("select", "kept"),
     [
-        ("*", [True, True]),
-        ("NONE", [False, False]),
-        ("x", [True, False]),
-        ("y, x", [True, True]),
-        ("B", [False, True]),
+        ("*", [{"A", "x"}, {"B", "y"}]),
+        ("NONE", [set(), set()]),
+        ("x", [{"x"}, set()]),
+        ("y, x", [{"x"}, {"y"}]),
+        ("B", [set(), {"B"}]),
     ],
 )
-def test_marks_are_those_of_select(select, marks):
+def test_what_is_kept_is_that_of_select(select, kept):
     cea = automaton("A AS x : B AS y", select)
-    assert [t.marked for t in cea.transitions] == marks
-    assert [t.labels for t in cea.transitions] == [{"A", "x"}, {"B", "y"}]
+    assert [t.kept for t in cea.transitions] == kept
 
 
 SHAPES = {

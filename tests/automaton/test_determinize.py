@@ -1,9 +1,8 @@
 """Determinised tables: checked by hand, against the automaton itself, made on demand, bounded."""
 
-import itertools
+import json
 import random
 
-import numpy as np
 import pyarrow as pa
 import pytest
 import rendering
@@ -14,12 +13,13 @@ from hypothesis import strategies as st
 import cer_gpu
 from cer_gpu.automaton import determinize
 from cer_gpu.automaton.cea import ANY, FINAL, INITIAL, build_cea
-from cer_gpu.automaton.determinize import MARK_OUTPUT, QUIET, UNKNOWN, UNMARK_OUTPUT, Determinization, Step
+from cer_gpu.automaton.determinize import LAST, OUTPUT, QUIET, STAY, UNKNOWN, Determinization
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.ceql.parser import parse
 from cer_gpu.errors import QueryTooLargeError
 
-NOTHING = Step(-1, False, -1, False)
+FRESH = None
+"""In place of a state: a run that begins."""
 
 
 def automaton(text):
@@ -29,18 +29,20 @@ def automaton(text):
     return build_cea(normal_form(syntax.formula), selected)
 
 
-def actions(table, symbol):
-    """The actions on a symbol as (state, mark target, unmark target, flags)."""
-    return [tuple(map(int, row)) for row in table.actions[symbol, : table.n_actions[symbol]]]
-
-
-def resolved(table, symbol):
-    """The actions on a symbol once it is known what all states do."""
-    n_states = 0
-    while n_states < table.n_states:
-        n_states = table.n_states
-        table.resolve(symbol, np.arange(n_states, dtype=np.int32))
-    return actions(table, symbol)
+def moves(table, state, symbol, control=0):
+    """What a state, or a fresh run, does on a symbol, as (mark, target, whether it ends); STAY for nothing."""
+    table.resolve(symbol, [] if state is FRESH else [state], control)
+    first = table.fresh[symbol, control, 0] if state is FRESH else table.steps[symbol, state]
+    if first == STAY:
+        return [] if state is FRESH else STAY
+    found = []
+    while True:
+        mark, target, flags = map(int, table.moves[first])
+        if mark or target >= 0 or flags & OUTPUT:
+            found.append((mark, target, bool(flags & OUTPUT)))
+        if flags & LAST:
+            return found
+        first += 1
 
 
 # ---- by hand -----------------------------------------------------------------------------------------------
@@ -49,59 +51,55 @@ def resolved(table, symbol):
 def test_sequence_with_iteration():
     table = Determinization(automaton("A ; B+ ; C"))
     a, b, c = (table.symbol(1 << g) for g in range(3))
-    # state 1 waits for the first B, state 2 for another B or for C
-    assert table.step(0, a) == Step(1, False, -1, False)
-    assert table.step(0, b) == table.step(0, c) == NOTHING
-    assert table.step(1, a) == table.step(1, c) == Step(-1, False, 1, False)
-    assert table.step(1, b) == Step(2, False, 1, False)
-    assert table.step(2, a) == Step(-1, False, 2, False)
-    assert table.step(2, b) == Step(2, False, 2, False)
-    assert table.step(2, c) == Step(-1, True, 2, False)
-    assert table.n_states == 3
-    # in the order of the states; states that an event leaves as they are have no action
-    assert resolved(table, a) == [(0, 1, -1, 0)]
-    assert resolved(table, b) == [(1, 2, 1, 0), (2, 2, 2, 0)]
-    assert resolved(table, c) == [(2, -1, 2, MARK_OUTPUT)]
+    # state 0 waits for the first B, state 1 for another B or for C
+    assert moves(table, FRESH, a) == [(1, 0, False)]
+    assert moves(table, FRESH, b) == moves(table, FRESH, c) == []
+    assert moves(table, 0, a) == moves(table, 0, c) == STAY
+    assert moves(table, 0, b) == [(0, 0, False), (1, 1, False)]
+    assert moves(table, 1, a) == STAY
+    assert moves(table, 1, b) == [(0, 1, False), (1, 1, False)]
+    assert moves(table, 1, c) == [(0, 1, False), (1, -1, True)]
+    assert table.n_states == 2
+    assert not table.has_gaps
 
 
 def test_contiguous_sequence():
     table = Determinization(automaton("A : B"))
     neither, a, b, both = (table.symbol(word) for word in range(4))
     assert neither == QUIET
-    assert table.step(0, a) == table.step(0, both) == Step(1, False, -1, False)
-    assert table.step(1, a) == NOTHING  # the run ends
-    assert table.step(1, b) == table.step(1, both) == Step(-1, True, -1, False)
-    assert resolved(table, a) == [(0, 1, -1, 0), (1, -1, -1, 0)]
-    assert resolved(table, b) == [(1, -1, -1, MARK_OUTPUT)]
-    assert resolved(table, both) == [(0, 1, -1, 0), (1, -1, -1, MARK_OUTPUT)]
+    assert moves(table, FRESH, a) == moves(table, FRESH, both) == [(1, 0, False)]
+    assert moves(table, 0, a) == []  # the run ends
+    assert moves(table, 0, b) == moves(table, 0, both) == [(1, -1, True)]
+    assert moves(table, 0, QUIET) == []
+    assert table.has_gaps
 
 
-def test_a_single_event_is_an_output_of_the_initial_state():
+def test_a_single_event_is_an_output_of_a_fresh_run():
     table = Determinization(automaton("A"))
-    assert resolved(table, table.symbol(1)) == [(0, -1, -1, MARK_OUTPUT)]
-    assert table.n_states == 1
+    assert moves(table, FRESH, table.symbol(1)) == [(1, -1, True)]
+    assert table.n_states == 0
 
 
 def test_unselected_events_move_without_marks():
     table = Determinization(automaton("SELECT NONE FROM S WHERE A ; B"))
     a, b = table.symbol(1), table.symbol(2)
-    assert resolved(table, a) == [(0, -1, 1, 0)]
-    assert resolved(table, b) == [(1, -1, 1, UNMARK_OUTPUT)]
+    assert moves(table, FRESH, a) == [(0, 0, False)]
+    assert moves(table, 0, b) == [(0, 0, True)]
 
 
 def test_one_event_may_be_kept_and_not():
     # with y alone kept, the event at x moves unmarked and the one at y marked
     table = Determinization(automaton("SELECT y FROM S WHERE (A AS x OR A AS y) ; B AS y"))
-    assert table.step(0, table.symbol(1)) == Step(1, False, 1, False)
+    assert moves(table, FRESH, table.symbol(1)) == [(0, 0, False), (1, 0, False)]
 
 
 def test_negation():
     table = Determinization(automaton("A : NOT(B)"))
     other, a, b = (table.symbol(word) for word in range(3))
     assert other != QUIET
-    assert table.step(0, a) == Step(1, False, -1, False)
-    assert table.step(1, other) == table.step(1, a) == Step(-1, False, -1, True)
-    assert table.step(1, b) == NOTHING
+    assert moves(table, FRESH, a) == [(1, 0, False)]
+    assert moves(table, 0, other) == moves(table, 0, a) == [(0, -1, True)]
+    assert moves(table, 0, b) == []
 
 
 def test_words_that_satisfy_the_same_transitions_are_one_symbol():
@@ -111,49 +109,97 @@ def test_words_that_satisfy_the_same_transitions_are_one_symbol():
     assert table.symbol(1) == table.symbol(1)
 
 
-# ---- the initial state -------------------------------------------------------------------------------------
+def test_labels():
+    table = Determinization(automaton("(A AS x OR A AS y) ; B"), labelled=True)
+    assert table.labels[1:] == [{"A", "x"}, {"A", "y"}, {"B"}]
+    # one run for each way to hold the event
+    assert moves(table, FRESH, table.symbol(1)) == [(1, 0, False), (2, 0, False)]
+    assert table.max_moves == 4
 
 
-@pytest.mark.parametrize("text", ["A+", "A:+", "(A ; B)+", "(A : B):+", "(A OR B):+", "A OR A:+"])
-def test_the_initial_state_is_never_entered_again(text):
-    table = explored(Determinization(automaton(text)))
-    for (_, symbol), step in table._steps.items():
-        assert 0 not in (step.mark_target, step.unmark_target), symbol
+# ---- selection strategies ------------------------------------------------------------------------------------
 
 
-def test_a_state_that_reads_what_the_initial_one_does_is_another():
+def run_strategy(strategy, text, words):
+    """The determinised states' keys after the words, and the control's, for runs that begin at each word."""
+    table = Determinization(automaton(text), strategy)
+    control, active = 0, set()
+    for word in words:
+        symbol = table.symbol(word)
+        after = set()
+        for state in [*active, FRESH]:
+            found = moves(table, state, symbol, control)
+            after |= {state} if found == STAY else {target for _, target, _ in found} - {-1}
+        active, control = after, int(table.fresh[symbol, control, 1])
+    snapshot = table.snapshot()
+    return sorted(snapshot["states"][s] for s in active), snapshot["controls"][control]
+
+
+def test_next_keeps_the_order_of_the_groups():
+    # A ; B: the run that began first is better, and reaches what the later ones do
+    states, control = run_strategy("NEXT", "A ; B", [1, 1, 1])
+    assert len(states) == 1
+    assert len(control) == 2  # it, and the runs that marked nothing
+    assert control[-1] == ()
+
+
+def test_last_keeps_the_latest():
+    assert run_strategy("LAST", "A ; B", [1, 1, 1]) == run_strategy("LAST", "A ; B", [1])
+
+
+def test_strict_forgets_what_cannot_go_on():
+    states, _ = run_strategy("STRICT", "A ; B", [1, 1])
+    assert [phase for _, phase in states] == [1, 2]  # marking goes on, and is over
+    assert Determinization(automaton("A ; B"), "STRICT").has_gaps
+
+
+def test_max_knows_who_marked_more():
+    states, _ = run_strategy("MAX", "A ; B+", [1, 2, 2])
+    beaten = [more for _, _, more, _ in states]
+    assert len(set(beaten)) > 1
+
+
+# ---- a state that a run enters is not where runs begin -------------------------------------------------------
+
+
+def test_a_state_that_reads_what_a_fresh_run_does():
     table = Determinization(automaton("A:+"))
     a = table.symbol(1)
-    assert table.step(0, a) == Step(1, True, -1, False)
-    assert table.step(1, a) == Step(1, True, -1, False)
-    assert table._sets[0] == table._sets[1]
+    assert moves(table, FRESH, a) == [(1, 0, True)]
+    assert moves(table, 0, a) == [(1, 0, True)]
 
 
 # ---- quiet symbols -----------------------------------------------------------------------------------------
 
 
-def explored(table, rounds=6, most=200):
+def explored(table, n_guards, rounds=6, most=200):
     """The table after all its symbols from all the states that are met."""
-    symbols = {table.symbol(word) for word in range(1 << min(len(table.cea.guards), 6))}
+    symbols = {table.symbol(word) for word in range(1 << min(n_guards, 6))}
+    for symbol in symbols:
+        moves(table, FRESH, symbol)
     for _ in range(rounds):
         n = table.n_states
-        for state, symbol in itertools.product(range(min(n, most)), symbols):
-            table.step(state, symbol)
+        for symbol in symbols:
+            table.resolve(symbol, range(min(n, most)), 0)
         if table.n_states == n:
             break
     return table
 
 
 @pytest.mark.parametrize("text", ["A ; B+ ; C", "(A OR B) ; C", "A+ ; B", "SELECT NONE FROM S WHERE A ; (B OR C)+"])
-def test_quiet_symbols_have_no_actions(text):
-    table = explored(Determinization(automaton(text)))
-    assert resolved(table, QUIET) == []
+def test_quiet_symbols_change_nothing(text):
+    cea = automaton(text)
+    table = explored(Determinization(cea), len(cea.guards))
+    assert not table.has_gaps
+    assert all(moves(table, state, QUIET) == STAY for state in range(table.n_states))
 
 
-def test_what_is_contiguous_acts_on_quiet_symbols():
-    # the loop need not see a quiet event: it compares positions
-    table = explored(Determinization(automaton("A : B ; C")))
-    assert all(mark == unmark == -1 for _, mark, unmark, _ in resolved(table, QUIET))
+@pytest.mark.parametrize("text", ["A : B ; C", "A ; (B : C)+", "A:+ ; B", "A ; (B OR C : D)"])
+def test_quiet_symbols_end_what_is_contiguous(text):
+    cea = automaton(text)
+    table = explored(Determinization(cea), len(cea.guards))
+    assert table.has_gaps
+    assert any(moves(table, state, QUIET) != STAY for state in range(table.n_states))
 
 
 # ---- on demand ---------------------------------------------------------------------------------------------
@@ -163,23 +209,36 @@ def test_only_states_that_are_met_are_built():
     # 2**12 subsets can be reached; a stream that holds one A meets a dozen of them
     table = Determinization(automaton("(A OR B):+ : A" + " : (A OR B)" * 12))
     a, b = table.symbol(1), table.symbol(2)
-    states = {0}
+    states = set()
     for symbol in [b, a, *[b] * 20]:
-        steps = [table.step(state, symbol) for state in states | {0}]
-        states = {step.mark_target for step in steps} - {-1}
+        found = [move for state in [*states, FRESH] for move in moves(table, state, symbol)]
+        states = {target for _, target, _ in found} - {-1}
     assert table.n_states < 40
     assert table.n_symbols == 3
 
 
-def test_an_action_is_unknown_until_it_is_resolved():
+def test_a_step_is_unknown_until_it_is_resolved():
     table = Determinization(automaton("A ; B"))
     a, b = table.symbol(1), table.symbol(2)
-    assert actions(table, a) == [(0, -1, -1, UNKNOWN)]
-    table.resolve(a, np.array([], np.int32))
-    assert actions(table, a) == [(0, 1, -1, 0), (1, -1, -1, UNKNOWN)]  # state 1 is new
-    assert actions(table, b) == [(0, -1, -1, UNKNOWN), (1, -1, -1, UNKNOWN)]
-    table.resolve(b, np.array([1], np.int32))
-    assert actions(table, b) == [(1, -1, 1, MARK_OUTPUT)]
+    assert table.fresh[a, 0, 0] == UNKNOWN
+    table.resolve(a, [], 0)
+    assert table.n_states == 1
+    assert table.steps[b, 0] == UNKNOWN
+    table.resolve(b, [0], 0)
+    assert moves(table, 0, b) == [(0, 0, False), (1, -1, True)]
+
+
+@pytest.mark.parametrize("strategy", ["ALL", "NEXT", "LAST", "MAX", "STRICT"])
+def test_a_snapshot_numbers_states_as_before(strategy):
+    cea = automaton("A ; (B OR A)+ : C")
+    table = Determinization(cea, strategy)
+    words = [1, 2, 3, 1, 4, 2, 1, 5]
+    for word in words:
+        table.resolve(table.symbol(word), range(table.n_states), 0)
+    again = Determinization(cea, strategy)
+    again.restore(json.loads(json.dumps(table.snapshot())))
+    assert again.snapshot() == table.snapshot()
+    assert [again.symbol(word) for word in words] == [table.symbol(word) for word in words]
 
 
 def test_a_query_meets_only_the_symbols_of_its_events():
@@ -201,8 +260,8 @@ def walk(table, n, seed=0):
     states = set()
     for _ in range(n):
         symbol = pick.choice(symbols)
-        steps = [table.step(state, symbol) for state in states | {0}]
-        states = {target for step in steps for target in (step.mark_target, step.unmark_target)} - {-1, 0}
+        found = [move for state in [*states, FRESH] for move in moves(table, state, symbol)]
+        states = {target for _, target, _ in found} - {-1}
 
 
 def test_states_are_bounded(monkeypatch):
@@ -251,7 +310,7 @@ def outputs_of_cea(cea, words):
             if transition.guard == ANY or bool(word >> transition.guard & 1) != transition.negated:
                 for state, start, marks in runs:
                     if state == transition.source:
-                        kept = marks | {position} if transition.marked else marks
+                        kept = marks | {position} if transition.kept else marks
                         after |= {(t, start, kept) for t in onward[transition.target]}
         outputs.append({(start, marks) for state, start, marks in after if state == FINAL})
         runs = after
@@ -264,11 +323,12 @@ def outputs_of_table(table, words):
     for position, word in enumerate(words):
         symbol = table.symbol(word)
         after, found = [], []
-        for state, start, marks in [*runs, (0, position, frozenset())]:
-            step = table.step(state, symbol)
-            marked = marks | {position}
-            found += [(start, marked)] * step.mark_output + [(start, marks)] * step.unmark_output
-            after += [(t, start, m) for t, m in ((step.mark_target, marked), (step.unmark_target, marks)) if t >= 0]
+        for state, start, marks in [*runs, (FRESH, position, frozenset())]:
+            onward = moves(table, state, symbol)
+            for mark, target, output in [(0, state, False)] if onward == STAY else onward:
+                kept = marks | {position} if mark else marks
+                found += [(start, kept)] * output
+                after += [(target, start, kept)] * (target >= 0)
         assert len(set(found)) == len(found)
         outputs.append(set(found))
         runs = after

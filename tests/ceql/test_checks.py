@@ -158,30 +158,22 @@ def test_regular_expressions(pattern):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "wrong"),
     [
-        *[
-            (f"SELECT {word} * FROM S WHERE A", f"the selection strategy {'NEXT' if word == 'NXT' else word}")
-            for word in ("ANY", "NEXT", "NXT", "LAST", "MAX", "STRICT")
-        ],
-        ("SELECT * FROM S WHERE A PARTITION BY [a]", "PARTITION BY"),
-        ("SELECT * FROM S WHERE A PARTITION BY [a, b], [c]", "PARTITION BY"),
-        ("SELECT * FROM S WHERE A CONSUME BY ANY", "CONSUME BY ANY"),
-        ("SELECT * FROM S WHERE A CONSUME BY PARTITION", "CONSUME BY PARTITION"),
-        ("SELECT * FROM S, T WHERE A", "FROM with several streams"),
-        ("SELECT * FROM S, S WHERE A", "FROM with several streams"),
-        ("SELECT A[a] FROM S WHERE A", "SELECT with attributes in brackets"),
-        ("SELECT S>A[a, b] FROM S WHERE A", "SELECT with attributes in brackets"),
+        ("SELECT * FROM S, T, S WHERE A", "FROM names stream 'S' twice"),
+        ("SELECT * FROM S, T WHERE U>A", "stream 'U' is not in FROM"),
+        ("SELECT * FROM S WHERE A PARTITION BY [a, b], [a]", "PARTITION BY has two keys named 'a'"),
     ],
 )
-def test_clauses_that_are_not_evaluated_yet(text, what):
-    with pytest.raises(cer_gpu.UnsupportedQueryError) as caught:
-        cer_gpu.compile(text)
-    assert caught.value.message == f"{what} is not evaluated yet"
-    assert isinstance(caught.value, NotImplementedError)
-    marked = caught.value.text[caught.value.start : caught.value.end]
-    assert marked
-    assert marked != text
+def test_clauses_that_contradict_themselves(text, wrong):
+    (message,) = messages(text)
+    assert message == wrong
+
+
+def test_without_a_type_column_a_stream_has_one_type():
+    text = "SELECT * FROM S, T WHERE S>T"
+    (error,) = cer_gpu.query.analyse(text, type_column=None)[1]
+    assert error.message.startswith("no events of type 'T' in stream 'S'")
 
 
 def test_what_the_defaults_say_may_be_written():

@@ -19,7 +19,8 @@ FOUR_PRICES = """FILTER msft[name = 'MSFT'] AND msft[price > 26.0] AND
 SEQUENCE = "(SELL as msft; BUY as oracle; BUY as csco; SELL as amat)"
 EITHER = "(SELL as msft; (BUY OR SELL) as oracle; (BUY OR SELL) as csco; SELL as amat)"
 
-EVALUATED = {
+PARTITIONED = "PARTITION BY [volume]\n    WITHIN 30000 [stock_time]\n    CONSUME BY ANY\n"
+QUERIES = {
     "example 1": """SELECT * FROM Stock
 WHERE (SELL as ms; (BUY OR SELL) as or; (BUY OR SELL) as cs; SELL as am)
 FILTER ms[name='MSFT'] AND ms[price > 26.0]
@@ -36,9 +37,6 @@ FILTER msft[name='MSFT'] AND msft[price > 100]
     "appendix C, Q2": f"SELECT * FROM S\n    WHERE {SEQUENCE}\n    {FOUR_PRICES}\n    WITHIN 30000 [stock_time]\n",
     "appendix C, Q4": f"SELECT * FROM S\n    WHERE {EITHER}\n    {FOUR_STOCKS}\n    WITHIN 30000 [stock_time]\n",
     "appendix C, Q5": f"SELECT * FROM S\n    WHERE {EITHER}\n    {FOUR_PRICES}\n    WITHIN 30000 [stock_time]\n",
-}
-PARTITIONED = "PARTITION BY [volume]\n    WITHIN 30000 [stock_time]\n    CONSUME BY ANY\n"
-NOT_YET = {
     "figure 1, Q2": """SELECT b FROM Stock
 WHERE SELL as s; BUY as b
 PARTITION BY [name], [volume]
@@ -54,20 +52,13 @@ PARTITION BY [name]""",
 }
 
 
-@pytest.mark.parametrize("name", EVALUATED)
-def test_queries_that_are_evaluated_compile(name):
-    cer_gpu.compile(EVALUATED[name], time_column="stock_time")
-
-
-@pytest.mark.parametrize("name", NOT_YET)
-def test_queries_that_are_not_evaluated_yet_parse(name):
-    assert parse(NOT_YET[name]).partition
-    with pytest.raises(cer_gpu.UnsupportedQueryError, match=r"is not evaluated yet"):
-        cer_gpu.compile(NOT_YET[name], time_column="stock_time")
+@pytest.mark.parametrize("name", QUERIES)
+def test_all_compile(name):
+    cer_gpu.compile(QUERIES[name], time_column="stock_time")
 
 
 def test_example_1_means_what_the_paper_says():
-    query = parse(EVALUATED["example 1"])
+    query = parse(QUERIES["example 1"])
     assert query.streams == (s.Name("Stock"),)
     assert query.within == s.Within("time", Fraction(1800))
     assert isinstance(query.formula, s.Filtered)
@@ -84,5 +75,5 @@ def test_example_1_means_what_the_paper_says():
 
 
 def test_iteration_in_figure_1_stands_below_as():
-    formula = parse(NOT_YET["figure 1, Q3"]).formula.formula
+    formula = parse(QUERIES["figure 1, Q3"]).formula.formula
     assert formula.left.right == s.Assign(s.Iteration(s.EventType(s.Name("SELL")), False), s.Name("s2"))

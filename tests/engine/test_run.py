@@ -25,7 +25,7 @@ def events():
 
 @pytest.mark.parametrize("text", QUERIES)
 @pytest.mark.parametrize(
-    ("method", "name", "value"), [("_rebase_nodes", "REBASE_NODE", 512), ("_rebase_positions", "REBASE_POSITION", 64)]
+    ("method", "name", "value"), [("_rebase_nodes", "REBASE_NODE", 512), ("_shift_positions", "REBASE_POSITION", 64)]
 )
 def test_counting_anew_changes_nothing(monkeypatch, text, method, name, value):
     query = cer_gpu.compile(text, time_column="ts", time_unit="s")

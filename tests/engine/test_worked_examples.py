@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import papers_examples as papers
 import pyarrow as pa
 import pytest
@@ -63,27 +61,6 @@ def test_a_closed_world_of_prices():
         (0, 5, (0, 1, 3, 4, 5)),
         (0, 5, (0, 2, 3, 4, 5)),
     ]
-
-
-NOT_YET = [
-    *({"strategy": strategy} for strategy in ("ANY", "NEXT", "LAST", "MAX", "STRICT")),
-    {"partition_by": (("id",),)},
-    {"partition_by": (("id", "tmp"), ("hum",))},
-    {"consume": "ANY"},
-    {"consume": "PARTITION"},
-]
-
-
-@pytest.mark.parametrize("clause", NOT_YET, ids=str)
-def test_what_is_parsed_but_not_evaluated_is_refused(clause):
-    text = rendering.to_ceql(replace(papers.PHI_1.query, **clause))
-    with pytest.raises(cer_gpu.UnsupportedQueryError):
-        cer_gpu.compile(text)
-
-
-def test_selected_attributes_are_refused_while_only_positions_are_given():
-    with pytest.raises(cer_gpu.UnsupportedQueryError):
-        cer_gpu.compile(papers.PHI_1.text.replace("SELECT *", "SELECT x[tmp], y"))
 
 
 @pytest.mark.parametrize("spelling", ["SELECT ALL", "select all", "SELECT"])

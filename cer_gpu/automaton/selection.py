@@ -1,0 +1,253 @@
+"""Selection strategies as determinisation: what a determinised state is, and how it moves.
+
+papers: CEL, appendices C.3 and D.3.  A determinised state stands for runs of the CEA that agree on their start and on
+what they marked.  Sets of CEA states are bit masks; the bit of the final state, which no run leaves, says in a target
+that the run ends there.
+
+What a strategy must know of all runs together, the expired ones included, is its *control*: it does not depend on
+any single run, and a run that begins at an event needs no more.  Complex events compare by what they mark; runs that
+marked the same and differ in their start or their variables are ties, and all stay.  A run that marked nothing is
+beaten by every other, and a fresh run joins those.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from cer_gpu.automaton.cea import FINAL, INITIAL
+
+Key = Any
+"""A determinised state or a control: nested tuples of integers, the same for the same runs."""
+
+END = 1 << FINAL
+"""The bit of the final state."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """What a run does at an event: it marks it or not (`mark` 0), goes on in `target` if any, and may end."""
+
+    mark: int
+    target: Key | None
+    output: bool
+
+
+class Reader:
+    """The transitions of a CEA as a function on sets of states.
+
+    Parameters
+    ----------
+    edges
+        (source, mark, target) without duplicates; mark 0 is none.
+    closure
+        For each state the set of states that silent steps reach from it, itself included.
+    """
+
+    def __init__(self, edges: list[tuple[int, int, int]], closure: list[int]) -> None:
+        reading = END
+        for source, _, _ in edges:
+            reading |= 1 << source
+        self._edges = edges
+        self._reach = [mask & reading for mask in closure]
+        self.initial = self._reach[INITIAL]
+
+    def read(self, inside: int, fired: int) -> dict[int, int]:
+        """Return for each mark the states that the fired edges (a bit mask) lead to, in the order of the marks."""
+        targets: dict[int, int] = {}
+        for i, (source, mark, target) in enumerate(self._edges):
+            if fired >> i & 1 and inside >> source & 1:
+                targets[mark] = targets.get(mark, 0) | self._reach[target]
+        return dict(sorted(targets.items()))
+
+    def is_quiet(self, quiet: int) -> bool:
+        """Return whether an event that fires only the waiting loops (`quiet`) leaves all runs as they are."""
+        return all(self.read(mask, quiet).get(0, 0) == mask for mask in self._targets() if mask)
+
+    def _targets(self) -> set[int]:
+        return {self._reach[target] & ~END for _, _, target in self._edges}
+
+
+class Selection(Protocol):
+    """A selection strategy."""
+
+    control: Key
+    """The control before the first event."""
+
+    def step(self, state: Key, fired: int) -> list[Move]:
+        """Return the moves of the runs in a determinised state."""
+
+    def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        """Return the moves of a run that begins at the event, and the next control."""
+
+
+def selection(strategy: str, reader: Reader) -> Selection:
+    """Return a strategy over a CEA; ANY is ALL with one complex event listed at each end."""
+    match strategy:
+        case "ALL" | "ANY":
+            return _All(reader)
+        case "STRICT":
+            return _Strict(reader)
+        case "MAX":
+            return _Max(reader)
+        case _:
+            return _Ordered(reader, marked_first=strategy == "LAST")
+
+
+def _move(mark: int, target: int, key: Key) -> Move:
+    return Move(mark, key if target & ~END else None, bool(target & END))
+
+
+class _All:
+    """Everything (CEL, section 6): a state is the set of CEA states that its runs are in."""
+
+    control: Key = ()
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def step(self, state: Key, fired: int) -> list[Move]:
+        return [_move(mark, target, target & ~END) for mark, target in self._reader.read(state, fired).items()]
+
+    def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        return self.step(self._reader.initial, fired), control
+
+
+class _Strict:
+    """Marked events are consecutive (CEL, C.3.1): a state says also if marking has not begun, goes on or is over."""
+
+    control: Key = ()
+    _BEFORE, _DURING, _AFTER = 0, 1, 2
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def step(self, state: Key, fired: int) -> list[Move]:
+        inside, phase = state
+        moves = []
+        for mark, target in self._reader.read(inside, fired).items():
+            if mark and phase == self._AFTER:
+                continue
+            after = self._DURING if mark else self._AFTER if phase == self._DURING else phase
+            moves.append(_move(mark, target, (target & ~END, after)))
+        return moves
+
+    def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        return self.step((self._reader.initial, self._BEFORE), fired), control
+
+
+class _Max:
+    """None that is strictly contained in another (CEL, C.3.4, where S and T are pairs; ties make them triples).
+
+    A state is (the states of its runs, those of all runs that marked the same, those of runs that marked strictly
+    more, whether nothing is marked); the control is the two in the middle for the runs that marked nothing.
+    """
+
+    control: Key = (0, 0)
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def step(self, state: Key, fired: int) -> list[Move]:
+        inside, same, more, nothing = state
+        if nothing:
+            same |= self._reader.initial
+        marked, unmarked = self._advance(same, more, fired)
+        moves = []
+        for mark, target in self._reader.read(inside, fired).items():
+            equals, larger = marked if mark else unmarked
+            target &= ~larger
+            if target:
+                key = (target & ~END, equals & ~END, larger & ~END, int(nothing and not mark))
+                moves.append(_move(mark, target, key))
+        return moves
+
+    def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        same, more = control
+        moves = self.step((self._reader.initial, same, more, 1), fired)
+        _, (equals, larger) = self._advance(same | self._reader.initial, more, fired)
+        return moves, (equals & ~END, larger & ~END)
+
+    def _advance(self, same: int, more: int, fired: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return where (runs that marked the same, more) are for the runs that mark the event, and for the others."""
+        same_unmarked, same_marked = self._split(same, fired)
+        more_unmarked, more_marked = self._split(more, fired)
+        larger = more_unmarked | more_marked | same_marked
+        return (same_marked & ~more_marked, more_marked), (same_unmarked & ~larger, larger)
+
+    def _split(self, inside: int, fired: int) -> tuple[int, int]:
+        unmarked = marked = 0
+        for mark, target in self._reader.read(inside, fired).items():
+            if mark:
+                marked |= target
+            else:
+                unmarked |= target
+        return unmarked, marked
+
+
+class _Ordered:
+    """The greatest in an order on what runs marked: NEXT and LAST (CEL, C.3.2 and C.3.3).
+
+    The control is a sequence of groups, best first; the runs of a group marked the same, and a group holds the sets
+    of states of its runs, less what a better group reaches.  The last group marked nothing, and may be empty.  A
+    state is (sequence, index of the group, set of states).
+    """
+
+    control: Key = ((),)
+
+    def __init__(self, reader: Reader, *, marked_first: bool) -> None:
+        self._reader = reader
+        self._marked_first = marked_first
+        self._known: dict[tuple[Key, int], tuple[Key, dict[Key, list[Move]]]] = {}
+
+    def step(self, state: Key, fired: int) -> list[Move]:
+        sequence, group, inside = state
+        return self._advance(sequence, fired)[1].get((group, inside), [])
+
+    def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        sequence, moves = self._advance(control, fired)
+        return moves.get(None, []), sequence
+
+    def _advance(self, sequence: Key, fired: int) -> tuple[Key, dict[Key, list[Move]]]:
+        """Return the next sequence, and the moves of each (group, set of states) and of a fresh run (None)."""
+        known = self._known.get((sequence, fired))
+        if known is not None:
+            return known
+        marked, unmarked = [], []
+        for g, group in enumerate(sequence):
+            sources: list[tuple[Key, int]] = [((g, inside), inside) for inside in group]
+            if g == len(sequence) - 1:
+                sources.append((None, self._reader.initial))
+            reads = [
+                (source, mark, target)
+                for source, inside in sources
+                for mark, target in self._reader.read(inside, fired).items()
+            ]
+            marked.append([read for read in reads if read[1]])
+            unmarked.append([read for read in reads if not read[1]])
+        if self._marked_first:
+            candidates = marked + unmarked
+        else:
+            candidates = [group for pair in zip(marked, unmarked, strict=True) for group in pair]
+
+        seen = 0  # states that a better group reaches, the final one included
+        groups: list[tuple[int, ...]] = []
+        reads_of: list[tuple[int, list[tuple[Key, int, int]]]] = []
+        for number, candidate in enumerate(candidates):
+            left = [(source, mark, target & ~seen) for source, mark, target in candidate]
+            for _, _, target in left:
+                seen |= target
+            group = tuple(sorted({target & ~END for _, _, target in left} - {0}))
+            reads_of.append((len(groups), left))
+            if group or number == len(candidates) - 1:
+                groups.append(group)
+        onward: Key = tuple(groups)
+        moves: dict[Key, list[Move]] = {}
+        for g, left in reads_of:
+            for source, mark, target in left:
+                if target:
+                    moves.setdefault(source, []).append(_move(mark, target, (onward, g, target & ~END)))
+        for found in moves.values():
+            found.sort(key=lambda move: move.mark)
+        self._known[sequence, fired] = onward, moves
+        return onward, moves

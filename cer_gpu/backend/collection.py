@@ -1,0 +1,160 @@
+"""What of the tECS is still alive, where the stream itself does not say so.
+
+Under one window for all partitions, nodes die in the order in which they were made, and a ring needs no collection.
+Otherwise (no window, or one that counts the events of each partition) `collect` finds the nodes that lists reach, and
+moves them together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend import tecs
+from cer_gpu.backend.evaluation import COUNT_WINDOW
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.tecs import (
+    CONSUMED,
+    CONTROL,
+    CURRENT,
+    EPOCH,
+    HEAD,
+    LENGTH,
+    MERGED,
+    NEXT_NODE,
+    NEXT_SLOT,
+    ORIGIN,
+    PREVIOUS,
+    STATE,
+)
+
+_U = np.uint64
+
+
+@helper
+def _low(parts, p, window, width):
+    """Return the first number that is in the window of the partition's next event."""
+    low = np.int64(0)
+    if window == COUNT_WINDOW:
+        low = parts[p, PREVIOUS] + 1 - parts[p, ORIGIN] - width
+    return max(low, np.int64(0))
+
+
+@helper
+def _push(nodes, new_ids, stack, depth, node, shift):
+    new_ids[_U(node)] = 1
+    nodes[_U(node), 3] -= shift
+    stack[_U(depth)] = node
+    return depth + 1
+
+
+@kernel
+def drop_expired(parts, n_parts, slots, slot_of, regs, low, window, width, idle):
+    """Free the lists that have left their window, and note which partitions hold nothing.
+
+    Parameters
+    ----------
+    parts, n_parts, slots, slot_of, regs
+        See `cer_gpu.backend.tecs` and `cer_gpu.backend.evaluation`.
+    low : int
+        First number in the window, of all partitions; ignored for COUNT_WINDOW.
+    idle : bool, shape (n_parts,)
+        Written: nothing is known of the partition that a new one would not know.
+    """
+    for i in range(n_parts):
+        p = _U(i)
+        if parts[p, EPOCH] != regs[CONSUMED]:
+            tecs.forget(slots, parts, regs, slot_of, p)
+            parts[p, EPOCH] = regs[CONSUMED]
+        first = _low(parts, p, window, width) if window == COUNT_WINDOW else np.int64(low)
+        slot = parts[p, HEAD]
+        while slot >= 0:
+            onward = slots[_U(slot), NEXT_SLOT]
+            if tecs.max_of(slots, _U(slot), 0) < first:
+                if regs[CURRENT] == i:
+                    slot_of[_U(slots[_U(slot), STATE])] = -1
+                tecs.release(slots, parts, regs, p, slot)
+            slot = onward
+        idle[p] = parts[p, HEAD] < 0 and parts[p, CONTROL] == 0
+
+
+@kernel
+def mark(parts, n_parts, slots, nodes, window, width, shift_from, new_ids, stack):
+    """Find the nodes that the lists reach, and forget what has left the windows.
+
+    Parameters
+    ----------
+    shift_from : int
+        In a partition whose numbers passed this, they are counted anew from the first one in the window.
+    new_ids : int32, shape (nodes,)
+        All -1; written: 1 where a node is alive.
+    stack : int32, shape (nodes,)
+
+    Returns
+    -------
+    int
+        The smallest number or position (as nodes have them) that is alive, or that of the next event.
+    """
+    smallest = np.int64(1) << 62
+    for i in range(n_parts):
+        p = _U(i)
+        low = _low(parts, p, window, width)
+        shift = np.int64(0)
+        if window == COUNT_WINDOW and low > shift_from:
+            shift = low
+            parts[p, ORIGIN] += shift
+        slot = parts[p, HEAD]
+        while slot >= 0:
+            s = _U(slot)
+            tecs.trim(slots, slot, low)
+            slots[s, MERGED] = -1
+            for k in range(slots[s, LENGTH]):
+                node = tecs.node_of(slots, s, k)
+                tecs.set_pair(slots, s, k, node, tecs.max_of(slots, s, k) - shift)
+                depth = 0
+                if new_ids[_U(node)] < 0:
+                    depth = _push(nodes, new_ids, stack, depth, node, shift)
+                while depth > 0:
+                    depth -= 1
+                    x = _U(stack[_U(depth)])
+                    if nodes[x, 0] >= 0:
+                        smallest = min(smallest, np.int64(nodes[x, 0]))
+                    smallest = min(smallest, np.int64(nodes[x, 3]))
+                    sibling = nodes[x, 2]
+                    if sibling >= 0:
+                        found = new_ids[_U(sibling)] >= 0
+                        if nodes[_U(sibling), 3] < (low - shift if found else low):
+                            nodes[x, 2] = -1
+                        elif not found:
+                            depth = _push(nodes, new_ids, stack, depth, sibling, shift)
+                    if nodes[x, 1] >= 0 and new_ids[_U(nodes[x, 1])] < 0:
+                        depth = _push(nodes, new_ids, stack, depth, nodes[x, 1], shift)
+            slot = slots[s, NEXT_SLOT]
+    return smallest
+
+
+@kernel
+def move(parts, n_parts, slots, nodes, extras, regs, new_ids):
+    """Move the marked nodes together, in their order, and let everything refer to their new ids."""
+    alive = np.int32(0)
+    for i in range(regs[NEXT_NODE]):
+        if new_ids[_U(i)] >= 0:
+            new_ids[_U(i)] = alive
+            alive += 1
+    for i in range(regs[NEXT_NODE]):
+        to = new_ids[_U(i)]
+        if to >= 0:
+            x, y = _U(to), _U(i)
+            nodes[x, 0] = nodes[y, 0]
+            nodes[x, 1] = new_ids[_U(nodes[y, 1])] if nodes[y, 1] >= 0 else nodes[y, 1]
+            nodes[x, 2] = new_ids[_U(nodes[y, 2])] if nodes[y, 2] >= 0 else nodes[y, 2]
+            nodes[x, 3] = nodes[y, 3]
+            for c in range(extras.shape[1]):
+                extras[x, c] = extras[y, c]
+    for i in range(n_parts):
+        slot = parts[_U(i), HEAD]
+        while slot >= 0:
+            s = _U(slot)
+            for k in range(slots[s, LENGTH]):
+                tecs.set_pair(slots, s, k, new_ids[_U(tecs.node_of(slots, s, k))], tecs.max_of(slots, s, k))
+            slot = slots[s, NEXT_SLOT]
+    regs[NEXT_NODE] = alive

@@ -1,0 +1,524 @@
+"""How many complex events end at each position, exactly and without listing them.
+
+A determinised run stands for one complex event, so that complex events are counted by counting runs.  Each active
+state has a row of numbers in place of a union list: a union adds rows, a move adds a row to another.  What the window
+drops is found as a queue finds its sum with two stacks: at a *boundary* all active states get a column of their own,
+and column 0 counts the runs that began since.  For each event up to the boundary, `front` has the number of runs that
+began from it on and were in each of those states; the first event in the window says what the columns are worth.
+Where that first event passes the boundary, a new one is made, and `front` is filled by one walk back over the window:
+constant time for each event, but for the number of states.
+
+Numbers are uint64 and stay at their greatest where they pass it (zero times that is zero): a count is exact, or seen
+to be too large.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend import tecs
+from cer_gpu.backend.evaluation import CONSUME_ANY, CONSUME_NONE, GLOBAL_WINDOW, LAST, NO_WINDOW, OUTPUT, STAY, UNKNOWN
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.tecs import (
+    CONSUMED,
+    CONTROL,
+    CURRENT,
+    DONE,
+    EPOCH,
+    EVENT,
+    GAP_DONE,
+    GROW_LISTS,
+    GROW_NODES,
+    GROW_SLOTS,
+    HEAD,
+    N_FREE,
+    N_OUT,
+    NEED_STEP,
+    NEXT_NODE,
+    NEXT_SLOT,
+    OPEN,
+    ORDINAL,
+    OUTPUT_FULL,
+    PREVIOUS,
+    STATE,
+    WANTED,
+)
+
+# a partition, beyond what `tecs` has: its last record, the first one in the window up to the boundary, the boundary,
+# columns of the boundary, and the number of the first event after it (-1: none)
+LAST_RECORD, FRONT, BOUNDARY, N_COLUMNS, FIRST_BACK = range(5, 10)
+N_PART = 10
+
+# a slot: the latest start of its runs stands where a union list has its length
+LATEST = 0
+
+# a record of a relevant event
+SYMBOL, BEFORE, GAP, NUMBER, PREVIOUS_RECORD, NEXT_RECORD = range(6)
+
+TOO_MANY = 100
+"""The loop returns this where a count passes int64."""
+
+_U = np.uint64
+_ONE = np.uint64(1)
+_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_MOST_SIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
+
+
+@helper
+def _plus(a, b):
+    total = a + b
+    return total if total >= a else _MOST
+
+
+@helper
+def _times(a, b):
+    if a == _U(0) or b == _U(0):
+        product = _U(0)
+    elif a > _MOST // b:
+        product = _MOST
+    else:
+        product = a * b
+    return product
+
+
+@helper
+def _forget(slots, parts, regs, slot_of, p):
+    tecs.forget(slots, parts, regs, slot_of, p)
+    parts[p, LAST_RECORD] = -1
+    parts[p, FRONT] = -1
+    parts[p, N_COLUMNS] = 0
+    parts[p, FIRST_BACK] = -1
+
+
+@helper
+def _slot_for(slots, parts, rows, regs, slot_of, p, state):
+    """Return the slot of a state, which is made if there is none."""
+    slot = np.int64(slot_of[_U(state)])
+    if slot < 0:
+        slot = regs[FREE_SLOT]
+        s = _U(slot)
+        regs[FREE_SLOT] = slots[s, NEXT_SLOT]
+        regs[N_FREE] -= 1
+        slot_of[_U(state)] = slot
+        slots[s, STATE] = state
+        slots[s, LATEST] = -1
+        for c in range(parts[p, N_COLUMNS] + 1):
+            rows[s, _U(c)] = _U(0)
+        tecs.link(slots, parts, p, slot)
+    return slot
+
+
+@helper
+def _advance_front(parts, p, records, mask, newest, window, low, first):
+    """Let FRONT be the first record in the window up to the boundary; `first` is the first id under GLOBAL_WINDOW."""
+    front = parts[p, FRONT]
+    boundary = parts[p, BOUNDARY]
+    if front >= 0 and window == GLOBAL_WINDOW:
+        if boundary < first:
+            front = np.int64(-1)
+        elif front < newest - mask:
+            # its record is overwritten: look from the boundary back
+            front = boundary
+            while records[_U(front & mask), PREVIOUS_RECORD] >= first:
+                front = records[_U(front & mask), PREVIOUS_RECORD]
+    while front >= 0 and records[_U(front & mask), NUMBER] < low:
+        front = np.int64(-1) if front == boundary else records[_U(front & mask), NEXT_RECORD]
+    parts[p, FRONT] = front
+
+
+@helper
+def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fresh, moves, n_states, window, low, first):
+    """Make the present the boundary: a column for each active state, and `front` for each event in the window."""
+    n_columns = 0
+    for q in range(n_states):
+        for c in range(ways.shape[2]):
+            ways[0, _U(q), _U(c)] = _U(0)
+    slot = parts[p, HEAD]
+    while slot >= 0:
+        s = _U(slot)
+        n_columns += 1
+        for c in range(rows.shape[1]):
+            rows[s, _U(c)] = _U(0)
+        rows[s, _U(n_columns)] = _ONE
+        ways[0, _U(slots[s, STATE]), _U(n_columns - 1)] = _ONE
+        slot = slots[s, NEXT_SLOT]
+    parts[p, N_COLUMNS] = n_columns
+    parts[p, FRONT] = -1
+    parts[p, FIRST_BACK] = -1
+    last = parts[p, LAST_RECORD]
+    parts[p, BOUNDARY] = last
+    record = last
+    now = 0
+    while record >= 0 and (window != GLOBAL_WINDOW or record >= first):
+        r = _U(record & mask)
+        if records[r, NUMBER] < low:
+            break
+        symbol, control, gap = _U(records[r, SYMBOL]), _U(records[r, BEFORE]), records[r, GAP]
+        if gap:
+            control = _U(fresh[_U(0), control, 1])
+        # runs that begin at this event, and those that begin later
+        for c in range(n_columns):
+            front[r, _U(c)] = _U(0) if record == last else front[_U(parts[p, FRONT] & mask), _U(c)]
+        move = fresh[symbol, control, 0]
+        if move >= 0:
+            while True:
+                target = moves[_U(move), 1]
+                if target >= 0:
+                    for c in range(n_columns):
+                        front[r, _U(c)] = _plus(front[r, _U(c)], ways[_U(now), _U(target), _U(c)])
+                if moves[_U(move), 2] & LAST:
+                    break
+                move += 1
+        parts[p, FRONT] = record
+        # ways from before the event on
+        for part in range(2):
+            if part == 1:
+                if not gap:
+                    break
+                symbol = _U(0)
+            for q in range(n_states):
+                step = steps[symbol, _U(q)]
+                for c in range(n_columns):
+                    same = ways[_U(now), _U(q), _U(c)]
+                    ways[_U(1 - now), _U(q), _U(c)] = same if step == STAY else _U(0)
+                if step >= 0:
+                    move = step
+                    while True:
+                        target = moves[_U(move), 1]
+                        if target >= 0:
+                            for c in range(n_columns):
+                                ways[_U(1 - now), _U(q), _U(c)] = _plus(
+                                    ways[_U(1 - now), _U(q), _U(c)], ways[_U(now), _U(target), _U(c)]
+                                )
+                        if moves[_U(move), 2] & LAST:
+                            break
+                        move += 1
+            now = 1 - now
+        record = records[r, PREVIOUS_RECORD]
+
+
+FREE_SLOT = tecs.FREE_SLOT
+
+
+@kernel
+def count_events(
+    symbols,
+    positions,
+    partitions,
+    ordinals,
+    lows,
+    clocks,
+    window,
+    width,
+    consume,
+    has_gaps,
+    limit,
+    steps,
+    fresh,
+    moves,
+    max_moves,
+    n_states,
+    regs,
+    parts,
+    slots,
+    rows,
+    slot_of,
+    records,
+    front,
+    scratch,
+    copies,
+    ways,
+    out_ends,
+    out_counts,
+    out_times,
+):
+    """Feed relevant events to the automaton, as `cer_gpu.backend.evaluation.run_events`, and count what ends.
+
+    Parameters
+    ----------
+    symbols, ..., max_moves
+        As for `run_events`.
+    n_states : int
+        Determinised states.
+    regs, slot_of
+        As for `run_events`.
+    parts : int64, shape (partitions, N_PART)
+    slots : int64, shape (slots, 6)
+        The header of `cer_gpu.backend.tecs`, LATEST for LENGTH.
+    rows : uint64, shape (slots, columns)
+    records : int64, shape (a power of two, 6)
+        The relevant events of the windows, at ``id & mask``.
+    front : uint64, shape (as many, columns)
+    scratch, copies, ways : int64 (states, 4), uint64 (states, columns), uint64 (2, states, columns)
+    out_ends, out_counts, out_times : int64, shape (rows,)
+
+    Returns
+    -------
+    int
+        DONE, or what is needed before the next call (see `cer_gpu.backend.tecs`); TOO_MANY.
+    """
+    mask = records.shape[0] - 1
+    n_events = symbols.shape[0]
+    partitioned = partitions.shape[0] > 0
+    counted = ordinals.shape[0] > 0
+    i = regs[EVENT]
+    while i < n_events:
+        event = _U(i)
+        place = positions[event]
+        p = _U(partitions[event]) if partitioned else _U(0)
+        moment = ordinals[event] if counted else place
+        number = place if window == GLOBAL_WINDOW or not counted else moment
+        newest = regs[NEXT_NODE]
+        if regs[OPEN] == 0:
+            first = lows[event] if window == GLOBAL_WINDOW else np.int64(0)
+            if window != NO_WINDOW and newest - first > mask:
+                regs[EVENT] = i
+                return GROW_NODES
+            if regs[N_OUT] >= out_ends.shape[0]:
+                regs[EVENT] = i
+                return OUTPUT_FULL
+            if regs[CURRENT] != np.int64(p):
+                if regs[CURRENT] >= 0:
+                    slot = parts[_U(regs[CURRENT]), HEAD]
+                    while slot >= 0:
+                        slot_of[_U(slots[_U(slot), STATE])] = -1
+                        slot = slots[_U(slot), NEXT_SLOT]
+                slot = parts[p, HEAD]
+                while slot >= 0:
+                    slot_of[_U(slots[_U(slot), STATE])] = slot
+                    slot = slots[_U(slot), NEXT_SLOT]
+                regs[CURRENT] = np.int64(p)
+            if parts[p, EPOCH] != regs[CONSUMED]:
+                _forget(slots, parts, regs, slot_of, p)
+                parts[p, EPOCH] = regs[CONSUMED]
+            regs[OPEN] = 1
+            regs[GAP_DONE] = not has_gaps or moment == parts[p, PREVIOUS] + 1
+            if window != NO_WINDOW:
+                r = _U(newest & mask)
+                records[r, SYMBOL] = symbols[event]
+                records[r, BEFORE] = parts[p, CONTROL]
+                records[r, GAP] = 1 - regs[GAP_DONE]
+                records[r, NUMBER] = number
+                records[r, PREVIOUS_RECORD] = parts[p, LAST_RECORD]
+                records[r, NEXT_RECORD] = -1
+        first = lows[event] if window == GLOBAL_WINDOW else np.int64(0)
+        low = np.int64(-1)
+        if window == GLOBAL_WINDOW:
+            low = records[_U(first & mask), NUMBER]
+        elif window != NO_WINDOW:
+            low = number - width
+        n_live = 0
+        slot = parts[p, HEAD]
+        while slot >= 0:
+            s = _U(slot)
+            onward = slots[s, NEXT_SLOT]
+            if slots[s, LATEST] < low:
+                slot_of[_U(slots[s, STATE])] = -1
+                tecs.release(slots, parts, regs, p, slot)
+            else:
+                n_live += 1
+            slot = onward
+        if n_live + 2 > rows.shape[1]:
+            regs[EVENT] = i
+            return GROW_LISTS
+        if window != NO_WINDOW:
+            _advance_front(parts, p, records, mask, newest, window, low, first)
+            if 0 <= parts[p, FIRST_BACK] < low:
+                _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fresh, moves, n_states,
+                              window, low, first)  # fmt: skip
+        n_columns = parts[p, N_COLUMNS]
+
+        total = _U(0)
+        while regs[OPEN] == 1:
+            symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(0)
+            # 1. read all sources before any write
+            control = _U(parts[p, CONTROL])
+            first_fresh = fresh[symbol, control, 0]
+            missing = first_fresh == UNKNOWN
+            n_live = 0
+            slot = parts[p, HEAD]
+            while slot >= 0:
+                s = _U(slot)
+                step = steps[symbol, _U(slots[s, STATE])]
+                if step != STAY:
+                    missing |= step == UNKNOWN
+                    scratch[_U(n_live), 0] = slot
+                    scratch[_U(n_live), 1] = step
+                    n_live += 1
+                slot = slots[s, NEXT_SLOT]
+            if missing:
+                regs[WANTED] = symbol
+                regs[EVENT] = i
+                return NEED_STEP
+            if regs[N_FREE] < (n_live + 1) * max_moves:
+                regs[EVENT] = i
+                return GROW_SLOTS
+            for k in range(n_live):
+                live = _U(k)
+                s = _U(scratch[live, 0])
+                state = slots[s, STATE]
+                for c in range(n_columns + 1):
+                    copies[live, _U(c)] = rows[s, _U(c)]
+                scratch[live, 2] = slots[s, LATEST]
+                stays = False
+                move = _U(scratch[live, 1])
+                while True:
+                    stays |= moves[move, 0] == 0 and moves[move, 1] == state
+                    if moves[move, 2] & LAST:
+                        break
+                    move += _ONE
+                if not stays:
+                    slot_of[_U(state)] = -1
+                    tecs.release(slots, parts, regs, p, scratch[live, 0])
+                scratch[live, 3] = state if stays else -1
+            # 2. write the targets, and count what ends here
+            for k in range(n_live):
+                live = _U(k)
+                move = _U(scratch[live, 1])
+                while True:
+                    mark, target, flags = moves[move, 0], moves[move, 1], moves[move, 2]
+                    if flags & OUTPUT:
+                        total = _plus(total, copies[live, 0])
+                        if parts[p, FRONT] >= 0:
+                            f = _U(parts[p, FRONT] & mask)
+                            for c in range(n_columns):
+                                total = _plus(total, _times(copies[live, _U(c + 1)], front[f, _U(c)]))
+                    if target >= 0 and not (mark == 0 and target == scratch[live, 3]):
+                        s = _U(_slot_for(slots, parts, rows, regs, slot_of, p, target))
+                        slots[s, LATEST] = max(slots[s, LATEST], scratch[live, 2])
+                        for c in range(n_columns + 1):
+                            rows[s, _U(c)] = _plus(rows[s, _U(c)], copies[live, _U(c)])
+                    if flags & LAST:
+                        break
+                    move += _ONE
+            if first_fresh >= 0:
+                move = _U(first_fresh)
+                while True:
+                    target, flags = moves[move, 1], moves[move, 2]
+                    if flags & OUTPUT:
+                        total = _plus(total, _ONE)
+                    if target >= 0:
+                        s = _U(_slot_for(slots, parts, rows, regs, slot_of, p, target))
+                        slots[s, LATEST] = number
+                        rows[s, 0] = _plus(rows[s, 0], _ONE)
+                    if flags & LAST:
+                        break
+                    move += _ONE
+            parts[p, CONTROL] = fresh[symbol, control, 1]
+            if regs[GAP_DONE]:
+                regs[OPEN] = 0
+            else:
+                regs[GAP_DONE] = 1
+
+        if total > _MOST_SIGNED:
+            regs[EVENT] = i
+            return TOO_MANY
+        if window != NO_WINDOW:
+            last = parts[p, LAST_RECORD]
+            if last > newest - mask - 1 and last >= 0:
+                records[_U(last & mask), NEXT_RECORD] = newest
+            parts[p, LAST_RECORD] = newest
+            if parts[p, FIRST_BACK] < 0:
+                parts[p, FIRST_BACK] = number
+            regs[NEXT_NODE] += 1
+        if total > _U(0):
+            count = np.int64(total)
+            if limit > 0 and count > limit:
+                count = np.int64(limit)
+            out = _U(regs[N_OUT])
+            out_ends[out] = place
+            out_counts[out] = count
+            if out_times.shape[0] > 0:
+                out_times[out] = clocks[event]
+            regs[N_OUT] += 1
+            if consume != CONSUME_NONE:
+                _forget(slots, parts, regs, slot_of, p)
+                if consume == CONSUME_ANY:
+                    regs[CONSUMED] += 1
+                    parts[p, EPOCH] = regs[CONSUMED]
+        parts[p, PREVIOUS] = moment
+        regs[ORDINAL] += 1
+        i += 1
+    regs[EVENT] = i
+    return DONE
+
+
+@kernel
+def drop_expired_counts(parts, n_parts, slots, slot_of, regs, records, window, width, low, idle):
+    """Free the states whose runs have left their window, and note which partitions hold nothing.
+
+    Parameters
+    ----------
+    low : int
+        First position in a GLOBAL_WINDOW.
+    idle : bool, shape (n_parts,)
+        Written.
+    """
+    for i in range(n_parts):
+        p = _U(i)
+        if parts[p, EPOCH] != regs[CONSUMED]:
+            _forget(slots, parts, regs, slot_of, p)
+            parts[p, EPOCH] = regs[CONSUMED]
+        first = low
+        if window != GLOBAL_WINDOW:
+            first = np.int64(-1) if window == NO_WINDOW else parts[p, PREVIOUS] + 1 - width
+        slot = parts[p, HEAD]
+        while slot >= 0:
+            onward = slots[_U(slot), NEXT_SLOT]
+            if slots[_U(slot), LATEST] < first:
+                if regs[CURRENT] == i:
+                    slot_of[_U(slots[_U(slot), STATE])] = -1
+                tecs.release(slots, parts, regs, p, slot)
+            slot = onward
+        idle[p] = parts[p, HEAD] < 0 and parts[p, CONTROL] == 0
+
+
+@kernel
+def compact_records(parts, n_parts, records, front, width, regs, new_ids):
+    """Move the records that are in the windows of their partitions together (COUNT_WINDOW).
+
+    Parameters
+    ----------
+    new_ids : int64, shape (records,)
+        All -1.
+    """
+    for i in range(n_parts):
+        p = _U(i)
+        low = parts[p, PREVIOUS] + 1 - width
+        oldest = np.int64(-1)
+        record = parts[p, LAST_RECORD]
+        while record >= 0 and records[_U(record), NUMBER] >= low:
+            new_ids[_U(record)] = 1
+            oldest = record
+            record = records[_U(record), PREVIOUS_RECORD]
+        if oldest < 0:
+            parts[p, LAST_RECORD] = -1
+            parts[p, FRONT] = -1
+        else:
+            records[_U(oldest), PREVIOUS_RECORD] = -1
+            if parts[p, FRONT] >= 0 and new_ids[_U(parts[p, FRONT])] < 0:
+                parts[p, FRONT] = oldest if oldest <= parts[p, BOUNDARY] else -1
+    alive = np.int64(0)
+    for i in range(regs[NEXT_NODE]):
+        if new_ids[_U(i)] >= 0:
+            new_ids[_U(i)] = alive
+            alive += 1
+    for i in range(regs[NEXT_NODE]):
+        to = new_ids[_U(i)]
+        if to >= 0:
+            for c in range(records.shape[1]):
+                records[_U(to), _U(c)] = records[_U(i), _U(c)]
+            for link in range(PREVIOUS_RECORD, NEXT_RECORD + 1):
+                other = records[_U(to), _U(link)]
+                if other >= 0:
+                    records[_U(to), _U(link)] = new_ids[_U(other)]
+            for c in range(front.shape[1]):
+                front[_U(to), _U(c)] = front[_U(i), _U(c)]
+    for i in range(n_parts):
+        p = _U(i)
+        if parts[p, FRONT] >= 0:
+            parts[p, FRONT] = new_ids[_U(parts[p, FRONT])]
+            parts[p, BOUNDARY] = new_ids[_U(parts[p, BOUNDARY])]
+        if parts[p, LAST_RECORD] >= 0:
+            parts[p, LAST_RECORD] = new_ids[_U(parts[p, LAST_RECORD])]
+    regs[NEXT_NODE] = alive

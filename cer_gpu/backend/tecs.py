@@ -1,0 +1,414 @@
+"""tECS, the compact structure of all partial matches: nodes, union lists, and the listing of what they stand for.
+
+papers: CORE, sections 5.1 and 5.2.  Where we differ: an output node and the union node above it are one node; merges
+are kept until their list changes; the insertion order of states is not kept (a list with a larger maximum is put in
+front instead).
+
+Nodes are rows of an int32 array, ``(position, next, sibling, max)``, at ``id & mask`` for a growing id:
+
+* ``next >= 0``: an output node (marks `position`, goes on at node `next`); ``position == -1``: a plain union whose
+  left child is `next`;
+* ``next == BOTTOM`` or ``BOTTOM_MARKED``: the start of a complex event at `position`, without or with its mark;
+* ``sibling``: the other child of the union fused with the node, no child when it is below `floor`, the first id that
+  is alive; its maximum is never greater (time-ordered);
+* ``max``: the latest start that the node reaches, in the numbers that the window is measured with.
+
+What only some queries need of a node is a row of `extras` (int64), in columns that `layout` names (-1: not kept): the
+time of the event, its position where 32 bits do not hold it, and its mark (which variables hold it).
+
+A union list is a row of `slots` (int32): a header, then pairs (node, max), the maxima decreasing from the second pair
+on; the node of the first has no live sibling unless it stands alone.  The lists of one partition are linked.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend.jit import helper
+
+BOTTOM, BOTTOM_MARKED = -1, -2
+
+# header of a slot, and where its pairs begin
+LENGTH, MERGED, STATE, NEXT_SLOT, PREVIOUS_SLOT = range(5)
+PAIRS = 6
+
+# layout of extras
+TIME, PLACE, MARK = range(3)
+
+# a partition: its first slot, what its selection strategy keeps, its last relevant event, and when it was consumed;
+# its starts are counted from an origin where the window counts its events
+HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN = range(5)
+
+# why a loop returns
+DONE, NEED_STEP, GROW_NODES, GROW_LISTS, GROW_SLOTS, OUTPUT_FULL, GROW_STACK, RENUMBER = range(8)
+
+# registers: the scalars of a run, which last from call to call
+(
+    EVENT,  # index of the event that comes next, or is under way
+    OPEN,  # 1: that event has been entered (its place in the history is written), 2: its matches are being listed
+    GAP_DONE,  # 1: the gap before that event has been stepped over
+    ORDINAL,  # number of relevant events so far
+    CURRENT,  # the partition that `slot_of` is about
+    CONSUMED,  # how often everything was forgotten (CONSUME BY ANY)
+    NEXT_NODE,  # id of the next node
+    FREE_SLOT,  # the first free slot
+    N_FREE,  # free slots
+    LONGEST,  # length of the longest union list so far
+    N_ROOTS,  # roots of the tECS to list at the open event
+    ROOT,  # the root under way
+    DEPTH,  # entries on the listing's stack
+    N_HERE,  # complex events listed at the open event (for LIMIT)
+    N_OUT,  # complex events in the output buffers
+    N_VALUES,  # positions in the output buffers
+    WANTED,  # symbol for which a step is missing
+    FLOOR,  # id of the first node that is alive
+    LAST_NODE,  # an id beyond this makes the loop return GROW_NODES, so that the caller counts from a smaller id
+    N_REGS,
+) = range(20)
+
+_U = np.uint64
+
+
+# ---- nodes ------------------------------------------------------------------------------------------------------
+
+
+@helper
+def put(nodes, extras, here, mask, node, position, onward, sibling, maximum):
+    """Write a node of the open event, whose extras are `here`."""
+    x = _U(node & mask)
+    nodes[x, 0] = position
+    nodes[x, 1] = onward
+    nodes[x, 2] = sibling
+    nodes[x, 3] = maximum
+    for c in range(extras.shape[1]):
+        extras[x, c] = here[c]
+
+
+@helper
+def put_union(nodes, mask, node, onward, sibling, maximum):
+    """Write a plain union."""
+    x = _U(node & mask)
+    nodes[x, 0] = -1
+    nodes[x, 1] = onward
+    nodes[x, 2] = sibling
+    nodes[x, 3] = maximum
+
+
+@helper
+def copy(nodes, extras, mask, node, source, sibling, maximum):
+    """Make `node` the output (or bottom) node `source` fused with a union with `sibling`."""
+    x = _U(node & mask)
+    y = _U(source & mask)
+    nodes[x, 0] = nodes[y, 0]
+    nodes[x, 1] = nodes[y, 1]
+    nodes[x, 2] = sibling
+    nodes[x, 3] = maximum
+    for c in range(extras.shape[1]):
+        extras[x, c] = extras[y, c]
+
+
+# ---- union lists ------------------------------------------------------------------------------------------------
+
+
+@helper
+def node_of(slots, s, i):
+    """Return the node of pair `i`."""
+    return slots[s, _U(PAIRS + 2 * i)]
+
+
+@helper
+def max_of(slots, s, i):
+    """Return the maximum of pair `i`."""
+    return slots[s, _U(PAIRS + 2 * i + 1)]
+
+
+@helper
+def set_pair(slots, s, i, node, maximum):
+    """Write pair `i`."""
+    slots[s, _U(PAIRS + 2 * i)] = node
+    slots[s, _U(PAIRS + 2 * i + 1)] = maximum
+
+
+@helper
+def merge(nodes, extras, mask, slots, floor, slot, next_node):
+    """Return (next free id, node that stands for the whole list): CORE, 5.2, figure 5 (e)."""
+    s = _U(slot)
+    k = slots[s, LENGTH]
+    if k == 1:
+        merged = node_of(slots, s, 0)
+    else:
+        merged = slots[s, MERGED]
+        if merged < 0:
+            merged = node_of(slots, s, k - 1)
+            for i in range(k - 2, -1, -1):
+                node = node_of(slots, s, i)
+                if nodes[_U(node & mask), 2] < floor:
+                    copy(nodes, extras, mask, next_node, node, merged, max_of(slots, s, i))
+                else:
+                    put_union(nodes, mask, next_node, node, merged, max_of(slots, s, i))
+                merged = np.int32(next_node)
+                next_node += 1
+            slots[s, MERGED] = merged
+    return next_node, merged
+
+
+@helper
+def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node):
+    """Insert a safe node into a list whose first maximum is not smaller; return the next free id.
+
+    CORE, 5.2: ``insert`` and ``union`` (figure 5 a to d); the first node is never united with.
+    """
+    s = _U(slot)
+    k = slots[s, LENGTH]
+    slots[s, MERGED] = -1
+    if k == 1:
+        # a node that stands alone may carry a sibling: take it off
+        first = node_of(slots, s, 0)
+        sibling = nodes[_U(first & mask), 2]
+        if sibling >= floor:
+            copy(nodes, extras, mask, next_node, first, -1, max_of(slots, s, 0))
+            slots[s, PAIRS] = next_node
+            next_node += 1
+            sibling_max = nodes[_U(sibling & mask), 3]
+            if sibling_max >= low:
+                set_pair(slots, s, 1, sibling, sibling_max)
+                k = 2
+    i = 1
+    while i < k and max_of(slots, s, i) > maximum:
+        i += 1
+    if i < k and max_of(slots, s, i) == maximum:
+        a = node_of(slots, s, i)
+        a_sibling = nodes[_U(a & mask), 2]
+        b_sibling = nodes[_U(node & mask), 2]
+        if a_sibling < floor:
+            copy(nodes, extras, mask, next_node, a, node, maximum)
+        elif b_sibling < floor:
+            copy(nodes, extras, mask, next_node, node, a, maximum)
+        else:
+            left, right = a_sibling, b_sibling
+            if nodes[_U(left & mask), 3] < nodes[_U(right & mask), 3]:
+                left, right = right, left
+            left_max = nodes[_U(left & mask), 3]
+            if nodes[_U(left & mask), 2] < floor and nodes[_U(left & mask), 0] >= 0:
+                copy(nodes, extras, mask, next_node, left, right, left_max)
+            else:
+                put_union(nodes, mask, next_node, left, right, left_max)
+            copy(nodes, extras, mask, next_node + 1, node, next_node, maximum)
+            copy(nodes, extras, mask, next_node + 2, a, next_node + 1, maximum)
+            next_node += 2
+        slots[s, _U(PAIRS + 2 * i)] = next_node
+        next_node += 1
+    else:
+        for t in range(k, i, -1):
+            set_pair(slots, s, t, node_of(slots, s, t - 1), max_of(slots, s, t - 1))
+        set_pair(slots, s, i, node, maximum)
+        k += 1
+    slots[s, LENGTH] = k
+    if k > regs[LONGEST]:
+        regs[LONGEST] = k
+    return next_node
+
+
+@helper
+def trim(slots, slot, low):
+    """Drop the tail that has left the window; the first node is known to be inside."""
+    s = _U(slot)
+    k = slots[s, LENGTH]
+    if k > 1 and max_of(slots, s, k - 1) < low:
+        while max_of(slots, s, k - 1) < low:
+            k -= 1
+        slots[s, LENGTH] = k
+        slots[s, MERGED] = -1
+
+
+# ---- the lists of a partition -----------------------------------------------------------------------------------
+
+
+@helper
+def link(slots, parts, p, slot):
+    """Put a slot in front of those of partition `p`."""
+    head = parts[p, HEAD]
+    slots[_U(slot), NEXT_SLOT] = head
+    slots[_U(slot), PREVIOUS_SLOT] = -1
+    if head >= 0:
+        slots[_U(head), PREVIOUS_SLOT] = slot
+    parts[p, HEAD] = slot
+
+
+@helper
+def release(slots, parts, regs, p, slot):
+    """Take a slot out of those of partition `p`, and to the free ones."""
+    onward = slots[_U(slot), NEXT_SLOT]
+    before = slots[_U(slot), PREVIOUS_SLOT]
+    if before >= 0:
+        slots[_U(before), NEXT_SLOT] = onward
+    else:
+        parts[p, HEAD] = onward
+    if onward >= 0:
+        slots[_U(onward), PREVIOUS_SLOT] = before
+    slots[_U(slot), NEXT_SLOT] = regs[FREE_SLOT]
+    regs[FREE_SLOT] = slot
+    regs[N_FREE] += 1
+
+
+@helper
+def forget(slots, parts, regs, slot_of, p):
+    """Drop all partial matches of partition `p`, and what its selection strategy kept."""
+    while parts[p, HEAD] >= 0:
+        slot = parts[p, HEAD]
+        if regs[CURRENT] == np.int64(p):
+            slot_of[_U(slots[_U(slot), STATE])] = -1
+        release(slots, parts, regs, p, slot)
+    parts[p, CONTROL] = 0
+
+
+@helper
+def add_node(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, state, node, maximum, next_node):
+    """Add a node made by the open event to the list of a state; return the next free id."""
+    slot = slot_of[_U(state)]
+    if slot < 0:
+        slot = regs[FREE_SLOT]
+        s = _U(slot)
+        regs[FREE_SLOT] = slots[s, NEXT_SLOT]
+        regs[N_FREE] -= 1
+        slot_of[_U(state)] = slot
+        slots[s, STATE] = state
+        slots[s, LENGTH] = 1
+        slots[s, MERGED] = -1
+        set_pair(slots, s, 0, node, maximum)
+        link(slots, parts, p, slot)
+    else:
+        s = _U(slot)
+        trim(slots, slot, low)
+        if maximum >= max_of(slots, s, 0):
+            # the new node takes the whole list as its sibling: the list is one node again
+            next_node, merged = merge(nodes, extras, mask, slots, floor, slot, next_node)
+            nodes[_U(node & mask), 2] = merged
+            set_pair(slots, s, 0, node, maximum)
+            slots[s, LENGTH] = 1
+            slots[s, MERGED] = -1
+        else:
+            next_node = insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node)
+    return next_node
+
+
+@helper
+def add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, state, moved, next_node):
+    """Give a state the list in slot `moved`, as it is or put together with its own; return the next free id."""
+    slot = slot_of[_U(state)]
+    if slot < 0:
+        slot_of[_U(state)] = moved
+        slots[_U(moved), STATE] = state
+    else:
+        trim(slots, slot, low)
+        if max_of(slots, _U(moved), 0) > max_of(slots, _U(slot), 0):
+            slot_of[_U(state)] = moved
+            slots[_U(moved), STATE] = state
+            slot, moved = moved, slot
+        next_node, merged = merge(nodes, extras, mask, slots, floor, moved, next_node)
+        maximum = max_of(slots, _U(moved), 0)
+        next_node = insert(nodes, extras, mask, slots, regs, floor, low, slot, merged, maximum, next_node)
+        release(slots, parts, regs, p, moved)
+    return next_node
+
+
+# ---- listing ----------------------------------------------------------------------------------------------------
+
+
+@helper
+def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks, low, position, time, base, limit,
+               out_spans, out_times, out_offsets, out_positions, out_marks):  # fmt: skip
+    """List the complex events that end at the open event, from where the last call stopped; return a status.
+
+    papers: CORE, theorem 2 and appendix B.1: depth first over a time-ordered tECS, left before right, and a right
+    child only while its maximum is in the window, so that no step is in vain.  A stack entry is (node, size of the
+    path above it); the size is inverted where the sibling of the node is on the stack already.
+    """
+    time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
+    floor = regs[FLOOR]
+    n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
+    status = DONE
+    while regs[ROOT] < regs[N_ROOTS] and status == DONE:
+        root_mark = roots[regs[ROOT], 2]
+        if depth == 0:
+            path[0] = position
+            if mark_column >= 0:
+                path_marks[0] = root_mark
+            stack[0, 0] = roots[regs[ROOT], 0]
+            stack[0, 1] = roots[regs[ROOT], 1]
+            depth = 1
+        while depth > 0:
+            depth -= 1
+            node = stack[depth, 0]
+            size = stack[depth, 1]
+            visited = size < 0
+            if visited:
+                size = ~size
+            start = position
+            start_time = time
+            start_mark = root_mark
+            end_code = node  # a root that begins at this very event is its own bottom node
+            while node >= 0:
+                x = _U(node & mask)
+                if depth + 1 >= stack.shape[0] or size + 1 >= path.shape[0]:
+                    status = GROW_STACK
+                    break
+                if not visited:
+                    sibling = nodes[x, 2]
+                    if sibling >= floor and nodes[_U(sibling & mask), 3] >= low:
+                        stack[depth, 0] = sibling
+                        stack[depth, 1] = size
+                        depth += 1
+                        visited = True
+                        if depth + 1 >= stack.shape[0]:
+                            status = GROW_STACK
+                            break
+                end_code = nodes[x, 1]
+                if end_code < 0:
+                    start = extras[x, place_column] if place_column >= 0 else nodes[x, 0] + base
+                    if time_column >= 0:
+                        start_time = extras[x, time_column]
+                    if mark_column >= 0:
+                        start_mark = np.int32(extras[x, mark_column])
+                    break
+                visited = False
+                if nodes[x, 0] >= 0:
+                    path[size] = extras[x, place_column] if place_column >= 0 else nodes[x, 0] + base
+                    if mark_column >= 0:
+                        path_marks[size] = extras[x, mark_column]
+                    size += 1
+                node = end_code
+            length = size + (end_code == BOTTOM_MARKED)
+            if status == DONE and (n_out + 1 >= out_offsets.shape[0] or n_values + length > out_positions.shape[0]):
+                status = OUTPUT_FULL
+                visited = True
+            if status != DONE:
+                stack[depth, 0] = node
+                stack[depth, 1] = ~size if visited else size
+                depth += 1
+                break
+            if end_code == BOTTOM_MARKED:
+                path[size] = start
+                if mark_column >= 0:
+                    path_marks[size] = start_mark
+            for t in range(length):
+                out_positions[_U(n_values + t)] = path[_U(length - 1 - t)]
+            if mark_column >= 0:
+                for t in range(length):
+                    out_marks[_U(n_values + t)] = path_marks[_U(length - 1 - t)]
+            n_values += length
+            out_spans[_U(n_out), 0] = start
+            out_spans[_U(n_out), 1] = position
+            if time_column >= 0:
+                out_times[_U(n_out), 0] = start_time
+                out_times[_U(n_out), 1] = time
+            n_out += 1
+            out_offsets[_U(n_out)] = n_values
+            regs[N_HERE] += 1
+            if regs[N_HERE] == limit:
+                depth = 0
+                regs[ROOT] = regs[N_ROOTS]
+        if status == DONE:
+            regs[ROOT] += 1
+    regs[N_OUT], regs[N_VALUES], regs[DEPTH] = n_out, n_values, depth
+    return status

@@ -1,0 +1,134 @@
+"""The state of an evaluation as bytes, and back.
+
+A checkpoint is a magic number, a SHA-256 of what follows, and an Arrow IPC stream: one row for each array, table or
+schema of the state.  Nothing in it is executed; it is trusted as far as it is whole, so restore only your own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.engine.plan import Plan
+from cer_gpu.errors import CheckpointError
+
+MAGIC = b"CERGPU\r\n"
+VERSION = 1
+"""Of the layout of the state; one that differs cannot be read."""
+
+_DIGEST = 32
+_SCHEMA = pa.schema(
+    [("kind", pa.string()), ("name", pa.string()), ("shape", pa.list_(pa.int64())), ("data", pa.large_binary())]
+)
+
+
+@dataclass
+class State:
+    """All that an evaluator carries, by name.
+
+    Attributes
+    ----------
+    options : dict
+        Of the evaluator.
+    facts : dict
+        Whatever JSON can say.
+    """
+
+    plan: Plan
+    options: dict[str, Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    schemas: dict[str, pa.Schema] = field(default_factory=dict)
+
+    def add_arrays(self, part: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
+        """Add the arrays of a part of the evaluator."""
+        self.arrays |= {f"{part}.{name}": array for name, array in arrays.items()}
+
+    def part(self, part: str) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of a part of the evaluator."""
+        return {name[len(part) + 1 :]: array for name, array in self.arrays.items() if name.startswith(part + ".")}
+
+    def to_bytes(self) -> bytes:
+        """Return the checkpoint."""
+        header = {"version": VERSION, "query": _identity(self.plan), "options": self.options, "facts": self.facts}
+        rows: list[tuple[str, str, list[int], bytes]] = [("facts", "", [], json.dumps(header).encode())]
+        for name, array in self.arrays.items():
+            rows.append((array.dtype.str, name, list(array.shape), np.ascontiguousarray(array).tobytes()))
+        for name, table in self.tables.items():
+            rows.append(("table", name, [], _table_to_bytes(table)))
+        for name, schema in self.schemas.items():
+            rows.append(("schema", name, [], schema.serialize().to_pybytes()))
+        columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _SCHEMA.types, strict=True)]
+        payload = _table_to_bytes(pa.Table.from_arrays(columns, schema=_SCHEMA))
+        return MAGIC + hashlib.sha256(payload).digest() + payload
+
+    @classmethod
+    def from_bytes(cls, plan: Plan, blob: bytes) -> State:
+        """Read a checkpoint.
+
+        Raises
+        ------
+        CheckpointError
+            When it is none, damaged, of another version, or of another query.
+        """
+        if not isinstance(blob, bytes | bytearray | memoryview):
+            raise CheckpointError(f"expected the bytes that checkpoint() returned, got {type(blob).__name__}")
+        blob = bytes(blob)
+        if not blob.startswith(MAGIC):
+            raise CheckpointError(f"expected the bytes that checkpoint() returned, got {blob[:8]!r}...")
+        begin = len(MAGIC) + _DIGEST
+        payload = memoryview(blob)[begin:]
+        if hashlib.sha256(payload).digest() != blob[len(MAGIC) : begin]:
+            raise CheckpointError("the checkpoint is damaged: its checksum does not fit\nhint: was it cut off?")
+        rows = _table_from_bytes(payload).to_pylist()
+        header = json.loads(rows[0]["data"])
+        if header["version"] != VERSION:
+            raise CheckpointError(
+                f"the state in the checkpoint has version {header['version']}, and this cer_gpu reads {VERSION}\n"
+                "hint: restore it with the cer_gpu that made it, or begin anew"
+            )
+        if header["query"] != _identity(plan):
+            different = [name for name, value in _identity(plan).items() if header["query"].get(name) != value]
+            raise CheckpointError(
+                f"the checkpoint is of another query (its {', '.join(different)} differs)\n"
+                f"hint: restore it with the query that made it: {header['query']['text'].strip()[:200]!r}"
+            )
+        state = cls(plan, header["options"], header["facts"])
+        for row in rows[1:]:
+            data = row["data"]
+            if row["kind"] == "table":
+                state.tables[row["name"]] = _table_from_bytes(data)
+            elif row["kind"] == "schema":
+                state.schemas[row["name"]] = pa.ipc.read_schema(pa.py_buffer(data))
+            else:
+                flat = np.frombuffer(data, np.dtype(row["kind"])).copy()  # to be written to
+                state.arrays[row["name"]] = flat.reshape(row["shape"])
+        return state
+
+
+def _identity(plan: Plan) -> dict[str, Any]:
+    return {
+        "text": plan.text,
+        "type_column": plan.type_column,
+        "time_column": plan.time_column,
+        "time_unit": plan.time_unit,
+    }
+
+
+def _table_to_bytes(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _table_from_bytes(data: Any) -> pa.Table:
+    with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
+        return reader.read_all()

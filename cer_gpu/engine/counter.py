@@ -1,0 +1,213 @@
+"""The state of one evaluation that only counts, and the arrays that its loop works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.backend import counting, tecs
+from cer_gpu.backend import evaluation as ev
+from cer_gpu.engine import run
+from cer_gpu.engine.run import Int64, Relevant, RunOptions
+from cer_gpu.errors import EventsError
+
+
+@dataclass(frozen=True)
+class CountBuffers:
+    """Ends of complex events, how many end there, and their times (empty when not timed)."""
+
+    ends: Int64
+    counts: Int64
+    times: Int64
+
+    def __len__(self) -> int:
+        """Return how many ends there are."""
+        return len(self.ends)
+
+
+class Counter:
+    """Feeds relevant events to the counting loop; used as `cer_gpu.engine.run.Run` is."""
+
+    def __init__(self, table: Determinization, options: RunOptions) -> None:
+        self.table = table
+        self.options = options
+        self.last_low = 0
+        self._regs = np.zeros(tecs.N_REGS, np.int64)
+        self._regs[tecs.CURRENT] = self._regs[tecs.FREE_SLOT] = -1
+        self._parts = np.zeros((0, counting.N_PART), np.int64)
+        self._slots = np.zeros((0, 6), np.int64)
+        self._rows = np.zeros((0, 4), np.uint64)
+        n_records = 1 if options.window == ev.NO_WINDOW else run.INITIAL_SIZE
+        self._records = np.zeros((n_records, 6), np.int64)
+        self._front = np.zeros((n_records, 4), np.uint64)
+        self._slot_of = np.zeros(0, np.int32)
+        self._reserve_states()
+        self.reserve_partitions(1)
+        self._new_output()
+
+    @property
+    def n_relevant(self) -> int:
+        """Relevant events so far: the ordinal of the next one."""
+        return int(self._regs[tecs.ORDINAL])
+
+    def feed(self, events: Relevant) -> Iterator[CountBuffers]:
+        """Process relevant events and yield full buffers of counts, in order."""
+        if not len(events.symbols):
+            return
+        self._regs[tecs.EVENT] = 0
+        options = self.options
+        while True:
+            status = counting.count_events(
+                events.symbols,
+                events.positions,
+                events.partitions,
+                events.ordinals,
+                events.lows,
+                events.clocks,
+                options.window,
+                options.width,
+                options.consume,
+                self.table.has_gaps,
+                options.limit,
+                self.table.steps,
+                self.table.fresh,
+                self.table.moves,
+                self.table.max_moves,
+                self.table.n_states,
+                self._regs,
+                self._parts,
+                self._slots,
+                self._rows,
+                self._slot_of,
+                self._records,
+                self._front,
+                self._scratch,
+                self._copies,
+                self._ways,
+                self._ends,
+                self._counts,
+                self._times,
+            )
+            match status:
+                case tecs.DONE:
+                    break
+                case tecs.NEED_STEP:
+                    run.resolve(self.table, self._regs, self._parts, self._slots)
+                    self._reserve_states()
+                case tecs.GROW_NODES:
+                    self._grow_records()
+                case tecs.GROW_LISTS:
+                    self._widen()
+                case tecs.GROW_SLOTS:
+                    self._slots = run.grow_slots(self._slots, self._regs)
+                    more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
+                    self._rows = np.concatenate([self._rows, more])
+                case counting.TOO_MANY:
+                    raise EventsError(
+                        f"more than 2**63 - 1 complex events end at event {events.positions[self._regs[tecs.EVENT]]}\n"
+                        "hint: a shorter WITHIN, or a selection strategy such as SELECT MAX"
+                    )
+                case _:
+                    yield self.flush()
+        if options.window == ev.GLOBAL_WINDOW:
+            self.last_low = int(self._records[events.lows[-1] & (len(self._records) - 1), counting.NUMBER])
+
+    def flush(self) -> CountBuffers:
+        """Return the counts found since the last call."""
+        n = int(self._regs[tecs.N_OUT])
+        self._regs[tecs.N_OUT] = 0
+        return CountBuffers(self._ends[:n].copy(), self._counts[:n].copy(), self._times[:n].copy())
+
+    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first partitions hold nothing, after what has expired is dropped."""
+        idle = np.zeros(n_partitions, np.bool_)
+        options = self.options
+        counting.drop_expired_counts(
+            self._parts, n_partitions, self._slots, self._slot_of, self._regs, self._records, options.window,
+            options.width, self.last_low, idle,
+        )  # fmt: skip
+        return idle
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        self._slot_of.fill(-1)
+        self._regs[tecs.CURRENT] = -1
+        self._parts = self._parts[: len(kept)][kept]
+        self.reserve_partitions(max(1, len(self._parts)))
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        old = len(self._parts)
+        if n > old:
+            added = np.full((max(n, 2 * old) - old, counting.N_PART), -1, np.int64)
+            added[:, tecs.CONTROL] = added[:, tecs.ORIGIN] = added[:, counting.N_COLUMNS] = 0
+            added[:, tecs.PREVIOUS], added[:, tecs.EPOCH] = -2, self._regs[tecs.CONSUMED]
+            self._parts = np.concatenate([self._parts, added])
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what another one needs to go on: arrays."""
+        return {
+            "regs": self._regs,
+            "parts": self._parts,
+            "slots": self._slots,
+            "rows": self._rows,
+            "records": self._records,
+            "front": self._front,
+            "scalars": np.array([self.last_low]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._regs, self._parts, self._slots = snapshot["regs"], snapshot["parts"], snapshot["slots"]
+        self._rows, self._records, self._front = snapshot["rows"], snapshot["records"], snapshot["front"]
+        self.last_low = int(snapshot["scalars"][0])
+        self._regs[tecs.CURRENT] = -1
+        self._reserve_states()
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    def _new_output(self) -> None:
+        self._ends, self._counts = np.zeros(run.OUTPUT_ROWS, np.int64), np.zeros(run.OUTPUT_ROWS, np.int64)
+        self._times = np.zeros(run.OUTPUT_ROWS if self.options.timed else 0, np.int64)
+
+    def _reserve_states(self) -> None:
+        """Give every determinised state a place."""
+        old, n_states = len(self._slot_of), self.table.n_states
+        if old < n_states or not old:
+            size = max(2 * n_states, 4)
+            self._slot_of = np.concatenate([self._slot_of, np.full(size - old, -1, np.int32)])
+            self._scratch = np.zeros((size, 4), np.int64)
+        self._reserve_ways()
+
+    def _reserve_ways(self) -> None:
+        size, width = len(self._slot_of), self._rows.shape[1]
+        self._copies = np.zeros((size, width), np.uint64)
+        self._ways = np.zeros((2, size, width), np.uint64)
+
+    def _widen(self) -> None:
+        self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)], axis=1)
+        self._front = np.concatenate([self._front, np.zeros_like(self._front)], axis=1)
+        self._reserve_ways()
+
+    def _grow_records(self) -> None:
+        n = int(self._regs[tecs.NEXT_NODE])
+        if self.options.window == ev.COUNT_WINDOW:
+            ids = np.full(len(self._records), -1, np.int64)
+            counting.compact_records(
+                self._parts, len(self._parts), self._records, self._front, self.options.width, self._regs, ids
+            )
+            n = int(self._regs[tecs.NEXT_NODE])
+            if 2 * n <= len(self._records):
+                return
+        try:
+            self._records = np.concatenate([self._records, self._records])
+            self._front = np.concatenate([self._front, self._front])
+        except MemoryError:
+            raise EventsError(f"no memory for more than {n} events in a window\nhint: a shorter WITHIN") from None

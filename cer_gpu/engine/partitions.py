@@ -1,0 +1,312 @@
+"""PARTITION BY: key columns -> dense numbers of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.backend.partitions import assign_partitions, hash_keys
+from cer_gpu.ceql.syntax import Name
+from cer_gpu.engine.binding import PerDictionary, column_type
+from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, validity
+from cer_gpu.engine.strings import StringCoder
+from cer_gpu.errors import EventsError, QueryTypeError
+
+Words = npt.NDArray[np.uint64]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+SWEEP_FROM = 1 << 12
+"""Partitions from which on those that hold nothing are looked for."""
+
+NAN = np.float64("nan").view(np.uint64)
+
+
+class Keys:
+    """The key columns of a query over one schema.
+
+    Parameters
+    ----------
+    brackets
+        Of PARTITION BY: alternative names for each key.
+    schema : pyarrow.Schema
+    text
+        The query, for error messages.
+
+    Attributes
+    ----------
+    names : list of str
+        Of the keys in the output: the first name of each bracket.
+    types : list of pyarrow.DataType
+    columns : list of str
+        All columns that are read.
+
+    Raises
+    ------
+    QueryTypeError
+        For a column that there is not, whose values have no equality, or alternatives of different kinds.
+    """
+
+    def __init__(self, brackets: tuple[tuple[Name, ...], ...], schema: pa.Schema, text: str) -> None:
+        self._brackets = [[name.name for name in names] for names in brackets]
+        self.names = [names[0] for names in self._brackets]
+        self.columns = list(dict.fromkeys(name for names in self._brackets for name in names))
+        self.types = [_key_type(names, schema, text) for names in brackets]
+
+    def arrays(self, batch: pa.RecordBatch, types: list[pa.DataType]) -> list[pa.Array]:
+        """Return one column for each key: for each event the first of its names that is not NULL.
+
+        Parameters
+        ----------
+        types
+            Of the keys, which those of the columns may differ from; texts may keep their dictionary.
+        """
+        return [self._key(batch, names, kind) for names, kind in zip(self._brackets, types, strict=True)]
+
+    def plain(self, batch: pa.RecordBatch, types: list[pa.DataType]) -> list[pa.Array]:
+        """Return the columns of `arrays` in their types."""
+        return [
+            _cast(key, kind, name) for key, kind, name in zip(self.arrays(batch, types), types, self.names, strict=True)
+        ]
+
+    def _key(self, batch: pa.RecordBatch, names: list[str], kind: pa.DataType) -> pa.Array:
+        columns = [batch.column(name) for name in names]
+        if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
+            return columns[0]
+        columns = [_cast(column, kind, name) for column, name in zip(columns, names, strict=True)]
+        return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
+
+
+def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        return column if column.type == kind else column.cast(kind)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise EventsError(
+            f"the key {name!r} of PARTITION BY was {kind} at first and is {column.type} now, and does not fit: {error}"
+        ) from None
+
+
+def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataType:
+    """Return the one type of the alternatives of a key."""
+    kinds = [column_type(schema, name.name, text, name.span) for name in names]
+    for name, kind in zip(names, kinds, strict=True):
+        if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+            raise QueryTypeError(
+                f"PARTITION BY needs columns of plain values, and {name.name!r} is {kind}", text, *name.span
+            )
+    kind = kinds[0]
+    for name, other in zip(names[1:], kinds[1:], strict=True):
+        numbers = [pa.types.is_integer(k) or pa.types.is_floating(k) for k in (kind, other)]
+        if kind != other and not all(numbers) and not (is_string(kind) and is_string(other)):
+            if pa.types.is_null(kind) or pa.types.is_null(other):
+                kind = other if pa.types.is_null(kind) else kind
+                continue
+            raise QueryTypeError(
+                f"names in one bracket of PARTITION BY stand for the same key, but {names[0].name!r} is {kind} "
+                f"and {name.name!r} is {other}",
+                text,
+                *name.span,
+                hint="two brackets make two keys: [a], [b]",
+            )
+        if kind != other:
+            both = [pa.schema([("key", k)]) for k in (kind, other)]
+            kind = (
+                pa.large_string() if is_string(kind) else pa.unify_schemas(both, promote_options="permissive")[0].type
+            )
+    return kind
+
+
+class Partitions:
+    """Numbers the partitions of a stream.
+
+    Parameters
+    ----------
+    types
+        Of the keys.
+    every
+        Whether events that are not relevant count in their partition too.
+
+    Attributes
+    ----------
+    n : int
+        Partitions that are known.
+    """
+
+    def __init__(self, types: list[pa.DataType], *, every: bool) -> None:
+        self.n = 0
+        self._every = every
+        self._encoders = [_encoder(kind) for kind in types]
+        self._keys = np.zeros((64, sum(e.width for e in self._encoders)), np.uint64)
+        self._counts = np.zeros(64, np.int64)
+        self._table = np.full(128, -1, np.int32)
+        self._sweep_at = SWEEP_FROM
+
+    @property
+    def wants_sweep(self) -> bool:
+        """Whether there are many more partitions than after the last time that idle ones were dropped."""
+        return self.n >= self._sweep_at
+
+    def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
+        """Find the partitions of the relevant events of a block.
+
+        Parameters
+        ----------
+        keys
+            Of all events of the block (`Keys.arrays`).
+        symbols, rows : int32, shape (n relevant,)
+            May be written.
+
+        Returns
+        -------
+        symbols, rows, partitions, ordinals
+            Of the relevant events that have a key; ordinals are int64, counted in the partition.
+        """
+        words = [encoder(key) for encoder, key in zip(self._encoders, keys, strict=True)]
+        key_words = words[0] if len(words) == 1 else np.concatenate(words, axis=1)
+        valid = np.empty(0, np.bool_)
+        for key in keys:
+            holds = validity(key)
+            if holds is not None:
+                valid = holds if not len(valid) else valid & holds
+        partitions, ordinals = np.empty(len(rows), np.int32), np.empty(len(rows), np.int64)
+        row = n_selected = n_kept = 0
+        while True:
+            row, n_selected, n_kept, self.n = assign_partitions(
+                key_words, valid, symbols, rows, self._every, self._table, self._keys, self._counts,
+                row, n_selected, n_kept, self.n, partitions, ordinals,
+            )  # fmt: skip
+            if row == len(key_words) or (not self._every and n_selected == len(rows)):
+                return symbols[:n_kept], rows[:n_kept], partitions[:n_kept], ordinals[:n_kept]
+            self._resize(2 * len(self._keys))
+
+    def keep(self, kept: Bools) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        self.n = int(kept.sum())
+        self._keys[: self.n] = self._keys[: len(kept)][kept]
+        self._counts[: self.n] = self._counts[: len(kept)][kept]
+        column = 0
+        for encoder in self._encoders:
+            encoder.keep(self._keys[: self.n, column])
+            column += encoder.width
+        self._sweep_at = max(SWEEP_FROM, 2 * self.n)
+        self._resize(max(64, 1 << max(0, self.n - 1).bit_length()))
+
+    def _resize(self, capacity: int) -> None:
+        keys, counts = np.zeros((capacity, self._keys.shape[1]), np.uint64), np.zeros(capacity, np.int64)
+        keys[: self.n], counts[: self.n] = self._keys[: self.n], self._counts[: self.n]
+        self._keys, self._counts = keys, counts
+        self._table = np.full(2 * capacity, -1, np.int32)
+        hash_keys(self._keys, self.n, self._table)
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
+        """Return what another one needs to go on: arrays, and for keys that are texts their values."""
+        texts = {i: encoder.texts() for i, encoder in enumerate(self._encoders) if isinstance(encoder, _Texts)}
+        return {"keys": self._keys[: self.n], "counts": self._counts[: self.n]}, texts
+
+    def restore(self, snapshot: dict[str, Any], texts: dict[int, pa.Array]) -> None:
+        """Go on from a snapshot of the same kind."""
+        self.n = len(snapshot["counts"])
+        for i, encoder in enumerate(self._encoders):
+            if isinstance(encoder, _Texts):
+                encoder.restore(texts[i])
+        keys, counts = snapshot["keys"], snapshot["counts"]
+        capacity = max(64, 1 << max(0, self.n - 1).bit_length())
+        self._keys, self._counts = np.zeros((capacity, keys.shape[1]), np.uint64), np.zeros(capacity, np.int64)
+        self._keys[: self.n], self._counts[: self.n] = keys, counts
+        self._sweep_at = max(SWEEP_FROM, 2 * self.n)
+        self._resize(capacity)
+
+
+# ---- values as words ----------------------------------------------------------------------------------------------
+
+
+class _Numbers:
+    """Values of fixed width: equal ones, and only those, have equal words."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        wide = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_interval(kind)
+        self._n_bytes = kind.bit_width // 8 if wide else 0
+        self.width = -(-self._n_bytes // 8) if wide else 1
+
+    def __call__(self, array: pa.Array) -> Words:
+        if self._n_bytes:
+            return self._bytes(array)
+        values = numbers_of(array)
+        if values.dtype.kind == "f":
+            words = (values + 0.0).view(np.uint64)  # -0.0 and 0.0 are one key
+            missing = np.isnan(values)
+            if missing.any():
+                words[missing] = NAN
+        else:
+            words = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64).view(np.uint64)
+        return words.reshape(-1, 1)
+
+    def _bytes(self, array: pa.Array) -> Words:
+        padded = np.zeros((len(array), 8 * self.width), np.uint8)
+        data = array.buffers()[1]
+        if len(array) and data is not None:
+            n = self._n_bytes
+            padded[:, :n] = np.frombuffer(data, np.uint8, len(array) * n, array.offset * n).reshape(-1, n)
+        words: Words = padded.view(np.uint64)
+        return words
+
+    def keep(self, words: Words) -> None:
+        """Nothing is kept beside the words."""
+
+
+class _Texts:
+    """Texts and byte strings: the word of a value is its number in a dictionary of those met so far."""
+
+    width = 1
+
+    def __init__(self) -> None:
+        self._coder = StringCoder(bounded=False)
+        self._of_dictionary = PerDictionary(self._number)
+
+    def __call__(self, array: pa.Array) -> Words:
+        if pa.types.is_dictionary(array.type):
+            codes = self._of_dictionary(array.dictionary)[codes_of(array, validity(array.indices))]
+        else:
+            codes = self._number(array)
+        words: Words = codes.astype(np.uint64).reshape(-1, 1)
+        return words
+
+    def keep(self, words: Words) -> None:
+        """Forget the texts of all other words, and number the rest anew."""
+        used, codes = np.unique(words, return_inverse=True)
+        texts = self.texts().take(pa.array(used))
+        words[:] = codes
+        self.restore(texts)
+
+    def texts(self) -> pa.Array:
+        """Return the values by their numbers."""
+        return self._coder.values()
+
+    def restore(self, texts: pa.Array) -> None:
+        """Take these values with their numbers."""
+        self._coder = StringCoder(bounded=False)
+        self._of_dictionary = PerDictionary(self._number)
+        self._coder.number(texts)
+
+    def _number(self, array: pa.Array) -> Int32:
+        if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
+            array = array.cast(pa.large_binary())
+        return self._coder.number(array)
+
+
+def _encoder(kind: pa.DataType) -> _Numbers | _Texts:
+    views = getattr(pa.types, "is_binary_view", _never)
+    is_text = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or views(kind)
+    return _Texts() if is_text else _Numbers(kind)
+
+
+_never: Callable[[pa.DataType], bool] = lambda kind: False  # noqa: E731

@@ -1,0 +1,104 @@
+"""The rows that complex events to come may hold, kept for as long as they may."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.errors import EventsError
+
+Int64 = npt.NDArray[np.int64]
+
+TRIM_FROM = 1 << 16
+"""Rows from which on those that no complex event can hold any more are looked for."""
+
+
+class Retained:
+    """Rows by their positions.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        Of the attributes that are kept.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._positions: list[Int64] = []
+        self._rows: list[pa.RecordBatch] = []
+        self._trim_at = TRIM_FROM
+
+    @property
+    def n_rows(self) -> int:
+        """How many rows are kept."""
+        return sum(map(len, self._positions))
+
+    @property
+    def wants_trim(self) -> bool:
+        """Whether there are many more rows than after the last trim."""
+        return self.n_rows >= self._trim_at
+
+    def add(self, positions: Int64, batch: pa.RecordBatch, rows: npt.NDArray[np.int32]) -> None:
+        """Keep rows of a batch; positions ascend from call to call."""
+        if not len(rows) or not self.schema.names:
+            return
+        for name in self.schema.names:
+            if len(batch.schema.get_all_field_indices(name)) != 1:
+                raise EventsError(f"the events have no column {name!r} any more (or more than one)")
+        kept = batch.select(self.schema.names)
+        kept = kept.take(pa.array(rows)) if len(rows) < kept.num_rows else kept
+        columns = [_as_type(column, field) for column, field in zip(kept.columns, self.schema, strict=True)]
+        self._positions.append(positions.copy())
+        self._rows.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
+        # chunks of like size are put together: few chunks, and each row is copied a logarithmic number of times
+        while len(self._rows) > 1 and len(self._positions[-2]) < 2 * len(self._positions[-1]):
+            self._positions[-2:] = [np.concatenate(self._positions[-2:])]
+            self._rows[-2:] = [pa.concat_batches(self._rows[-2:])]
+
+    def take(self, positions: Int64) -> pa.StructArray:
+        """Return the rows at positions, which must all be kept."""
+        if not self.schema.names:
+            return pa.array([{}] * len(positions), pa.struct([]))
+        known, table = self.snapshot()
+        found = table.take(pa.array(np.searchsorted(known, positions)))
+        columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in found.columns]
+        return pa.StructArray.from_arrays(columns, fields=list(self.schema))
+
+    def keep(self, positions: Int64) -> None:
+        """Drop all rows but those at positions (ascending)."""
+        self._filter([np.isin(known, positions, assume_unique=True) for known in self._positions])
+
+    def keep_from(self, position: int) -> None:
+        """Drop all rows before a position."""
+        self._filter([known >= position for known in self._positions])
+
+    def _filter(self, masks: list[npt.NDArray[np.bool_]]) -> None:
+        self._rows = [rows.filter(pa.array(mask)) for rows, mask in zip(self._rows, masks, strict=True) if mask.any()]
+        self._positions = [known[mask] for known, mask in zip(self._positions, masks, strict=True) if mask.any()]
+        self._trim_at = max(TRIM_FROM, 2 * self.n_rows)
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[Int64, pa.Table]:
+        """Return positions and rows."""
+        positions = np.concatenate(self._positions) if self._positions else np.empty(0, np.int64)
+        return positions, pa.Table.from_batches(self._rows, self.schema)
+
+    def restore(self, positions: Int64, rows: pa.Table) -> None:
+        """Take over the rows of a snapshot."""
+        self._positions, self._rows = [], []
+        if len(positions):
+            self._positions = [positions]
+            self._rows = [pa.concat_batches(rows.to_batches())]
+
+
+def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    try:
+        return column if column.type == field.type else column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise EventsError(
+            f"column {field.name!r} was {field.type} at first and is {column.type} now, and does not fit: {error}"
+        ) from None
