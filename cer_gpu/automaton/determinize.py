@@ -112,32 +112,47 @@ class Determinization:
 
     def resolve(self, symbol: int, states: Iterable[int], control: int) -> None:
         """Compute what `states`, and a run that begins under `control`, do on a symbol (linear in the CEA)."""
-        fired = self._fired[symbol]
         if self.fresh[symbol, control, 0] == UNKNOWN:
-            moves, onward = self._selection.fresh(self._control_keys[control], fired)
-            entry = (self._add_moves(moves) if moves else STAY, self._control(onward))
-            self.fresh[symbol, control] = entry
+            self._resolve_fresh(symbol, control)
         for state in sorted(map(int, states)):
             if self.steps[symbol, state] == UNKNOWN:
-                moves = self._selection.step(self._keys[state], fired)
-                stays = moves == [Move(0, self._keys[state], False)]
-                entry_of_step = STAY if stays else self._add_moves(moves or [Move(0, None, False)])
-                self.steps[symbol, state] = entry_of_step
+                self._resolve_step(symbol, state)
+
+    def _resolve_fresh(self, symbol: int, control: int) -> None:
+        moves, onward = self._selection.fresh(self._control_keys[control], self._fired[symbol])
+        entry = (self._add_moves(moves) if moves else STAY, self._control(onward))  # the tables may grow
+        self.fresh[symbol, control] = entry
+
+    def _resolve_step(self, symbol: int, state: int) -> None:
+        moves = self._selection.step(self._keys[state], self._fired[symbol])
+        stays = moves == [Move(0, self._keys[state], False)]
+        entry = STAY if stays else self._add_moves(moves or [Move(0, None, False)])
+        self.steps[symbol, state] = entry
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the numbering of states, controls and symbols, for JSON."""
-        return {"states": self._keys, "controls": self._control_keys, "symbols": self._fired}
+        """Return the numbering of states, controls and symbols, and which steps are known, for JSON."""
+        return {
+            "states": self._keys,
+            "controls": self._control_keys,
+            "symbols": self._fired,
+            "steps": np.argwhere(self.steps != UNKNOWN).tolist(),
+            "fresh": np.argwhere(self.fresh[:, :, 0] != UNKNOWN).tolist(),
+        }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Take over the numbering of another run of the same query."""
+        """Take over the numbering of another run of the same query, and what it knew: counting looks back on it."""
         for fired in snapshot["symbols"]:
             self._symbol(fired)
         for key in snapshot["controls"]:
             self._control(_frozen(key))
         for key in snapshot["states"]:
             self._state(_frozen(key))
+        for symbol, control in snapshot["fresh"]:
+            self._resolve_fresh(symbol, control)
+        for symbol, state in snapshot["steps"]:
+            self._resolve_step(symbol, state)
 
     # ---- numbering ------------------------------------------------------------------------------------------
 

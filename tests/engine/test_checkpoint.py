@@ -1,0 +1,252 @@
+"""State that is kept: a run that is killed and begun again gives what an uninterrupted one gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.engine import checkpoint
+
+KILLED_RUN = Path(__file__).parent.parent / "killed_run.py"
+N_PROCESSES = int(os.environ.get("CER_GPU_KILLS", "5"))
+"""Processes that are killed; `make test-long` kills 100."""
+
+CASES = [
+    ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 6 EVENTS", "positions"),
+    ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 5 EVENTS", "events"),
+    ("SELECT b FROM S WHERE A ; B+ AS b ; C PARTITION BY [name, other], [k] WITHIN 1 SECONDS", "bindings"),
+    ("SELECT * FROM S WHERE A ; (A OR B)+ ; C PARTITION BY [name] WITHIN 160 [ts]", "count"),
+    ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 8 EVENTS", "count"),
+    ("SELECT LAST * FROM S WHERE A ; B+ ; C WITHIN 30 EVENTS", "events"),
+    ("SELECT NEXT * FROM S WHERE A ; B ; C PARTITION BY [name]", "positions"),
+    ("SELECT MAX a FROM S WHERE (A OR B)+ AS a ; C WITHIN 60 EVENTS CONSUME BY ANY", "bindings"),
+    ("SELECT STRICT * FROM S WHERE A : B ; NOT(A) PARTITION BY [k] WITHIN 4 EVENTS CONSUME BY PARTITION", "positions"),
+    ("SELECT * FROM S WHERE A ; B ; C LIMIT 2", "count"),
+]
+
+
+def random_events(seed, n=900, most_rows=12):
+    """Batches of random events; strings come plain in some and as dictionaries in others."""
+    rng = random.Random(seed)
+    times = sorted(rng.choices(range(0, 20 * n), k=n))
+    batches, row = [], 0
+    while row < n:
+        m = min(rng.randint(0, most_rows), n - row)
+        name = pa.array(rng.choices(["x", "y", "z", None], k=m), pa.string())
+        batches.append(
+            pa.record_batch(
+                {
+                    "type": pa.array(rng.choices("AABBCCD", k=m), pa.string()),
+                    "ts": pa.array(times[row : row + m], pa.int64()),
+                    "k": pa.array(rng.choices([1, 2, 3, None], k=m), pa.int64()),
+                    "name": name.dictionary_encode() if rng.random() < 0.5 else name,
+                    "other": pa.array(rng.choices(["x", "v"], k=m), pa.string()),
+                }
+            )
+        )
+        row += m
+    return batches
+
+
+def compiled(text):
+    return cer_gpu.compile(text, time_column="ts", time_unit="ms")
+
+
+def uninterrupted(text, output, batches, **options):
+    evaluator = compiled(text).evaluator(output=output, **options)
+    return pa.Table.from_batches([*(evaluator.push(batch) for batch in batches), evaluator.finish()])
+
+
+@pytest.mark.parametrize("number", range(100))
+def test_killed_at_a_random_batch(number):
+    """Everything since the last checkpoint is lost, the output too, and found again."""
+    rng = random.Random(number)
+    text, output = CASES[number % len(CASES)]
+    batches = random_events(number)
+    expected = uninterrupted(text, output, batches)
+    assert expected.num_rows > 10
+    kept, blob, begin = [], None, 0
+    while begin < len(batches):
+        killed_at = rng.randint(begin, len(batches) + 20)
+        evaluator = compiled(text).evaluator(output=output) if blob is None else compiled(text).restore(blob)
+        since = []
+        for i in range(begin, len(batches)):
+            if i == killed_at:
+                break
+            since.append(evaluator.push(batches[i]))
+            if rng.random() < 0.1 or i == len(batches) - 1:
+                kept, since, blob, begin = kept + since, [], evaluator.checkpoint(), i + 1
+    kept.append(compiled(text).restore(blob).finish())
+    assert pa.Table.from_batches(kept).equals(expected)
+
+
+@pytest.mark.parametrize("number", range(N_PROCESSES))
+def test_a_process_that_is_killed(tmp_path, number):
+    rng = random.Random(number)
+    text, output = CASES[number % len(CASES)]
+    batches = [batch.set_column(3, "name", batch["name"].cast(pa.string())) for batch in random_events(number)]
+    (tmp_path / "query.json").write_text(json.dumps({"text": text, "output": output}))
+    with pa.ipc.new_stream(tmp_path / "events.arrow", batches[0].schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    command = [sys.executable, str(KILLED_RUN), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        for _ in range(rng.randint(1, 12)):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    done = int((tmp_path / "state").read_bytes().partition(b"\n")[0])
+    assert 0 < done < len(batches) // 3
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    tables = []
+    for part in range(-(-len(batches) // 3)):
+        with pa.ipc.open_stream(tmp_path / f"part{part}.arrow") as reader:
+            tables.append(reader.read_all())
+    assert pa.concat_tables(tables).equals(uninterrupted(text, output, batches))
+
+
+@pytest.mark.parametrize("number", range(10))
+def test_events_that_are_held_back_are_kept(number):
+    rng = random.Random(number)
+    text, output = CASES[number % len(CASES)]
+    events = pa.Table.from_batches(
+        [b.set_column(3, "name", b["name"].cast(pa.string())) for b in random_events(number)]
+    )
+    jumbled = events.take(
+        [i for _, i in sorted((t + rng.randint(0, 300), i) for i, t in enumerate(events["ts"].to_pylist()))]
+    )
+    batches = jumbled.to_batches(max_chunksize=7)
+    options = {"lateness": "100ms", "late": "drop"}
+    expected = uninterrupted(text, output, batches, **options)
+    assert expected.num_rows > 5
+    evaluator, found = compiled(text).evaluator(output=output, **options), []
+    for batch in batches:
+        found.append(evaluator.push(batch))
+        if rng.random() < 0.2:
+            evaluator = compiled(text).restore(evaluator.checkpoint())
+    found.append(evaluator.finish())
+    assert evaluator.n_late > 0
+    assert pa.Table.from_batches(found).equals(expected)
+    assert evaluator.n_pushed == len(events) == evaluator.n_events + evaluator.n_late
+
+
+def test_counters_go_on():
+    evaluator = compiled(CASES[0][0]).evaluator()
+    batches = random_events(1)
+    for batch in batches[:20]:
+        evaluator.push(batch)
+    again = compiled(CASES[0][0]).restore(evaluator.checkpoint())
+    assert (again.n_pushed, again.n_events, again.n_matches) == (
+        evaluator.n_pushed,
+        evaluator.n_events,
+        evaluator.n_matches,
+    )
+    assert again.n_matches > 0
+    assert again.output == "positions"
+
+
+def test_a_checkpoint_before_the_first_event():
+    text, output = CASES[1]
+    blob = compiled(text).evaluator(output=output).checkpoint()
+    batches = random_events(2)
+    evaluator = compiled(text).restore(blob)
+    found = pa.Table.from_batches([evaluator.push(batch) for batch in batches])
+    assert found.equals(uninterrupted(text, output, batches))
+
+
+def test_the_evaluator_goes_on_after_its_checkpoint():
+    text, output = CASES[2]
+    batches = random_events(3)
+    evaluator, found = compiled(text).evaluator(output=output), []
+    for batch in batches:
+        found.append(evaluator.push(batch))
+        evaluator.checkpoint()
+    assert pa.Table.from_batches(found).equals(uninterrupted(text, output, batches))
+
+
+def test_an_order_that_breaks_after_the_checkpoint_is_seen():
+    query = compiled("SELECT * FROM S WHERE A ; B")
+    evaluator = query.evaluator()
+    evaluator.push(pa.record_batch({"type": ["A"], "ts": [10]}))
+    again = query.restore(evaluator.checkpoint())
+    with pytest.raises(cer_gpu.TimeOrderError, match=r"'ts' of event 1 \(9\) is less than the one before \(10\)"):
+        again.push(pa.record_batch({"type": ["B"], "ts": [9]}))
+
+
+# ---- what cannot be restored -------------------------------------------------------------------------------------
+
+
+def blob_of(text="SELECT * FROM S WHERE A ; B", **options):
+    evaluator = cer_gpu.compile(text, **options).evaluator()
+    evaluator.push(pa.record_batch({"type": ["A", "B"], "ts": [1, 2]}))
+    return evaluator.checkpoint()
+
+
+@pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9, 0.999])
+def test_a_damaged_blob(place):
+    blob = bytearray(blob_of())
+    blob[int(len(blob) * place)] ^= 1
+    with pytest.raises(cer_gpu.CheckpointError, match=r"the checkpoint is damaged"):
+        cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(bytes(blob))
+
+
+def test_every_truncated_blob_is_refused():
+    query, blob = cer_gpu.compile("SELECT * FROM S WHERE A ; B"), blob_of()
+    for n in [*range(0, 100), len(blob) - 1]:
+        with pytest.raises(cer_gpu.CheckpointError):
+            query.restore(blob[:n])
+
+
+@pytest.mark.parametrize("what", [b"", b"no checkpoint", None, "CERGPU", 5])
+def test_something_else(what):
+    with pytest.raises(cer_gpu.CheckpointError, match=r"expected the bytes that checkpoint\(\) returned"):
+        cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(what)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "different"),
+    [
+        ("SELECT * FROM S WHERE A ; C", {}, "text"),
+        ("SELECT * FROM S WHERE A ; B", {"time_column": "ts"}, "time_column"),
+        ("SELECT * FROM S WHERE A ; B", {"type_column": None}, "type_column"),
+    ],
+)
+def test_another_query(text, options, different):
+    query = cer_gpu.compile(text.replace("A ; B", "S ; S") if "type_column" in options else text, **options)
+    with pytest.raises(cer_gpu.CheckpointError, match=rf"another query \(its .*{different}.*differs\)"):
+        query.restore(blob_of())
+
+
+def test_another_version(monkeypatch):
+    blob = blob_of()
+    monkeypatch.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
+    with pytest.raises(cer_gpu.CheckpointError, match=r"has version 1, and this cer_gpu reads 2"):
+        cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(blob)
+
+
+def test_no_checkpoint_while_matches_are_read_or_after_the_end():
+    evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
+    pieces = evaluator.push_batches(pa.record_batch({"type": ["A", "B"]}))
+    with pytest.raises(cer_gpu.OptionError, match="not all read"):
+        evaluator.checkpoint()
+    list(pieces)
+    assert evaluator.checkpoint()
+    evaluator.finish()
+    with pytest.raises(cer_gpu.OptionError, match="finished"):
+        evaluator.checkpoint()
+
+
+def test_a_blob_holds_no_pickle():
+    assert b"\x80\x04" not in blob_of()[:64]
+    payload = blob_of()[len(checkpoint.MAGIC) + 32 :]
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:  # it is an Arrow IPC stream, as it is said to be
+        assert "facts" in reader.read_all()["kind"].to_pylist()
