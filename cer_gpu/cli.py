@@ -1,35 +1,41 @@
-"""The command line: arguments, progress and messages; the work is done by `cer_gpu.query` (docs/command_line.md)."""
+"""The command line: arguments and messages; the work is done by `cer_gpu.query` (docs/command_line.md)."""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import re
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import click
 import pyarrow as pa
-from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
-from rich.table import Table
-from rich.text import Text
 
 import cer_gpu
 from cer_gpu.engine.clocks import TIME_UNITS
-from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.sinks import ENDINGS, open_sink, times_as_text
+from cer_gpu.engine.outputs import OUTPUTS
+from cer_gpu.engine.reorder import LATE
+from cer_gpu.engine.sinks import ENDINGS, FORMATS, Sink, open_pipe, open_sink
 from cer_gpu.engine.sources import Source, open_events
+from cer_gpu.engine.standard_input import open_standard_input
+from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError, did_you_mean
-from cer_gpu.query import DEVICES, OUTPUTS, analyse
+from cer_gpu.preview import preview, rows_to_show
+from cer_gpu.progress import Display, Watched
+from cer_gpu.query import DEVICES, Query, analyse
+from cer_gpu.signals import SIGPIPE, Signals, Stopped
+from cer_gpu.tally import Tally, counted
 
-PREVIEW_ROWS = 20
-SHOWN_POSITIONS = 6
+STANDARD = "-"
+"""Stands for standard input among the events, and for standard output as the file."""
+TEXT_WIDTH = 200
+"""Of a preview that goes to a file or another program: as wide as it needs to be."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -46,13 +52,18 @@ def main(args: Sequence[str] | None = None) -> int:
     -------
     int
         The exit code: 0; 1 when the query, the events or the output are wrong; 2 when the arguments are; 130 when
-        interrupted (143 by SIGTERM, 129 by SIGHUP).  Other exceptions are bugs, and pass.
+        interrupted (143 by SIGTERM, 129 by SIGHUP); 141 when nobody reads the output any more.  Other exceptions are
+        bugs, and pass.
     """
     try:
-        with _Signals() as signals:
+        with Signals() as signals:
             return int(cli.main(args=args, prog_name="cer-gpu", standalone_mode=False, obj=signals) or 0)
-    except _Stopped as stopped:
-        _say("interrupted" if stopped.signum == signal.SIGINT else f"stopped by {signal.Signals(stopped.signum).name}")
+    except Stopped as stopped:
+        if stopped.signum == SIGPIPE:
+            _abandon_stdout()
+        else:
+            name = signal.Signals(stopped.signum).name
+            _say("interrupted" if name == "SIGINT" else f"stopped by {name}")
         return 128 + stopped.signum
     except click.ClickException as error:
         error.show()
@@ -62,10 +73,29 @@ def main(args: Sequence[str] | None = None) -> int:
         return 1
 
 
-# ---- arguments --------------------------------------------------------------------------------------------------
+class _Commands(click.Group):
+    """Commands whose reader may go away, which is no error."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise Stopped(SIGPIPE) from None
+
+
+def _abandon_stdout() -> None:
+    """Let nobody wait for a reader: the rest of standard output, as the interpreter flushes at its end, is dropped."""
+    with contextlib.suppress(OSError, ValueError):  # there may be no descriptor
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+# ---- commands ---------------------------------------------------------------------------------------------------
 
 
 @click.group(
+    cls=_Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
@@ -82,8 +112,8 @@ def _query_options(command: Command) -> Command:
     """Add the options that a query is compiled with."""
     options = [
         click.option("--type-column", metavar="NAME", help="Column of event types.  [default: type]"),
-        click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of all events."),
-        click.option("--time-column", metavar="NAME", help="Column of times, which never decrease."),
+        click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
+        click.option("--time-column", metavar="NAME", help="Column of times; they never decrease, or see --sort."),
         click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
     ]
     for option in reversed(options):
@@ -96,86 +126,119 @@ def _query_options(command: Command) -> Command:
 Examples:
   cer-gpu run late.ceql flights.parquet --time-column ts
   cer-gpu run 'SELECT * FROM S WHERE A ; B' events.csv -o found.csv --limit 1000
+  cer-gpu run late.ceql flights.parquet --time-column ts --output events -o - | head
+  cer-gpu run late.ceql flights.parquet --time-column ts --sort --output count
+  cer-gpu run both.ceql Bids=bids.parquet Asks=asks.parquet --time-column ts
+  ... | cer-gpu run late.ceql - --time-column ts --lateness 5s --late drop -o - --format arrow | ...
 
-The file OUT ends in {", ".join(ENDINGS)}, and appears whole at the end or not at all."""
+\b
+The file OUT ends in {", ".join(ENDINGS)}, or has the --format;
+it appears whole at the end or not at all."""
 )
 @click.argument("query")
 @click.argument("events", nargs=-1, required=True)
-@click.option("-o", "out", metavar="OUT", help="Write the complex events to this file, instead of showing the first.")
+@click.option(
+    "-o",
+    "out",
+    metavar="OUT",
+    help="Write all rows to this file, or to standard output (-), instead of showing the first.",
+)
+@click.option(
+    "--format",
+    "format_",
+    type=click.Choice(FORMATS),
+    help="Of OUT.  [default: by its ending; jsonl for standard output]",
+)
+@click.option("--output", type=click.Choice(OUTPUTS), default="positions", show_default=True, help="What a row is.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
 @_query_options
-@click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where to evaluate.")
-@click.option("--output", type=click.Choice(OUTPUTS), default="positions", show_default=True, help="What to output.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N complex events.")
 @click.option("--sort", is_flag=True, help="Sort the events by time first.")
+@click.option("--lateness", metavar="TIME", help="Events may come this much late, such as 5s or 200ms.")
+@click.option("--late", type=click.Choice(LATE), help="What becomes of later ones.  [default: refuse]")
+@click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where to evaluate.")
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
 @click.pass_obj
 def run(
-    signals: _Signals,
+    signals: Signals,
     query: str,
     events: tuple[str, ...],
     out: str | None,
+    format_: str | None,
+    output: str,
+    limit: int | None,
     type_column: str | None,
     no_type_column: bool,
     time_column: str | None,
     time_unit: str | None,
-    device: str,
-    output: str,
-    limit: int | None,
     sort: bool,
+    lateness: str | None,
+    late: str | None,
+    device: str,
     no_progress: bool,
 ) -> int:
     """Find the complex events of QUERY in EVENTS.
 
     QUERY is a file or the text itself. EVENTS are Parquet, Arrow IPC or CSV files, or folders of them, read one
-    after the other.
+    after the other; - is standard input, an Arrow IPC stream. For a query over several streams, each is given as
+    NAME=PATH.
     """
-    name, text = _read_query(query)
+    streams = _streams(events)
     types = _type_column(type_column, no_type_column)
+    format_ = _format(out, format_)
+    timed = {"--sort": sort, "--lateness": lateness, "--late": late}
+    for option, given in timed.items():
+        if given and time_column is None:
+            raise click.UsageError(f"{option} needs a time: --time-column")
+
+    name, text = _read_query(query)
     compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
     if compiled is None:
         _say_errors(errors, name)
         return 1
-    evaluator = compiled.evaluator(device=device, output=output, sort=sort)
-    source = open_events(list(events))
+    tally = Tally(output, limit)
     try:
-        schema = compiled.output_schema(source.schema, output)
-    except CerError as error:
+        evaluation = _Evaluation(compiled, streams, device, output, sort=sort, lateness=lateness, late=late)
+    except QueryError as error:
         _say_errors([error], name)
         return 1
+    evaluator = evaluation.evaluator
 
     shown: list[pa.RecordBatch] = []
+    n_wanted = limit or rows_to_show(output)
     begun = time.perf_counter()
     with contextlib.ExitStack() as stack:
-        if out is None:
-            write, n_wanted = shown.append, limit or PREVIEW_ROWS
-        else:
-            # a query in a file is an input too
-            inputs = [*events, query] if name else events
-            write, n_wanted = stack.enter_context(open_sink(out, schema, inputs)).write, None
-        progress = stack.enter_context(_Display(evaluator, source.n_rows, hidden=no_progress))
+        # a query in a file is an input too
+        inputs = [*streams.paths, *([query] if name else [])]
+        sink = None if out is None else stack.enter_context(_sink(out, format_, evaluation.schema, inputs, signals))
+        hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
+        display = stack.enter_context(Display(evaluation.n_rows, tally, hidden=hidden, sorts=sort))
 
         def tick() -> None:
             signals.check()
-            progress.tick()
+            display.tick(evaluator)
 
-        n_found = 0
-        for batch in compiled.matches(_Watched(source, tick), evaluator):
-            found = batch if limit is None else batch.slice(0, limit - n_found)
-            if n_wanted is None or n_found < n_wanted:
-                write(found if n_wanted is None else found.slice(0, n_wanted - n_found))
-            n_found += found.num_rows
-            if n_found == limit:
+        for batch in evaluation.batches(tick):
+            n_before = tally.n_rows
+            found = tally.take(batch)
+            if sink is not None:
+                sink.write(found)
+            elif n_before < n_wanted:
+                shown.append(found.slice(0, n_wanted - n_before))
+            if tally.is_full:
                 break
             tick()
     seconds = time.perf_counter() - begun
 
-    if out is None:
-        _show(pa.Table.from_batches(shown, schema), n_found, stopped=n_found == limit)
-    rate = f"{evaluator.n_events / seconds:,.0f} rows/s"
+    if sink is None:
+        _show(pa.Table.from_batches(shown, evaluation.schema), tally)
+    said = [counted(evaluation.n_read, "row"), str(tally)]
+    if late == "drop":
+        said.append(f"{counted(evaluator.n_late, 'late event')} dropped")
+    said += [f"{seconds:.2f} s", f"{evaluation.n_read / seconds:,.0f} rows/s"]
     _say(
-        f"{_count(evaluator.n_events, 'row')}, {_count(n_found, 'complex event')}, {seconds:.2f} s, {rate}"
-        + (f"; stopped at --limit {limit}" if n_found == limit else "")
-        + (f" -> {out}" if out is not None else "")
+        ", ".join(said)
+        + (f"; stopped at --limit {limit}" if tally.is_full else "")
+        + (f" -> {out}" if out not in (None, STANDARD) else "")
     )
     return 0
 
@@ -204,12 +267,14 @@ def check(
     name, text = _read_query(query)
     types = _type_column(type_column, no_type_column)
     said, columns = set[str](), list[str]()
-    compiled = None
-    for path in events or (None,):
+    streams = _streams(events)
+    compiled, _ = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    sources: list[tuple[str, _Streams | None]] = list(streams.each())
+    for shown, source in sources or [("", None)]:
         schema = None
         errors: list[CerError] = []
         try:
-            schema = None if path is None else open_events(path).schema
+            schema = None if source is None else _schema(compiled, source)
         except CerError as error:
             errors.append(error)
         compiled, wrong = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit, schema=schema)
@@ -217,21 +282,88 @@ def check(
         new = [error for error in errors if str(error) not in said]
         said.update(map(str, new))
         _say_errors(new, name)
-        if len(events) > 1 and any(isinstance(error, QueryTypeError) for error in new):
-            _say(f"(for the events in {path})")
+        if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
+            _say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
-            columns = compiled.columns(schema)
+            columns = [name for name in compiled.columns(schema) if name != STREAM_COLUMN]
     n_errors = len(said)
     for note in compiled.notes if compiled else ():
         click.echo(f"note: {note}")
     if n_errors:
-        _say(_count(n_errors, "error"))
+        _say(counted(n_errors, "error"))
         return 1
     if events:
         click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
     else:
         click.echo("ok: the query has no errors")
     return 0
+
+
+# ---- arguments --------------------------------------------------------------------------------------------------
+
+_NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Streams:
+    """The events that were named: the paths of each stream by its name, which is None where there are no names."""
+
+    named: dict[str | None, list[str]]
+
+    @property
+    def paths(self) -> list[str]:
+        """All files and folders."""
+        return [path for paths in self.named.values() for path in paths if path != STANDARD]
+
+    @property
+    def are_named(self) -> bool:
+        """Whether they have names."""
+        return any(self.named)
+
+    def open(self) -> Any:
+        """Return what `Query.source` takes."""
+        opened = {name: _standard_input() if STANDARD in paths else paths for name, paths in self.named.items()}
+        return opened.get(None, opened)
+
+    def each(self) -> Iterator[tuple[str, _Streams]]:
+        """Yield what has a schema of its own: each of the paths, or all streams together."""
+        if self.are_named:
+            yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
+            return
+        for path in self.named.get(None, ()):
+            yield path, _Streams({None: [path]})
+
+
+def _streams(given: Sequence[str]) -> _Streams:
+    """Tell names from paths."""
+    streams: dict[str | None, list[str]] = {}
+    for text in given:
+        match = _NAMED.fullmatch(text)
+        name, path = (match[1] or match[2], match[3]) if match else (None, text)
+        if not path:
+            raise click.UsageError(f"{text!r} has no path")
+        if match and os.path.exists(text) and not os.path.exists(path):
+            raise click.UsageError(f"{text} is stream {name!r} in {path}, which is not there; the file is ./{text}")
+        streams.setdefault(name, []).append(path)
+    if None in streams and len(streams) > 1:
+        name = next(filter(None, streams))
+        raise click.UsageError(
+            f"{name}={streams[name][0]} names a stream, and {streams[None][0]} none: name all of them, or none"
+        )
+    if [path for paths in streams.values() for path in paths].count(STANDARD) > 1:
+        raise click.UsageError(f"standard input ({STANDARD}) can be read only once")
+    for paths in streams.values():
+        if STANDARD in paths and len(paths) > 1:
+            raise click.UsageError(
+                f"standard input ({STANDARD}) is a whole stream: no files come before it or after it"
+            )
+    return _Streams(streams)
+
+
+def _standard_input() -> Source:
+    if sys.stdin is None:
+        raise OptionError("standard input is closed: expected an Arrow IPC stream")
+    return open_standard_input(sys.stdin.buffer)
 
 
 def _read_query(given: str) -> tuple[str | None, str]:
@@ -255,6 +387,98 @@ def _type_column(name: str | None, none: bool) -> str | None:
     return None if none else name or "type"
 
 
+def _format(out: str | None, given: str | None) -> str | None:
+    """Return the format that was asked for; None: that of the file's ending."""
+    if out is None and given is not None:
+        raise click.UsageError("--format is that of a file, or of standard output: -o")
+    if out != STANDARD:
+        return given
+    if sys.stdout is None:
+        raise click.UsageError("standard output is closed")
+    if given == "parquet":
+        raise click.UsageError("Parquet is read from its end, which a pipe has not: --format arrow, or -o FILE")
+    if given == "arrow" and sys.stdout.isatty():
+        raise click.UsageError("standard output is a terminal, and Arrow is not to be read there: --format jsonl")
+    return given or "jsonl"
+
+
+# ---- the API ----------------------------------------------------------------------------------------------------
+
+
+class _Evaluation:
+    """One run of a query over its events: all that the command line asks of the API for it.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Of the results.
+    n_rows : int or None
+        How many events there are, where it is known.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        streams: _Streams,
+        device: str,
+        output: str,
+        *,
+        sort: bool,
+        lateness: str | None,
+        late: str | None,
+    ) -> None:
+        self._query = query
+        self._reorders = lateness is not None or late is not None
+        options: dict[str, Any] = {"lateness": lateness or "0", "late": late or LATE[0]} if self._reorders else {}
+        self.evaluator = query.evaluator(device=device, output=output, **options)
+        self._source = query.source(streams.open(), sort=sort)
+        self.schema = query.output_schema(self._source.schema, output)
+        self.n_rows = self._source.n_rows
+
+    def batches(self, tick: Callable[[], None]) -> Iterator[pa.RecordBatch]:
+        """Yield the results; `tick` is called before each batch of events."""
+        return self._query.matches(Watched(self._source, tick), self.evaluator)
+
+    @property
+    def n_read(self) -> int:
+        """How many events were read, late ones too."""
+        return self.evaluator.n_pushed if self._reorders else self.evaluator.n_events
+
+
+def _schema(query: Query | None, streams: _Streams) -> pa.Schema | None:
+    """Return the schema of events, for `check`; several streams have one only for a query that has no errors."""
+    if not streams.are_named:
+        return open_events(streams.open()).schema
+    return None if query is None else query.source(streams.open()).schema
+
+
+@contextlib.contextmanager
+def _sink(out: str, format: str | None, schema: pa.Schema, inputs: Sequence[str], signals: Signals) -> Iterator[Sink]:
+    if out != STANDARD:
+        with open_sink(out, schema, inputs, format) as sink:
+            yield sink
+        return
+    assert format is not None
+    with _standard_output() as file, open_pipe(file, schema, format, signals.held) as sink:
+        yield sink
+
+
+@contextlib.contextmanager
+def _standard_output() -> Iterator[IO[bytes]]:
+    """Yield standard output with a buffer, whose writes are whole: with `python -u` it has none of its own."""
+    file = sys.stdout.buffer
+    if isinstance(file, io.RawIOBase):
+        file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115 - closed below
+    try:
+        yield file
+    except (OSError, Stopped):
+        _abandon_stdout()  # closing would wait for a reader again
+        raise
+    finally:
+        if file is not sys.stdout.buffer:
+            file.close()
+
+
 # ---- messages ---------------------------------------------------------------------------------------------------
 
 
@@ -275,135 +499,13 @@ def _say_errors(errors: Sequence[CerError], name: str | None) -> None:
         _say_error(error, name if isinstance(error, QueryError) and error.text is not None else None)
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
-
-
-def _show(rows: pa.Table, n_found: int, *, stopped: bool) -> None:
-    """Print the first complex events as a table."""
-    if n_found == 0:
-        click.echo("no complex events")
+def _show(rows: pa.Table, tally: Tally) -> None:
+    """Print the first rows as a table."""
+    if tally.n_rows == 0:
+        click.echo(tally.none)
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = []
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        if pa.types.is_list(column.type):
-            table.add_column(name)
-            columns.append([_shortened(positions) for positions in column.to_pylist()])
-        else:
-            table.add_column(name, justify="right", no_wrap=True)
-            columns.append(times_as_text(column.combine_chunks()).to_pylist())
-    for row in zip(*columns, strict=True):
-        table.add_row(*map(Text, row))
-    # as wide as it needs to be when it goes to a file or another program
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    with console.capture() as captured:
-        console.print(table)
-    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n"))
-    if rows.num_rows < n_found:
-        click.echo(f"the first {rows.num_rows:,} of {_count(n_found, 'complex event')}")
+    click.echo(preview(rows, None if sys.stdout.isatty() else TEXT_WIDTH))
+    if rows.num_rows < tally.n_rows:
+        click.echo(f"the first {rows.num_rows:,} of {tally.rows}")
     else:
-        click.echo(_count(n_found, "complex event") + (", and maybe more" if stopped else ""))
-
-
-def _shortened(positions: list[int]) -> str:
-    if len(positions) <= SHOWN_POSITIONS:
-        return " ".join(map(str, positions))
-    first = " ".join(map(str, positions[: SHOWN_POSITIONS - 2]))
-    return f"{first} ... {positions[-1]} ({len(positions)} events)"
-
-
-# ---- while it runs ----------------------------------------------------------------------------------------------
-
-
-class _Watched(Source):
-    """A source that calls `tick` before each batch that is read."""
-
-    def __init__(self, source: Source, tick: Callable[[], None]) -> None:
-        self.schema = source.schema
-        self.n_rows = source.n_rows
-        self.locate = source.locate  # type: ignore[method-assign]
-        self._source = source
-        self._tick = tick
-
-    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        for batch in self._source.batches(columns):
-            self._tick()
-            yield batch
-
-
-class _Rate(ProgressColumn):
-    """Rows, rows per second and complex events so far."""
-
-    def render(self, task: Task) -> Text:
-        n_matches = task.fields["n_matches"]
-        rate = task.completed / task.elapsed if task.elapsed else 0.0
-        return Text(f"{task.completed:,.0f} rows  {rate:,.0f} rows/s  {_count(n_matches, 'complex event')}")
-
-
-class _Display:
-    """A progress bar on the terminal, if stderr is one."""
-
-    def __init__(self, evaluator: Evaluator, n_rows: int | None, *, hidden: bool) -> None:
-        self._evaluator = evaluator
-        console = Console(stderr=True)
-        columns = [BarColumn(30)] if n_rows is not None else [SpinnerColumn()]
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            *columns,
-            _Rate(),
-            console=console,
-            transient=True,
-            disable=hidden or not console.is_terminal,
-        )
-        self._task = self._progress.add_task("starting", total=n_rows, n_matches=0)
-
-    def __enter__(self) -> _Display:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def tick(self) -> None:
-        """Show how far the evaluator is."""
-        n_events, n_matches = self._evaluator.n_events, self._evaluator.n_matches
-        what = "evaluating" if n_events else "starting (the first run compiles the engine)"
-        self._progress.update(self._task, completed=n_events, n_matches=n_matches, description=what)
-
-
-class _Stopped(BaseException):
-    """A signal asked this process to stop.  Not an Exception, as KeyboardInterrupt is not."""
-
-    def __init__(self, signum: int) -> None:
-        self.signum = signum
-
-
-class _Signals:
-    """Turns the first signal that asks to stop into `_Stopped`; later ones find the clean-up under way."""
-
-    def __init__(self) -> None:
-        self._received: int | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Signals:
-        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-            signum = getattr(signal, name, None)
-            # one that is ignored stays so: nohup, or a job in the background of a script
-            if signum is not None and signal.getsignal(signum) != signal.SIG_IGN:
-                self._before[signum] = signal.signal(signum, self._receive)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for signum, handler in self._before.items():
-            signal.signal(signum, handler)
-
-    def _receive(self, signum: int, frame: FrameType | None) -> None:
-        if self._received is None:
-            self._received = signum
-            raise _Stopped(signum)
-
-    def check(self) -> None:
-        """Raise `_Stopped` again where the first was lost, as in a callback, which has nobody to tell."""
-        if self._received is not None:
-            raise _Stopped(self._received)
+        click.echo(str(tally) + (", and maybe more" if tally.is_full else ""))

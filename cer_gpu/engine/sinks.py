@@ -1,27 +1,31 @@
-"""Complex events -> a file, written batch by batch, that appears whole or not at all."""
+"""Complex events -> a file that appears whole or not at all, or a pipe that is written as they are found."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from cer_gpu.engine.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.errors import OptionError
 
-ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
+FORMATS = ("parquet", "arrow", "csv", "jsonl")
+PIPE_FORMATS = ("arrow", "csv", "jsonl")
+ENDINGS = tuple(f".{name}" for name in FORMATS)
 
 WRITE_ROWS = 1 << 17
 WRITE_BYTES = 1 << 24
-"""Rows are gathered up to one of the two, and then written: few row groups, little memory."""
+"""Rows for Parquet and Arrow files are gathered up to one of the two: few row groups, little memory."""
+TEXT_ROWS = 1 << 14
+"""Rows turned into text at once, or written to a pipe at once."""
 
 
 class Writer(Protocol):
@@ -34,51 +38,26 @@ class Writer(Protocol):
         """Write the end of the format; the file itself stays open."""
 
 
-class Sink:
-    """Gathers rows and hands them to a writer.
+class Sink(Protocol):
+    """What takes complex events."""
 
-    Parameters
-    ----------
-    writer
-        Of the format.
-    path
-        The name of the file, for messages.
-    """
-
-    def __init__(self, writer: Writer, path: Path) -> None:
-        self._writer = writer
-        self._path = path
-        self._gathered: list[pa.RecordBatch] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, /) -> None:
         """Write complex events, now or later.
 
         Raises
         ------
         OSError
-            When the file cannot be written, for example because the disk is full.
+            When they cannot be written, for example because the disk is full.
+        OptionError
+            When the format cannot hold them.
         """
-        self._gathered.append(batch)
-        n_rows = sum(b.num_rows for b in self._gathered)
-        if n_rows >= WRITE_ROWS or sum(b.nbytes for b in self._gathered) >= WRITE_BYTES:
-            self._flush()
-
-    def close(self) -> None:
-        """Write what is left, and the end of the format."""
-        self._flush()
-        with naming(self._path):
-            self._writer.close()
-
-    def _flush(self) -> None:
-        if self._gathered:
-            with naming(self._path):
-                self._writer.write(pa.concat_batches(self._gathered))
-            self._gathered = []
 
 
 @contextlib.contextmanager
-def open_sink(path: str | os.PathLike[str], schema: pa.Schema, inputs: Sequence[str] = ()) -> Iterator[Sink]:
-    """Write a file of complex events; the format is that of the name's ending.
+def open_sink(
+    path: str | os.PathLike[str], schema: pa.Schema, inputs: Sequence[str] = (), format: str | None = None
+) -> Iterator[Sink]:
+    """Write a file of complex events.
 
     The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block
     ends with an error, of whatever kind, it is removed, and a file of that name that was there before stays as it is.
@@ -86,38 +65,40 @@ def open_sink(path: str | os.PathLike[str], schema: pa.Schema, inputs: Sequence[
     Parameters
     ----------
     path
-        Ends in one of ENDINGS.
+        Of the file; ends in one of ENDINGS where no format is given.
     schema
         Of the complex events.
     inputs
         Files and folders that are read meanwhile, and so must not be overwritten.
+    format
+        One of FORMATS; None: that of the name's ending.
 
     Raises
     ------
     OptionError
-        For an unknown ending or an input; before anything is written.
+        For an unknown ending, an input, or results that the format cannot hold; before anything is written.
     OSError
         When the file cannot be written.
 
     Notes
     -----
-    CSV has ``positions`` as one column of numbers with a space between; CSV and JSON lines have times in ISO 8601 (in
-    UTC, with a Z, where the column has a time zone) and durations as integers.
+    `cer_gpu.engine.texts` says how CSV and JSON lines have the values. Columns that are dictionaries are written as
+    their values, for an Arrow file holds one dictionary for all its rows.
     """
     shown = Path(path)
-    ending = _checked(shown, inputs)
+    kind = _checked(shown, inputs, format)
     target = Path(os.path.realpath(shown))  # a link stays a link
     part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
     writer: Writer | None = None
     file: IO[bytes] | None = None
     try:
-        with naming(shown):
+        with _naming(str(shown)):
             file = open(part, "xb")  # noqa: SIM115 - closed below, in two ways
-            writer = _writer(ending, file, schema)
-        sink = Sink(writer, shown)
+            writer = _writer(kind, file, schema)
+        sink = _FileSink(writer, str(shown), gather=kind in ("parquet", "arrow"))
         yield sink
         sink.close()
-        with naming(shown):
+        with _naming(str(shown)):
             file.flush()
             os.fsync(file.fileno())
             file.close()
@@ -129,22 +110,157 @@ def open_sink(path: str | os.PathLike[str], schema: pa.Schema, inputs: Sequence[
 
 
 @contextlib.contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let an OSError name the file that the user knows."""
+def open_pipe(
+    file: IO[bytes],
+    schema: pa.Schema,
+    format: str,
+    whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+) -> Iterator[Sink]:
+    """Write complex events to a pipe, such as standard output, at once as they come.
+
+    Parameters
+    ----------
+    file
+        Stays open.
+    schema
+        Of the complex events.
+    format
+        One of PIPE_FORMATS; "arrow" is the stream format of Arrow IPC.
+    whole
+        Makes a block in which nothing that can wait interrupts: rows are written in such blocks, none of them in part.
+
+    Raises
+    ------
+    BrokenPipeError
+        When nobody reads any more.
+    OSError
+        When the pipe cannot be written for another reason.
+    """
+    name = "standard output"
+    with whole(), _naming(name):
+        writer = _writer(format, file, schema, seekable=False)
+        file.flush()
+    yield _PipeSink(writer, file, name, whole)
+    with whole(), _naming(name):
+        writer.close()
+        file.flush()
+
+
+# ---- sinks --------------------------------------------------------------------------------------------------------
+
+
+class _FileSink:
+    """Gathers rows, where that helps the format, and hands them to its writer."""
+
+    def __init__(self, writer: Writer, name: str, *, gather: bool) -> None:
+        self._writer = writer
+        self._name = name
+        self._gather = gather
+        self._gathered: list[pa.RecordBatch] = []
+        self._n_rows = self._n_bytes = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not self._gather:
+            with _naming(self._name):
+                for piece in _pieces(batch):
+                    self._writer.write(piece)
+            return
+        # dictionaries of different batches may have too many values for one
+        self._gathered.append(_decoded(batch))
+        self._n_rows += batch.num_rows
+        self._n_bytes += batch.nbytes
+        if self._n_rows >= WRITE_ROWS or self._n_bytes >= WRITE_BYTES:
+            self._flush()
+
+    def close(self) -> None:
+        """Write what is left, and the end of the format."""
+        self._flush()
+        with _naming(self._name):
+            self._writer.close()
+
+    def _flush(self) -> None:
+        if self._gathered:
+            with _naming(self._name):
+                self._writer.write(pa.concat_batches(self._gathered))
+            self._gathered = []
+            self._n_rows = self._n_bytes = 0
+
+
+class _PipeSink:
+    """Hands rows to a writer and flushes, so that the reader has them."""
+
+    def __init__(
+        self, writer: Writer, file: IO[bytes], name: str, whole: Callable[[], AbstractContextManager[object]]
+    ) -> None:
+        self._writer = writer
+        self._file = file
+        self._name = name
+        self._whole = whole
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for piece in _pieces(_decoded(batch)):
+            with self._whole(), _naming(self._name):
+                self._writer.write(piece)
+                self._file.flush()
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cut a batch so that the text of a piece is small, and stays in the cache where rows are short."""
+    n_pieces = max(-(-batch.num_rows // TEXT_ROWS), min(batch.num_rows, batch.nbytes // WRITE_BYTES))
+    n_rows = -(-batch.num_rows // max(n_pieces, 1))
+    for start in range(0, batch.num_rows, n_rows or 1):
+        yield batch.slice(start, n_rows)
+
+
+def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return a batch with the values of its dictionaries in their place, those inside of lists and structs too."""
+    schema = _decoded_schema(batch.schema)
+    return batch if schema.equals(batch.schema) else batch.cast(schema)
+
+
+def _decoded_schema(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([_decoded_field(field) for field in schema], schema.metadata)
+
+
+def _decoded_field(field: pa.Field) -> pa.Field:
+    kind = field.type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    elif pa.types.is_struct(kind):
+        kind = pa.struct([_decoded_field(child) for child in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_decoded_field(kind.value_field))
+    elif pa.types.is_large_list(kind):
+        kind = pa.large_list(_decoded_field(kind.value_field))
+    elif pa.types.is_fixed_size_list(kind):
+        kind = pa.list_(_decoded_field(kind.value_field), kind.list_size)
+    return field.with_type(kind)
+
+
+# ---- files --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Let errors name the file that the user knows."""
     try:
         yield
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise OSError(error.errno, f"cannot be written: {reason}", str(path)) from error
+        raise OSError(error.errno, f"cannot be written: {reason}", name) from error
+    except pa.ArrowException as error:
+        raise OptionError(f"{name}: the format cannot hold these results: {error}\nhint: another format") from error
 
 
-def _checked(path: Path, inputs: Sequence[str]) -> str:
-    """Return the ending of a name under which a file may be written."""
-    ending = path.suffix.lower()
-    if ending not in ENDINGS:
-        raise OptionError(
-            f"{path}: cannot tell the format from the name\nhint: expected a name that ends in {', '.join(ENDINGS)}"
-        )
+def _checked(path: Path, inputs: Sequence[str], format: str | None) -> str:
+    """Return the format of a file that may be written."""
+    if format is None:
+        if path.suffix.lower() not in ENDINGS:
+            raise OptionError(
+                f"{path}: cannot tell the format from the name\n"
+                f"hint: expected a name that ends in {', '.join(ENDINGS)}, or --format"
+            )
+        format = path.suffix.lower()[1:]
     if not path.parent.is_dir():
         raise OptionError(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
@@ -154,16 +270,17 @@ def _checked(path: Path, inputs: Sequence[str]) -> str:
             raise OptionError(f"{path}: is an input, and would be overwritten\nhint: write to another name")
         if name.is_dir() and name.samefile(path.parent):
             raise OptionError(f"{path}: would lie among the input, in the folder {name}\nhint: write to another folder")
-    return ending
+    return format
 
 
-def _writer(ending: str, file: IO[bytes], schema: pa.Schema) -> Writer:
-    match ending:
-        case ".parquet":
-            return pq.ParquetWriter(file, schema)  # type: ignore[no-any-return]
-        case ".arrow":
-            return pa.ipc.new_file(file, schema)  # type: ignore[no-any-return]
-        case ".csv":
+def _writer(format: str, file: IO[bytes], schema: pa.Schema, *, seekable: bool = True) -> Writer:
+    match format:
+        case "parquet":
+            return pq.ParquetWriter(file, _decoded_schema(schema))  # type: ignore[no-any-return]
+        case "arrow":
+            new = pa.ipc.new_file if seekable else pa.ipc.new_stream
+            return new(file, _decoded_schema(schema))  # type: ignore[no-any-return]
+        case "csv":
             return _CsvWriter(file, schema)
         case _:
             return _JsonWriter(file)
@@ -181,17 +298,24 @@ def _abandon(writer: Writer | None, file: IO[bytes] | None) -> None:
 
 class _CsvWriter:
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
-        self._texts = pa.schema([(name, pa.string()) for name in schema.names])
-        file.write((",".join(schema.names) + "\n").encode())
-        options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
-        self._writer = pa_csv.CSVWriter(file, self._texts, write_options=options)
+        self._file = file
+        file.write(csv_header(schema.names))
+        # Arrow's writer, which is faster, quotes all columns or none
+        self._plain = None
+        if not any(map(is_quoted, schema.types)):
+            self._texts = pa.schema([(name, TEXT) for name in schema.names])
+            options = pa_csv.WriteOptions(include_header=False, quoting_style="none")
+            self._plain = pa_csv.CSVWriter(file, self._texts, write_options=options)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        columns = [_joined(c, " ") if pa.types.is_list(c.type) else times_as_text(c) for c in batch.columns]
-        self._writer.write(pa.RecordBatch.from_arrays(columns, schema=self._texts))
+        if self._plain is None:
+            self._file.write(csv_lines(batch))
+        else:
+            self._plain.write(pa.RecordBatch.from_arrays([to_csv(c) for c in batch.columns], schema=self._texts))
 
     def close(self) -> None:
-        self._writer.close()
+        if self._plain is not None:
+            self._plain.close()
 
 
 class _JsonWriter:
@@ -199,37 +323,7 @@ class _JsonWriter:
         self._file = file
 
     def write(self, batch: pa.RecordBatch) -> None:
-        parts: list[pa.Array | str] = []
-        for i, (name, column) in enumerate(zip(batch.schema.names, batch.columns, strict=True)):
-            parts += [("{" if i == 0 else ", ") + json.dumps(name) + ": ", *_json(column)]
-        lines = pc.binary_join_element_wise(*parts, "}\n", "")
-        self._file.write("".join(lines.to_pylist()).encode())
+        self._file.write(json_lines(batch))
 
     def close(self) -> None:
         pass
-
-
-def _json(column: pa.Array) -> list[pa.Array | str]:
-    """Return what to put together for the values of a column."""
-    kind = column.type
-    if pa.types.is_list(kind):
-        return ["[", _joined(column, ", "), "]"]
-    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        return ['"', times_as_text(column), '"']
-    return [times_as_text(column)]
-
-
-def _joined(lists: pa.Array, separator: str) -> pa.Array:
-    return pc.binary_join(lists.cast(pa.list_(pa.string())), separator)
-
-
-def times_as_text(column: pa.Array) -> pa.Array:
-    """Return a column of integers or times as text: times in ISO 8601."""
-    kind = column.type
-    if pa.types.is_duration(kind):
-        return column.cast(pa.int64()).cast(pa.string())
-    if not pa.types.is_timestamp(kind):
-        return column.cast(pa.string())
-    utc = column.view(pa.timestamp(kind.unit)).cast(pa.string())
-    iso = pc.replace_substring(utc, " ", "T", max_replacements=1)
-    return iso if kind.tz is None else pc.binary_join_element_wise(iso, "Z", "")

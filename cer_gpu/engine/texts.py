@@ -1,0 +1,294 @@
+"""Arrow columns -> text, a whole column at a time: JSON lines, CSV, and plain cells.
+
+| values | plain | JSON | CSV |
+| --- | --- | --- | --- |
+| NULL | NULL | ``null`` | nothing |
+| booleans, integers, decimals | digits, exactly | the same | the same |
+| floats | the shortest text that reads back as the same value | the same; NaN and infinities are ``null`` | as plain |
+| text | itself | escaped, in quotes | in quotes, each quote doubled |
+| timestamps, dates, times of day | ISO 8601, in UTC with a Z where there is a zone | the same, in quotes | as plain |
+| durations | an integer, in the unit of the column | the same | the same |
+| binary | base64 | the same, in quotes | as plain |
+| lists, structs | JSON | arrays, objects | JSON in quotes; a list of integers: numbers with a space between |
+| maps | JSON | an array of ``{"key": ..., "value": ...}`` | JSON in quotes |
+| intervals | JSON | ``[months, days, nanoseconds]`` | JSON in quotes |
+
+Dictionaries and run-end encodings are written as their values, extension types as what they are stored as, a value of a
+union as itself.  Bytes in a text column that are not UTF-8 become U+FFFD.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.engine.columns import is_string
+
+TEXT = pa.large_string()
+
+_FIRST_SECOND, _LAST_SECOND = -62_167_219_200, 253_402_300_799  # of the years 0 to 9999, which have four digits
+
+
+def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return a batch as JSON, one object a line."""
+    parts = _object_parts(batch.schema.names, batch.columns, batch.num_rows)
+    return _data(_together(*parts, "\n"))
+
+
+def csv_lines(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return a batch as CSV without its header."""
+    *columns, last = map(to_csv, batch.columns)
+    return _data(_together(*columns, _together(last, "\n"), separator=","))
+
+
+def csv_header(names: list[str]) -> bytes:
+    """Return the first line of a CSV file; names are quoted where they must be."""
+    fields = [
+        '"' + name.replace('"', '""') + '"' if not name or re.search(r'[",\r\n]', name) else name for name in names
+    ]
+    return (",".join(fields) + "\n").encode()
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """Return values as large strings; NULL stays NULL."""
+    kind = values.type
+    if _is_layout(kind):
+        return _through_layout(values, plain)
+    if is_string(kind):
+        return _utf8(values.cast(TEXT))
+    if pa.types.is_floating(kind):
+        return _floats(values)
+    if pa.types.is_timestamp(kind):
+        return _timestamps(values)
+    if pa.types.is_duration(kind):
+        return values.cast(pa.int64()).cast(TEXT)
+    if _is_binary(kind):
+        texts = [None if v is None else base64.b64encode(v).decode("ascii") for v in values.to_pylist()]
+        return pa.array(texts, TEXT)
+    if _is_simple(kind):
+        return values.cast(TEXT)
+    return pc.if_else(values.is_valid(), to_json(values), pa.scalar(None, TEXT))
+
+
+def to_json(values: pa.Array) -> pa.Array:
+    """Return values as JSON, in large strings, none of which is NULL."""
+    if _is_layout(values.type):
+        return _through_layout(values, to_json).fill_null("null")
+    texts = _together(*_json_parts(values))
+    return texts if values.null_count == 0 else pc.if_else(values.is_valid(), texts, "null")
+
+
+def to_csv(values: pa.Array) -> pa.Array:
+    """Return values as fields of CSV, in large strings, none of which is NULL."""
+    kind = values.type
+    if _is_layout(kind):
+        return _through_layout(values, to_csv).fill_null("")
+    if is_quoted(kind):
+        return _together('"', pc.replace_substring(plain(values), '"', '""'), '"').fill_null("")
+    if not _is_list(kind):
+        return plain(values).fill_null("")
+    joined = _joined(values, " ")
+    return joined if values.null_count == 0 else pc.if_else(values.is_valid(), joined, "")
+
+
+def is_quoted(kind: pa.DataType) -> bool:
+    """Return whether values of a type are, or for a layout may be, quoted in CSV."""
+    if _is_list(kind):
+        return not pa.types.is_integer(kind.value_type)
+    return is_string(kind) or _is_layout(kind) or not _is_simple(kind)
+
+
+# ---- types --------------------------------------------------------------------------------------------------------
+
+
+def _is_layout(kind: pa.DataType) -> bool:
+    """Return whether the type only says how values of another one are laid out."""
+    return bool(
+        pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or isinstance(kind, pa.BaseExtensionType)
+    )
+
+
+def _through_layout(values: pa.Array, render: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """Render the values behind a layout; those of a dictionary once each, where it is no longer than they are."""
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return render(values.storage)
+    if pa.types.is_run_end_encoded(kind):
+        return render(pc.run_end_decode(values))
+    if len(values.dictionary) > len(values):
+        return render(values.dictionary_decode())
+    return render(values.dictionary).take(values.indices)
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_binary(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_fixed_size_binary(kind)
+        or pa.types.is_binary_view(kind)
+    )
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+
+
+def _is_simple(kind: pa.DataType) -> bool:
+    """Return whether Arrow itself, or a function below, gives the text of single values."""
+    return not pa.types.is_nested(kind) and not pa.types.is_interval(kind)
+
+
+# ---- single values ------------------------------------------------------------------------------------------------
+
+
+def _floats(values: pa.Array) -> pa.Array:
+    texts = values.cast(TEXT)
+    if pa.types.is_float16(values.type):
+        values = values.cast(pa.float32())
+    # else the text of a float could be that of an integer; where it has an exponent it cannot
+    whole = pc.and_(pc.equal(pc.floor(values), values), pc.is_finite(values))
+    if not pc.any(whole).as_py():
+        return texts
+    bare = pc.and_not(whole, pc.match_substring(texts, "e"))
+    return pc.if_else(bare, _together(texts, ".0"), texts)
+
+
+def _timestamps(values: pa.Array) -> pa.Array:
+    kind = values.type
+    utc = values.view(pa.timestamp(kind.unit))
+    texts = utc.cast(TEXT)
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    bounds = pc.min_max(utc.view(pa.int64())).as_py()
+    if bounds["min"] is None or (
+        _FIRST_SECOND * per_second <= bounds["min"] and bounds["max"] < (_LAST_SECOND + 1) * per_second
+    ):
+        texts = pc.binary_replace_slice(texts, 10, 11, "T")
+    else:
+        texts = pc.replace_substring_regex(texts, r"^([-\d]+) ", r"\1T")
+    return texts if kind.tz is None else _together(texts, "Z")
+
+
+def _escaped(texts: pa.Array) -> pa.Array:
+    """Return texts as they stand between the quotes of JSON strings."""
+    offsets, data = _bytes(texts)
+    # few texts change, if any: the rows in which these bytes lie
+    found = np.flatnonzero((data < 0x20) | (data == ord('"')) | (data == ord("\\")))
+    if not len(found):
+        return texts
+    rows = np.unique(np.searchsorted(offsets, found + offsets[0], side="right") - 1)
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows] = True
+    changed = texts.take(pa.array(rows)).to_pylist()
+    escaped = [None if t is None else json.dumps(t, ensure_ascii=False)[1:-1] for t in changed]
+    return pc.replace_with_mask(texts, pa.array(mask), pa.array(escaped, TEXT))
+
+
+def _utf8(texts: pa.Array) -> pa.Array:
+    """Return texts in which every byte that is not UTF-8 is replaced."""
+    _, data = _bytes(texts)
+    if not len(data) or data.max() < 0x80:
+        return texts
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = texts.view(pa.large_binary()).to_pylist()
+        return pa.array([None if v is None else v.decode("utf-8", "replace") for v in raw], TEXT)
+    return texts
+
+
+def _bytes(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
+    """Return the offsets of large strings and the bytes between the first and the last of them."""
+    _, offsets_buffer, data_buffer = texts.buffers()
+    if len(texts) == 0 or offsets_buffer is None or data_buffer is None:
+        return np.zeros(len(texts) + 1, np.int64), np.empty(0, np.uint8)
+    offsets = np.frombuffer(offsets_buffer, np.int64, len(texts) + 1, texts.offset * 8)
+    return offsets, np.frombuffer(data_buffer, np.uint8, offsets[-1] - offsets[0], offsets[0])
+
+
+def _one_to_json(value: pa.Scalar) -> str:
+    """Return a value of a type that is not rendered by columns: of a union or an interval."""
+    inner = value.value if isinstance(value, pa.UnionScalar) else value
+    if inner is None or not inner.is_valid:
+        return "null"
+    if isinstance(value, pa.UnionScalar):
+        return str(to_json(pa.array([inner], inner.type))[0])
+    return json.dumps(inner.as_py())
+
+
+# ---- many values --------------------------------------------------------------------------------------------------
+
+
+def _together(*parts: pa.Array | str, separator: str = "") -> pa.Array:
+    """Join texts row by row; NULL where one of them is."""
+    texts = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in _merged(parts)]
+    return pc.binary_join_element_wise(*texts, pa.scalar(separator, TEXT)) if len(texts) > 1 else texts[0]
+
+
+def _merged(parts: Iterable[pa.Array | str]) -> Iterator[pa.Array | str]:
+    """Yield parts, constants that stand side by side as one."""
+    for constant, side_by_side in itertools.groupby(parts, lambda part: isinstance(part, str)):
+        if constant:
+            yield "".join(side_by_side)
+        else:
+            yield from side_by_side
+
+
+def _json_parts(values: pa.Array) -> list[pa.Array | str]:
+    """Return what to put together for the JSON of values; it means nothing where a value is NULL.
+
+    Parts of parts are not joined before the whole is: each join copies all bytes.
+    """
+    kind = values.type
+    if is_string(kind):
+        return ['"', _escaped(plain(values)), '"']
+    if _is_binary(kind) or pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind):
+        return ['"', plain(values), '"']
+    if pa.types.is_floating(kind):
+        return [pc.if_else(pc.is_finite(values), plain(values), "null")]
+    if pa.types.is_struct(kind):
+        return _object_parts([field.name for field in kind], values.flatten(), len(values))
+    if pa.types.is_map(kind):
+        # not a cast, which goes wrong for a slice
+        entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
+        return [to_json(pa.ListArray.from_arrays(pa.array(values.offsets.to_numpy()), entries))]
+    if _is_list(kind):
+        return ["[", _joined(values, ", "), "]"]
+    if _is_simple(kind):
+        return [plain(values)]
+    return [pa.array([_one_to_json(value) for value in values], TEXT)]
+
+
+def _object_parts(names: list[str], columns: list[pa.Array], n_rows: int) -> list[pa.Array | str]:
+    parts: list[pa.Array | str] = []
+    for name, column in zip(names, columns, strict=True):
+        parts.append((", " if parts else "{") + json.dumps(name, ensure_ascii=False) + ": ")
+        parts += [to_json(column)] if column.null_count or _is_layout(column.type) else _json_parts(column)
+    return [*parts, "}"] if parts else [pa.repeat(pa.scalar("{}", TEXT), n_rows)]
+
+
+def _joined(lists: pa.Array, separator: str) -> pa.Array:
+    """Return the JSON of the values of each list, in one text; that of a list that is NULL is empty."""
+    offsets = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
+    texts = to_json(pc.list_flatten(lists))
+    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(offsets), texts), pa.scalar(separator, TEXT))
+
+
+def _data(texts: pa.Array) -> pa.Buffer:
+    """Return the bytes of texts, one after the other."""
+    _, data = _bytes(texts)
+    return pa.py_buffer(data)

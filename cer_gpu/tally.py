@@ -1,0 +1,67 @@
+"""How many rows of an output there are, how many complex events they stand for, and how to say it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_ROWS = {"positions": "complex event", "events": "complex event", "bindings": "valuation", "count": "position"}
+"""What one row of an output is."""
+
+
+class Tally:
+    """Counts the rows of one output, up to a limit.
+
+    Parameters
+    ----------
+    output
+        One of `cer_gpu.query.OUTPUTS`.
+    limit
+        How many rows are wanted; None: all.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows so far.
+    """
+
+    def __init__(self, output: str, limit: int | None = None) -> None:
+        self.n_rows = 0
+        self._output = output
+        self._limit = limit
+        self._n_counted = 0
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Count the rows of a batch that are wanted, and return them."""
+        wanted = batch if self._limit is None else batch.slice(0, self._limit - self.n_rows)
+        self.n_rows += wanted.num_rows
+        if self._output == "count" and wanted.num_rows:
+            # the sum of counts that fit 64 bits may not
+            self._n_counted += int(pc.sum(wanted.column("count").cast(pa.decimal128(38, 0))).as_py())
+        return wanted
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many rows as are wanted."""
+        return self.n_rows == self._limit
+
+    @property
+    def rows(self) -> str:
+        """Say how many rows there are."""
+        return counted(self.n_rows, _ROWS[self._output])
+
+    @property
+    def none(self) -> str:
+        """Say that there are no rows."""
+        return "no valuations" if self._output == "bindings" else "no complex events"
+
+    def __str__(self) -> str:
+        """Say what was found."""
+        if self._output != "count":
+            return self.rows
+        return f"{counted(self._n_counted, 'complex event')} at {self.rows}"
+
+
+def counted(n: int, what: str) -> str:
+    """Say how many there are."""
+    return f"{n:,} {what}" + ("" if n == 1 else "s")

@@ -1,0 +1,39 @@
+"""The command line as a process of its own, and events to give it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+
+ROOT = Path(__file__).parents[1]
+
+EVENTS = pa.table(
+    {
+        "type": ["A", "B", "A", "A", "B", "C", "B"],
+        "price": [11, 1, 5, 20, None, 3, 4],
+        "ts": pa.array([0, 1000, 1500, 2000, 2500, 4000, 4500], pa.timestamp("ms")),
+    }
+)
+
+
+def start(*args, before="", **options):
+    """Start the command line as a process of its own, where SIGINT interrupts even if it is ignored here."""
+    code = (
+        f"import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); {before}\n"
+        "from cer_gpu.cli import main; sys.exit(main())"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    options = {"text": True, **options}
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], env=environment, **options)
+
+
+def finish(process, seconds=60):
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        raise
+    return process.returncode, out, err
