@@ -91,7 +91,8 @@ class Binding:
         if stream_column is not None and stream_column not in schema.names:
             raise EventsError(
                 f"the query names the streams {', '.join(plan.streams)}, and the events do not say which is theirs\n"
-                "hint: give a mapping from stream name to events, or push each batch with its stream's name"
+                "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch with "
+                "its stream's name"
             )
         self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text, stream_column)
         self.time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)

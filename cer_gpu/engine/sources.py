@@ -95,7 +95,7 @@ def open_events(events: Any) -> Source:
     if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
         return _open_capsule(events)
     if isinstance(events, Mapping):
-        raise EventsError("a mapping of streams is not read yet\nhint: give one stream, with its types in a column")
+        raise EventsError("expected the events of one stream, got a mapping")
     if isinstance(events, Sequence) and events and all(isinstance(e, str | os.PathLike) for e in events):
         return _open_paths([Path(e) for e in events])
     if isinstance(events, Iterable) and not isinstance(events, bytes):

@@ -404,7 +404,6 @@ WRONG = [
     (TABLE.to_pylist(), "got dict in it"),
     (np.zeros(3), "got float64 in it"),
     (TABLE.schema, "got Field in it"),
-    ({"S": TABLE}, "a mapping of streams"),
     (pa.array([1]), "cannot read this Int64Array as a table of events"),
     (TABLE["x"], "cannot read this ChunkedArray as a table of events"),
 ]
