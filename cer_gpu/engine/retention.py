@@ -60,8 +60,12 @@ class Retained:
         """Return the rows at positions, which must all be kept."""
         if not self.schema.names:
             return pa.array([{}] * len(positions), pa.struct([]))
-        known, table = self.snapshot()
-        found = table.take(pa.array(np.searchsorted(known, positions)))
+        rows, before = np.empty(len(positions), np.int64), 0
+        for known in self._positions:  # few chunks, each of ascending positions after those of the one before
+            here = (positions >= known[0]) & (positions <= known[-1])
+            rows[here] = before + np.searchsorted(known, positions[here])
+            before += len(known)
+        found = pa.Table.from_batches(self._rows, self.schema).take(pa.array(rows))
         columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in found.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.schema))
 
