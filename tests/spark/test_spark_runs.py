@@ -69,6 +69,27 @@ def test_same_rows_as_in_this_process(events, flights, text, time_column):
     assert_same_rows(on_spark(query, events.coalesce(1)), expected)
 
 
+PARTITIONED = """
+SELECT MAX late[ts, tailnum, delay], again[delay] FROM flights
+WHERE LANDED AS late ; (DEPARTED AS again)+
+FILTER late[delay > 120] AND again[delay > 60]
+PARTITION BY [tailnum]
+WITHIN 4 HOURS
+"""
+
+
+@pytest.mark.parametrize("output", ["events", "bindings", "count"])
+def test_every_output(events, flights, output):
+    query = cer_gpu.compile(PARTITIONED, time_column="ts")
+    expected = query.evaluate(flights, output=output)
+    assert expected.num_rows > 100
+    df = events.coalesce(1)
+    found = df.mapInArrow(match_stage(query, output=output), match_schema(query, df, output=output)).toArrow()
+    assert found.column_names == expected.column_names
+    # Spark keeps times in microseconds
+    assert found.cast(expected.schema).to_pylist() == expected.to_pylist()
+
+
 @pytest.mark.parametrize("rows", [7, 997])
 def test_small_batches_give_the_same(spark, events, flights, rows):
     # a few thousand rows are enough where each batch has seven
