@@ -4,10 +4,10 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test lint bench clean
+.PHONY: help install demo test test-long lint bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 install: .venv/.installed ## Make .venv with the pinned versions (again only after a change of them)
 
@@ -24,6 +24,11 @@ demo: install ## Find complex events in 665,297 flight events
 
 test: install ## Run the test suite
 	$(BIN)/python -m pytest -q tests
+
+test-long: install ## Run the property tests on some 100,000 random cases, and kill 100 processes (about an hour)
+	CER_GPU_EXAMPLES=6000 CER_GPU_KILLS=100 $(BIN)/python -m pytest -q \
+		tests/engine/test_whole_language.py tests/engine/test_properties.py tests/engine/test_long_streams.py \
+		tests/engine/test_share.py tests/engine/test_checkpoint.py
 
 lint: install ## Check style, types and import directions
 	$(BIN)/ruff check .

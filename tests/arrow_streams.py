@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import reference as ref
 from hypothesis import strategies as st
-from strategies import BOOL_COLUMNS, FLOAT_COLUMNS, INT_COLUMNS, ORDER_COLUMN, STRING_COLUMNS
+from strategies import BOOL_COLUMNS, DAY, FLOAT_COLUMNS, INT_COLUMNS, MOMENT_COLUMNS, ORDER_COLUMN, STRING_COLUMNS
 
 STRING_TYPES = (
     pa.string(),
@@ -36,6 +36,7 @@ INT_TYPES = (
     pa.uint32(),
     pa.uint64(),
 )
+SIGNED = INT_TYPES[:4]
 DECIMAL_TYPES = (pa.decimal128(20, 0), pa.decimal128(24, 3))
 TICKS_PER_SECOND = 1000  # the time of a reference stream is in milliseconds
 TIMESTAMP_TYPES = tuple(pa.timestamp(unit) for unit in ("ms", "us", "ns", "s"))
@@ -84,7 +85,7 @@ def time_types(values: list[int]) -> list[tuple[pa.DataType, str | None]]:
     found += [(pa.int64(), unit) for unit in ("ms", "us", "ns")]
     if all(v % 1000 == 0 for v in values):
         found += [(pa.timestamp("s"), None), (pa.int64(), "s"), (pa.int32(), "s")]
-    if all(v % 86_400_000 == 0 for v in values):
+    if all(v % DAY == 0 for v in values):
         found += [(pa.date32(), None)]
     return found
 
@@ -96,42 +97,64 @@ def exact_as_decimal(query: ref.Query) -> set[str]:
         match node:
             case ref.Compare(_, ref.Attr(), ref.Const(int())) | ref.Compare(_, ref.Const(int()), ref.Attr()):
                 pass
-            case ref.InRange(ref.Attr(), _, _, False) | ref.In():
+            case ref.InRange(ref.Attr(), None | ref.Const(), None | ref.Const(), False):
                 pass
-            case ref.Compare() | ref.InRange():
+            case ref.In(ref.Attr(), values) if all(isinstance(value, ref.Const) for value in values):
+                pass
+            case ref.Compare() | ref.InRange() | ref.In():
                 used |= {part.name for part in ref.descendants(node) if isinstance(part, ref.Attr)}
     return {name for name in INT_COLUMNS if name not in used}
+
+
+def moment_types(values: list[int | None]) -> list[pa.DataType]:
+    """Types for a column of moments, in milliseconds."""
+    known = [v for v in values if v is not None]
+    found: list[pa.DataType] = [*TIMESTAMP_TYPES, pa.timestamp("us", tz="UTC"), pa.duration("s"), pa.duration("ns")]
+    if all(v % DAY == 0 for v in known):
+        found += [pa.date32()]
+    if all(0 <= v < DAY for v in known):
+        found += [pa.time32("s"), pa.time64("us")]
+    return found
+
+
+def column_types(name: str, values: list[Any], decimals: set[str]) -> list[pa.DataType]:
+    """Types that a column of the strategies, the time excepted, may have for these values."""
+    if name == ref.TYPE or name in STRING_COLUMNS:
+        return list(STRING_TYPES)
+    if name in FLOAT_COLUMNS:
+        return float_types(values)
+    if name in BOOL_COLUMNS:
+        return [pa.bool_()]
+    if name in MOMENT_COLUMNS:
+        return moment_types(values)
+    if name in INT_COLUMNS or name == ORDER_COLUMN:
+        small = name in decimals and all(v is None or abs(v) < 2**53 for v in values)
+        return int_types(values) + (list(DECIMAL_TYPES) if small else [])
+    raise KeyError(name)
 
 
 @st.composite
 def layouts(draw, query: ref.Query, stream: list[ref.Event], timestamps: bool = False) -> Layout:
     """A layout for the stream; `timestamps`: the time is a timestamp without a zone."""
     types: dict[str, pa.DataType] = {}
-    time_unit = None
-    names = [ref.TYPE, ref.TIME, *sorted(ref.attributes(query))]
     decimals = exact_as_decimal(query)
-    for name in names:
-        values = [event[name] for event in stream]
-        if name == ref.TYPE or name in STRING_COLUMNS:
-            types[name] = draw(st.sampled_from(STRING_TYPES))
-        elif name == ref.TIME:
-            options = time_types(values)
-            if timestamps:
-                options = [o for o in options if o[0] in TIMESTAMP_TYPES]
-            types[name], time_unit = draw(st.sampled_from(options))
-        elif name in FLOAT_COLUMNS:
-            types[name] = draw(st.sampled_from(float_types(values)))
-        elif name in BOOL_COLUMNS:
-            types[name] = pa.bool_()
-        elif name in INT_COLUMNS or name == ORDER_COLUMN:
-            options = int_types(values)
-            if name in decimals and all(v is None or abs(v) < 2**53 for v in values):
-                options += DECIMAL_TYPES
-            types[name] = draw(st.sampled_from(options))
-        else:
-            raise KeyError(name)
+    # the names in one bracket of PARTITION BY are of one type, but for the width of integers and the layout of strings
+    groups = [*query.partition_by, (ref.TYPE,), *((name,) for name in sorted(ref.attributes(query)))]
+    for names in groups:
+        if names[0] not in types:
+            values = [event[name] for name in names for event in stream]
+            options = column_types(names[0], values, decimals if decimals >= {*names} else set())
+            types |= dict.fromkeys(names, draw(st.sampled_from(options)))
+            if len(names) > 1 and (types[names[0]] in SIGNED or names[0] in STRING_COLUMNS):
+                options = [option for option in options if option in SIGNED or names[0] in STRING_COLUMNS]
+                types[names[1]] = draw(st.sampled_from(options))
+    options = time_types([event[ref.TIME] for event in stream])
+    if timestamps:
+        options = [o for o in options if o[0] in TIMESTAMP_TYPES]
+    types[ref.TIME], time_unit = draw(st.sampled_from(options))
+    names = [ref.TYPE, ref.TIME, *sorted(ref.attributes(query))]
     return Layout(
-        types=types,
+        types={name: types[name] for name in names},
         time_unit=time_unit,
         padding=draw(st.sampled_from([0, 3, 11])),
         through_ipc=draw(st.booleans()),
@@ -157,12 +180,12 @@ def build_batches(stream: list[ref.Event], layout: Layout, cuts: list[int]) -> l
 
 
 def in_column_unit(milliseconds: int | None, type_: pa.DataType, time_unit: str | None) -> int | None:
-    """The number that a time column of this type stores for a time."""
+    """The number that a column of this type stores for a moment."""
     if milliseconds is None:
         return None
     if pa.types.is_date32(type_):
-        return milliseconds // 86_400_000
-    unit = time_unit or type_.unit
+        return milliseconds // DAY
+    unit = type_.unit if pa.types.is_temporal(type_) else time_unit
     per_second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
     return milliseconds * per_second // TICKS_PER_SECOND
 
@@ -171,7 +194,7 @@ def _batch(events: list[ref.Event], layout: Layout, rng: random.Random) -> pa.Re
     arrays = []
     for name, type_ in layout.types.items():
         values = [event[name] for event in events]
-        if name == ref.TIME:
+        if name == ref.TIME or name in MOMENT_COLUMNS:
             values = [in_column_unit(v, type_, layout.time_unit) for v in values]
         arrays.append(_array(values, type_, layout.padding, rng))
     if layout.unused_column:
@@ -193,7 +216,7 @@ def _plain_array(values: list[Any], type_: pa.DataType, rng: random.Random) -> p
     if pa.types.is_decimal(type_):
         return pa.array([None if v is None else Decimal(v) for v in values], type_)
     if pa.types.is_temporal(type_):
-        stored = pa.int32() if pa.types.is_date32(type_) else pa.int64()
+        stored = pa.int32() if pa.types.is_date32(type_) or pa.types.is_time32(type_) else pa.int64()
         return pa.array(values, stored).view(type_)
     return pa.array(values, type_)
 

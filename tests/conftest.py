@@ -1,6 +1,7 @@
-"""Settings of all property tests."""
+"""Settings of all property tests, and how many random cases they were."""
 
 import os
+import sys
 
 from hypothesis import settings
 
@@ -8,3 +9,9 @@ from hypothesis import settings
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_terminal_summary(terminalreporter):
+    strategies = sys.modules.get("strategies")
+    if strategies is not None and strategies.n_cases["passed"]:
+        terminalreporter.write_line(f"{strategies.n_cases['passed']:,} random cases passed")

@@ -5,7 +5,21 @@ exponential in the length of the stream, so streams are short. This module impor
 can only agree by both being right.
 
 A stream is a list of dicts, one per event: the type under ``"type"``, the time under ``"ts"`` where a window
-needs one, and the attributes. ``None`` and a missing key are both NULL. Integers are int64.
+needs one, the name of its stream under ``"$stream"`` where a formula or SELECT names one (`merged` makes one stream
+of several), and the attributes. ``None`` and a missing key are both NULL. Integers are int64.
+
+What the papers leave open, and is decided here:
+
+- A selection strategy chooses before WITHIN drops: a complex event outside the window still beats its rivals, and
+  leaves nothing. It compares kept positions only; those with equal ones and different starts all stay. ANY chooses
+  among those in the window: at every end where there is one, one is reported.
+- CONSUME BY is triggered by the complex events that are left after WITHIN; LIMIT and the choice of ANY never change it.
+- The key of an event is, for each bracket of PARTITION BY, the first of its names that is not NULL; where all are,
+  the event is in no substream. Keys are compared by value: 0.0 and -0.0 are one key, and NaN is equal to NaN.
+- Of several streams, `R` is an event of type R of any, `S>R` one of type R of S, NOT(S>R) any event but those. What
+  a variable x holds of stream S, the variable `S>x` holds too, however the formula names the types.
+- A row of "bindings" is a complex event with the positions of each selected variable; valuations that agree on all of
+  it are one row. LIMIT n keeps n rows at each end there, and ANY one.
 """
 
 from __future__ import annotations
@@ -14,15 +28,18 @@ import math
 import operator
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 TYPE = "type"
 TIME = "ts"
+STREAM = "$stream"
 
 Event = dict[str, Any]
 Row = tuple[int, int, tuple[int, ...]]  # (start, end, kept positions)
+Binding = tuple[tuple[str, tuple[int, ...]], ...]  # ((variable, positions), ...)
+BoundRow = tuple[int, int, tuple[int, ...], Binding]
 Valuation = tuple[int, int, frozenset[tuple[str, int]]]  # (start, end, {(variable, position)})
 Truth = bool | None  # None is UNKNOWN
 
@@ -109,16 +126,16 @@ class Like:
 
 @dataclass(frozen=True)
 class In:
-    """`attribute [NOT] IN {v, ...}`."""
+    """`expression [NOT] IN {v, ...}`."""
 
-    attribute: Attr
-    values: tuple[Const, ...]
+    operand: Expression
+    values: tuple[Expression, ...]
     negated: bool = False
 
 
 @dataclass(frozen=True)
 class InRange:
-    """`attribute IN {low..high}`, either bound absent; or `expression IN RANGE(low, high)` (`function`)."""
+    """`expression IN {low..high}`, either bound absent; or `expression IN RANGE(low, high)` (`function`)."""
 
     operand: Expression
     low: Expression | None
@@ -161,17 +178,19 @@ FilterExpr = Unary | FilterAnd | FilterOr
 
 @dataclass(frozen=True)
 class EventType:
-    """R."""
+    """R, or S>R."""
 
     name: str
+    stream: str | None = None
 
 
 @dataclass(frozen=True)
 class Not:
-    """NOT(R), or NOT(R FILTER R[p])."""
+    """NOT(R), NOT(S>R), or one of them with a filter: NOT(R FILTER R[p])."""
 
     name: str
     predicate: Predicate | None = None
+    stream: str | None = None
 
 
 @dataclass(frozen=True)
@@ -237,9 +256,10 @@ Within = None | tuple[str, int] | tuple[str, int, str]
 class Query:
     """A whole query.
 
-    `select` is ``"*"``, ``"NONE"`` or a tuple of variables; `within` is None, ``("events", n)``,
-    ``("time", n)`` (n in the unit of the values under ``"ts"``) or ``("attribute", n, name)``; `partition_by`
-    holds one tuple of attribute names for each key.
+    `select` is ``"*"``, ``"NONE"`` or a tuple of variables (``"x"``, or ``"S>x"`` for what x holds of stream S);
+    `within` is None, ``("events", n)``, ``("time", n)`` (n in the unit of the values under ``"ts"``) or
+    ``("attribute", n, name)``; `partition_by` holds one tuple of attribute names for each key; `brackets`, where it is
+    not empty, holds for each selected variable the attributes in brackets behind it, None for one without.
     """
 
     formula: Formula
@@ -249,6 +269,8 @@ class Query:
     partition_by: tuple[tuple[str, ...], ...] = ()
     strategy: str = "ALL"
     consume: str = "NONE"
+    streams: tuple[str, ...] = ("S",)
+    brackets: tuple[tuple[str, ...] | None, ...] = ()
 
 
 class TooLarge(Exception):
@@ -373,11 +395,11 @@ def truth(predicate: Predicate, event: Event) -> Truth:
         case Like(attribute, pattern):
             text = value_of(attribute, event)
             return None if text is None else re.search(pattern, text) is not None
-        case In(attribute, values, negated):
-            value = value_of(attribute, event)
+        case In(operand, values, negated):
+            value = value_of(operand, event)
             found: Truth = False
             for v in values:
-                found = or_(found, compare("=", value, v.value))
+                found = or_(found, compare("=", value, value_of(v, event)))
             return not_(found) if negated else found
         case InRange(operand, low, high):
             value = value_of(operand, event)
@@ -398,6 +420,14 @@ def holds(predicate: Predicate, event: Event) -> bool:
 def valuations(formula: Formula, stream: Sequence[Event], most: int | None = None) -> set[Valuation]:
     """All valuations of the formula, by the table of meanings; TooLarge beyond `most` of them."""
 
+    def is_of(event: Event, name: str, of_stream: str | None) -> bool:
+        return event.get(TYPE) == name and of_stream in (None, event.get(STREAM))
+
+    def held(variable: str, position: int) -> set[tuple[str, int]]:
+        """The variable holds the position, and so does its part of the event's stream."""
+        of_stream = stream[position].get(STREAM)
+        return {(variable, position)} | ({(f"{of_stream}>{variable}", position)} if of_stream else set())
+
     def checked(found: Iterable[Valuation]) -> set[Valuation]:
         kept: set[Valuation] = set()
         for valuation in found:
@@ -408,16 +438,16 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
 
     def of(formula: Formula) -> set[Valuation]:
         match formula:
-            case EventType(name):
-                return {(i, i, frozenset({(name, i)})) for i, e in enumerate(stream) if e.get(TYPE) == name}
-            case Not(name, predicate):
+            case EventType(name, of_stream):
+                return {(i, i, frozenset(held(name, i))) for i, e in enumerate(stream) if is_of(e, name, of_stream)}
+            case Not(name, predicate, of_stream):
                 return {
                     (i, i, frozenset())
                     for i, e in enumerate(stream)
-                    if not (e.get(TYPE) == name and (predicate is None or holds(predicate, e)))
+                    if not (is_of(e, name, of_stream) and (predicate is None or holds(predicate, e)))
                 }
             case As(body, name):
-                return {(i, j, mu | {(name, p) for _, p in mu}) for i, j, mu in of(body)}
+                return {(i, j, mu.union(*(held(name, p) for _, p in mu))) for i, j, mu in of(body)}
             case Filter(body, Unary(variable, predicate)):
                 return {
                     (i, j, mu)
@@ -467,61 +497,113 @@ def evaluate(query: Query, stream: Sequence[Event], most: int | None = None) -> 
 
     What LIMIT or ANY may keep is not one answer but several: see `is_legal_answer`.
     """
-    if query.strategy == "ANY":
-        raise ValueError("ANY has more than one right answer")
-    if query.consume == "ANY":
-        rows = _consumed(stream, lambda s: _evaluate_partitions(query, s, most))
-    elif query.consume == "PARTITION":
-        rows = set()
-        for positions in substreams(query, stream):
-            part = [stream[p] for p in positions]
-            found = _consumed(part, lambda s: _evaluate_substream(query, s, most))
-            rows |= _renumbered(found, positions)
-    else:
-        rows = _evaluate_partitions(query, stream, most)
-    return sorted(rows)
+    return sorted(row[:3] for row in _evaluate(query, stream, most, ()))
+
+
+def bindings(query: Query, stream: Sequence[Event], most: int | None = None) -> list[BoundRow]:
+    """Every row of "bindings", sorted; LIMIT is ignored, ANY is refused."""
+    return sorted(_evaluate(query, stream, most, bound_variables(query)))
+
+
+def counts(query: Query, stream: Sequence[Event], most: int | None = None) -> list[tuple[int, int]]:
+    """Every end of complex events with their number, or with what LIMIT or ANY leaves of it."""
+    groups = _by_end(evaluate(_every_candidate(query), stream, most))
+    return [(end, _how_many(query, len(rows))) for end, rows in sorted(groups.items())]
+
+
+def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
+    """The events at the kept positions, with the attributes that SELECT names."""
+    names = selected_attributes(query)
+    if names is None:
+        return [{name: value for name, value in stream[p].items() if name != STREAM} for p in row[2]]
+    return [{name: stream[p].get(name) for name in names} for p in row[2]]
 
 
 def evaluate_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[Row]:
-    """The same as `evaluate` of a plain query WITHIN n EVENTS, for streams too long for it.
+    """The same as `evaluate` for streams too long for it, where there is WITHIN, and the strategy is ALL or STRICT.
 
-    A valuation depends on the events of its own interval only, so those that end at j are found in the n + 1
-    events up to j. (A strategy would also look at rivals that start before the window.)
+    A valuation depends on the events of its own interval only, so those that end at an event are found among the
+    events of its substream that are in its window. (Other strategies also look at rivals that start before it.) What
+    CONSUME has forgotten when the event comes is not among them.
     """
-    if query.within is None or query.within[0] != "events":
-        raise ValueError("needs WITHIN n EVENTS")
-    if query.strategy != "ALL" or query.partition_by or query.consume != "NONE":
-        raise ValueError("needs a query without strategy, partition and CONSUME")
-    rows: set[Row] = set()
-    for end in range(len(stream)):
-        positions = range(max(0, end - query.within[1]), end + 1)
-        found = _evaluate_substream(query, [stream[p] for p in positions], most)
-        rows |= {row for row in _renumbered(found, positions) if row[1] == end}
-    return sorted(rows)
+    return sorted(row[:3] for row in _evaluate_long(query, stream, most, ()))
 
 
-def _evaluate_partitions(query: Query, stream: Sequence[Event], most: int | None) -> set[Row]:
-    rows: set[Row] = set()
+def bindings_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[BoundRow]:
+    """The same as `bindings`, where `evaluate_long` is the same as `evaluate`."""
+    return sorted(_evaluate_long(query, stream, most, bound_variables(query)))
+
+
+def _evaluate(query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]) -> set[BoundRow]:
+    if query.strategy == "ANY":
+        raise ValueError("ANY has more than one right answer")
+    if query.consume == "ANY":
+        return _consumed(stream, lambda s: _evaluate_partitions(query, s, most, variables))
+    if query.consume == "NONE":
+        return _evaluate_partitions(query, stream, most, variables)
+    rows: set[BoundRow] = set()
     for positions in substreams(query, stream):
         part = [stream[p] for p in positions]
-        rows |= _renumbered(_evaluate_substream(query, part, most), positions)
+        found = _consumed(part, lambda s: _evaluate_substream(query, s, most, variables))
+        rows |= _renumbered(found, positions)
     return rows
 
 
-def _evaluate_substream(query: Query, stream: Sequence[Event], most: int | None) -> set[Row]:
+def _evaluate_partitions(
+    query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]
+) -> set[BoundRow]:
+    rows: set[BoundRow] = set()
+    for positions in substreams(query, stream):
+        part = [stream[p] for p in positions]
+        rows |= _renumbered(_evaluate_substream(query, part, most, variables), positions)
+    return rows
+
+
+def _evaluate_substream(
+    query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]
+) -> set[BoundRow]:
     """WHERE, then SELECT with its strategy, then WITHIN, over one substream."""
-    rows = projected(query, valuations(query.formula, stream, most))
-    rows = selected(query.strategy, rows)
-    return {row for row in rows if in_window(query.within, stream, row)}
+    rows = projected(query, valuations(query.formula, stream, most), variables)
+    winners = selected(query.strategy, {row[:3] for row in rows})
+    return {row for row in rows if row[:3] in winners and in_window(query.within, stream, row)}
 
 
-def _renumbered(rows: set[Row], positions: Sequence[int]) -> set[Row]:
-    return {(positions[i], positions[j], tuple(positions[p] for p in kept)) for i, j, kept in rows}
+def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]) -> set[BoundRow]:
+    if query.within is None or query.strategy not in ("ALL", "STRICT"):
+        raise ValueError("needs WITHIN, and no strategy but ALL or STRICT")
+    substream_of = {p: positions for positions in substreams(query, stream) for p in positions}
+    rows: set[BoundRow] = set()
+    read_after = dict.fromkeys(substream_of, 0)  # where CONSUME lets the memory of an event begin
+    for end in sorted(substream_of):
+        whole = substream_of[end]
+        last = whole.index(end)
+        events = [stream[p] for p in whole]
+        piece = [
+            p
+            for k, p in enumerate(whole[: last + 1])
+            if p >= read_after[end] and in_window(query.within, events, (k, last))
+        ]
+        found = _renumbered(_evaluate_substream(query, [stream[p] for p in piece], most, variables), piece)
+        ending = {row for row in found if row[1] == end}
+        rows |= ending
+        if ending and query.consume != "NONE":
+            read_after |= dict.fromkeys(substream_of if query.consume == "ANY" else whole, end + 1)
+    return rows
 
 
-def _consumed(stream: Sequence[Event], evaluator: Any) -> set[Row]:
+def _renumbered(rows: set[BoundRow], positions: Sequence[int]) -> set[BoundRow]:
+    def of(kept: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(positions[p] for p in kept)
+
+    return {
+        (positions[i], positions[j], of(kept), tuple((variable, of(held)) for variable, held in binding))
+        for i, j, kept, binding in rows
+    }
+
+
+def _consumed(stream: Sequence[Event], evaluator: Callable[[Sequence[Event]], set[BoundRow]]) -> set[BoundRow]:
     """Forget everything read so far at each position that ends a complex event."""
-    reported: set[Row] = set()
+    reported: set[BoundRow] = set()
     first = 0
     while first < len(stream):
         rest = range(first, len(stream))
@@ -534,24 +616,44 @@ def _consumed(stream: Sequence[Event], evaluator: Any) -> set[Row]:
     return reported
 
 
+def merged(streams: Mapping[str, Sequence[Event]]) -> list[Event]:
+    """One stream of several, in the order of time; of equal times in that of the mapping, then in each one's own."""
+    events = [{**event, STREAM: name} for name, stream in streams.items() for event in stream]
+    return sorted(events, key=lambda event: event[TIME])  # sorted() keeps the order of equals
+
+
+def partition_key(query: Query, event: Event) -> tuple[Any, ...] | None:
+    """The event's key for each bracket; None where one of them is NULL."""
+    key = tuple(
+        next((event[name] for name in names if event.get(name) is not None), None) for names in query.partition_by
+    )
+    if None in key:
+        return None
+    return tuple("NaN" if value != value else value for value in key)  # 0.0 and -0.0 are equal, here too
+
+
 def substreams(query: Query, stream: Sequence[Event]) -> list[list[int]]:
     """The positions of each substream; an event with NULL in one of the keys is in none."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for position, event in enumerate(stream):
-        key = tuple(
-            next((event[name] for name in names if event.get(name) is not None), None) for names in query.partition_by
-        )
-        if None not in key:
+        key = partition_key(query, event)
+        if key is not None:
             groups[key].append(position)
     return list(groups.values())
 
 
-def projected(query: Query, found: Iterable[Valuation]) -> set[Row]:
-    """The complex events of valuations: the interval and the positions of the selected variables."""
+def projected(query: Query, found: Iterable[Valuation], variables: Sequence[str] = ()) -> set[BoundRow]:
+    """The complex events of valuations (the interval and the positions of the selected variables), each with what the
+    given variables hold."""
     if query.select == "*":
-        return {(i, j, tuple(sorted({p for _, p in mu}))) for i, j, mu in found}
-    kept = () if query.select == "NONE" else query.select
-    return {(i, j, tuple(sorted({p for x, p in mu if x in kept}))) for i, j, mu in found}
+        kept = {x for _, _, mu in found for x, _ in mu}
+    else:
+        kept = set() if query.select == "NONE" else set(query.select)
+
+    def held_by(some: set[str], mu: frozenset[tuple[str, int]]) -> tuple[int, ...]:
+        return tuple(sorted({p for x, p in mu if x in some}))
+
+    return {(i, j, held_by(kept, mu), tuple((x, held_by({x}, mu)) for x in variables)) for i, j, mu in found}
 
 
 def selected(strategy: str, rows: set[Row]) -> set[Row]:
@@ -578,9 +680,9 @@ def _strictly_contained(c: set[int], d: set[int]) -> bool:
     return c < d
 
 
-def in_window(within: Within, stream: Sequence[Event], row: Row) -> bool:
+def in_window(within: Within, stream: Sequence[Event], row: tuple[Any, ...]) -> bool:
     """Whether the complex event lies in the window; positions are those of its substream."""
-    start, end, _ = row
+    start, end = row[:2]
     match within:
         case None:
             return True
@@ -596,43 +698,46 @@ def in_window(within: Within, stream: Sequence[Event], row: Row) -> bool:
 # ------------------------------------------------------------------------- answers that are one among several
 
 
-def is_legal_answer(query: Query, stream: Sequence[Event], rows: Sequence[Row], most: int | None = None) -> bool:
-    """Whether `rows` is one of the right answers to a query with LIMIT or ANY (without CONSUME).
+def is_legal_answer(
+    query: Query,
+    stream: Sequence[Event],
+    rows: Sequence[Row] | Sequence[BoundRow],
+    most: int | None = None,
+    candidates: Callable[[Query, Sequence[Event], int | None], Sequence[Any]] = evaluate,
+) -> bool:
+    """Whether `rows` is one of the right answers to a query with LIMIT or ANY.
 
-    No row twice, none that the query does not have, and at each end as many as LIMIT allows. ANY chooses
-    before WITHIN drops, so an end may have none if a choice outside the window was open to it.
+    No row twice, none that the query does not have without them, and at each end as many as they allow. `candidates`
+    says what a row is and how all of them are found: `evaluate`, `bindings`, `evaluate_long` or `bindings_long`.
     """
-    everything = replace(query, strategy="ALL", within=None) if query.strategy == "ANY" else query
-    candidates = _by_end(evaluate(everything, stream, most))
+    everything = _by_end(candidates(_every_candidate(query), stream, most))
     answer = _by_end(rows)
-    if len(set(rows)) != len(rows) or not set(answer) <= set(candidates):
-        return False
-    for end, group in candidates.items():
-        given = answer.get(end, [])
-        if not set(given) <= set(group):
-            return False
-        if query.strategy == "ANY":
-            fits = [row for row in group if _in_window_of_its_substream(query, stream, row)]
-            if not set(given) <= set(fits) or len(given) > 1 or (not given and len(fits) == len(group)):
-                return False
-        elif len(given) != min(len(group), len(group) if query.limit is None else query.limit):
-            return False
-    return True
+    return (
+        len(set(rows)) == len(rows)
+        and set(answer) == set(everything)
+        and all(
+            set(answer[end]) <= set(group) and len(answer[end]) == _how_many(query, len(group))
+            for end, group in everything.items()
+        )
+    )
 
 
-def _by_end(rows: Iterable[Row]) -> dict[int, list[Row]]:
-    groups: dict[int, list[Row]] = defaultdict(list)
+def _every_candidate(query: Query) -> Query:
+    """The query whose complex events ANY and LIMIT choose from."""
+    return replace(query, limit=None, strategy="ALL" if query.strategy == "ANY" else query.strategy)
+
+
+def _how_many(query: Query, n: int) -> int:
+    """How many of n rows with the same end are reported."""
+    n = min(n, 1) if query.strategy == "ANY" else n
+    return n if query.limit is None else min(n, query.limit)
+
+
+def _by_end(rows: Iterable[Any]) -> dict[int, list[Any]]:
+    groups: dict[int, list[Any]] = defaultdict(list)
     for row in rows:
         groups[row[1]].append(row)
     return groups
-
-
-def _in_window_of_its_substream(query: Query, stream: Sequence[Event], row: Row) -> bool:
-    for positions in substreams(query, stream):
-        if row[1] in positions:
-            local = (positions.index(row[0]), positions.index(row[1]), ())
-            return in_window(query.within, [stream[p] for p in positions], local)
-    return False
 
 
 # ------------------------------------------------------------------------------------------ facts of a query
@@ -660,10 +765,42 @@ def defined_variables(formula: Formula) -> set[str]:
     return {node.name for node in descendants(formula) if isinstance(node, EventType | As)}
 
 
+def variables_in_order(formula: Formula) -> list[str]:
+    """The same in the order in which the text defines them, from left to right."""
+    inside = [name for part in children(formula) for name in variables_in_order(part)]
+    own = [formula.name] if isinstance(formula, EventType | As) else []
+    return list(dict.fromkeys(inside + own))
+
+
+def variables_of_streams(formula: Formula, streams: Sequence[str]) -> set[str]:
+    """Variables such as `S>x` that can hold something: x holds events of a type that is of S, or of any stream."""
+    found = set()
+    for node in descendants(formula):
+        if isinstance(node, EventType | As):
+            of = {atom.stream for atom in descendants(node) if isinstance(atom, EventType)}
+            found |= {f"{stream}>{node.name}" for stream in streams if {None, stream} & of}
+    return found
+
+
+def bound_variables(query: Query) -> tuple[str, ...]:
+    """The variables that "bindings" shows, in the order of its columns."""
+    if query.select == "*":
+        return tuple(variables_in_order(query.formula))
+    return () if query.select == "NONE" else tuple(query.select)
+
+
+def selected_attributes(query: Query) -> tuple[str, ...] | None:
+    """The attributes that "events" shows of every event: those in brackets; None: all, as an item without asks for."""
+    if query.select in ("*", "NONE") or not query.brackets or None in query.brackets:
+        return None
+    return tuple(dict.fromkeys(name for names in query.brackets for name in names))
+
+
 def attributes(query: Query) -> set[str]:
-    """Attributes that the query reads, besides the type and the time."""
+    """Attributes that the query names, besides the type and the time."""
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr)}
     found |= {name for names in query.partition_by for name in names}
+    found |= {name for names in query.brackets for name in names or ()}
     if query.within is not None and query.within[0] == "attribute":
         found.add(query.within[2])
-    return found - {TIME}
+    return found - {TYPE, TIME}

@@ -15,7 +15,6 @@ KEYWORDS = frozenset(
     "ALL AND ANY AS BY CONSUME EVENTS FALSE FILTER FROM HOUR HOURS IN LAST LIKE LIMIT MAX MINUTE MINUTES "  # noqa: SIM905
     "NEXT NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT TRUE WHERE WITHIN".split()
 )
-STREAM = "S"
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
 
 # binding of formulas, loosest first
@@ -26,12 +25,15 @@ SUM, PRODUCT, UNARY, OPERAND = range(4)
 EITHER, BOTH, NEGATED, SIMPLE = range(4)
 
 
-def to_ceql(query: ref.Query, rng: random.Random | None = None, ticks_per_second: int = 1000) -> str:
+def to_ceql(
+    query: ref.Query, rng: random.Random | None = None, ticks_per_second: int = 1000, needs_from: bool = False
+) -> str:
     """CEQL text of the query: the plainest without `rng`, one of its many forms with it.
 
-    `ticks_per_second` is the unit of a ``("time", n)`` window, which must come to whole seconds.
+    `ticks_per_second` is the unit of a ``("time", n)`` window, which must come to whole seconds; `needs_from`: FROM
+    means something even where the query names no stream.
     """
-    return _Writer(rng, ticks_per_second).query(query)
+    return _Writer(rng, ticks_per_second).query(query, needs_from)
 
 
 class _Writer:
@@ -40,7 +42,7 @@ class _Writer:
     def __init__(self, rng: random.Random | None, ticks_per_second: int) -> None:
         self.rng = rng
         self.ticks_per_second = ticks_per_second
-        self.named_stream = False
+        self.only_stream: str | None = None  # its name may stand before a type, and changes nothing
 
     def chance(self, probability: float) -> bool:
         return self.rng is not None and self.rng.random() < probability
@@ -92,51 +94,68 @@ class _Writer:
 
     # ----------------------------------------------------------------------------------------- clauses
 
-    def query(self, query: ref.Query) -> str:
+    def query(self, query: ref.Query, needs_from: bool) -> str:
         out = [self.keyword("SELECT")]
         if query.strategy != "ALL" or self.chance(0.1):
             spelling = self.choice("NEXT", "NXT") if query.strategy == "NEXT" else query.strategy
             out.append(self.keyword(spelling))
-        from_clause = self.rng is None or not self.chance(0.2)
-        self.named_stream = from_clause and self.chance(0.2)
+        needs_from = needs_from or len(query.streams) > 1 or _names_a_stream(query)
+        from_clause = needs_from or not self.chance(0.2)
+        self.only_stream = query.streams[0] if from_clause and len(query.streams) == 1 and self.chance(0.2) else None
         if query.select == "*":
             out.append("*")
         elif query.select == "NONE":
             out.append(self.keyword("NONE"))
         else:
-            for k, variable in enumerate(query.select):
+            brackets = query.brackets or (None,) * len(query.select)
+            for k, (variable, names) in enumerate(zip(query.select, brackets, strict=True)):
                 out += [","] if k else []
-                out += self.item(variable)
+                out += self.variable(variable)
+                out += [] if names is None else self.bracket(names)
         if from_clause:
-            out += [self.keyword("FROM"), STREAM]
+            out.append(self.keyword("FROM"))
+            for k, stream in enumerate(query.streams):
+                out += [","] if k else []
+                out.append(self.name(stream))
         out += [self.keyword("WHERE"), *self.formula(query.formula, FILTER)]
         if query.partition_by:
             out += [self.keyword("PARTITION"), self.keyword("BY")]
             for k, names in enumerate(query.partition_by):
                 out += [","] if k else []
-                out.append("[")
-                for m, name in enumerate(names):
-                    out += [","] if m else []
-                    out.append(self.name(name))
-                out.append("]")
+                out += self.bracket(names)
         out += self.within(query.within)
         if query.consume != "NONE" or self.chance(0.05):
             out += [self.keyword("CONSUME"), self.keyword("BY"), self.keyword(query.consume)]
         if query.limit is not None:
             out += [self.keyword("LIMIT"), str(query.limit)]
+        closable = query.partition_by or query.within is not None or query.limit is not None
+        out += [";"] if closable and self.chance(0.1) else []
         return self.text(out)
 
-    def item(self, variable: str) -> list[str]:
-        """One selected variable."""
-        prefix = [STREAM, ">"] if self.named_stream and self.chance(0.3) else []
-        return [*prefix, self.name(variable)]
+    def variable(self, variable: str) -> list[str]:
+        """A variable in SELECT or FILTER: `x`, or `S>x`."""
+        stream, _, name = variable.rpartition(">")
+        return [self.name(stream), ">", self.name(name)] if stream else [self.name(name)]
+
+    def type(self, name: str, stream: str | None) -> list[str]:
+        """A type in the formula: `R`, or `S>R`."""
+        if stream is None and self.only_stream is not None and self.chance(0.5):
+            stream = self.only_stream
+        return [self.name(name)] if stream is None else [self.name(stream), ">", self.name(name)]
+
+    def bracket(self, names: tuple[str, ...]) -> list[str]:
+        out = ["["]
+        for k, name in enumerate(names):
+            out += [","] if k else []
+            out.append(self.name(name))
+        return [*out, "]"]
 
     def within(self, within: ref.Within) -> list[str]:
         match within:
             case None:
                 return []
             case ("events", n):
-                return [self.keyword("WITHIN"), str(n), self.keyword("EVENTS")]
+                return [self.keyword("WITHIN"), str(n), self.plural("EVENTS")]
             case ("attribute", n, name):
                 return [self.keyword("WITHIN"), str(n), "[", self.name(name), "]"]
             case ("time", n):
@@ -151,43 +170,65 @@ class _Writer:
         if self.rng is None or self.chance(0.5):
             hours, left = divmod(seconds, 3600)
             parts = [(hours, "HOURS"), (left // 60, "MINUTES"), (left % 60, "SECONDS")]
+        elif seconds % 30 == 0 and self.chance(0.5):
+            parts = [(0, "HOURS"), (seconds // 60 + (0.5 if seconds % 60 else 0), "MINUTES"), (0, "SECONDS")]
         written = [part for part in parts if part[0]] or [(0, "SECONDS")]
-        return [token for amount, unit in written for token in (str(amount), self.keyword(unit))]
+        return [token for amount, unit in written for token in (str(amount), self.plural(unit))]
+
+    def plural(self, unit: str) -> str:
+        """A unit, or its singular, whatever the number before it."""
+        return self.keyword(self.choice(unit, unit.removesuffix("S")))
 
     # ---------------------------------------------------------------------------------------- formulas
 
-    def formula(self, formula: ref.Formula, least: int) -> list[str]:
-        """Tokens of the formula, in parentheses where it binds less tightly than `least`."""
-        tokens, binding = self.bare_formula(formula)
-        return self.wrapped(tokens, binding < least)
+    def formula(self, formula: ref.Formula, least: int, first: bool = True) -> list[str]:
+        """Tokens of the formula, in parentheses where it binds less tightly than `least`.
 
-    def bare_formula(self, formula: ref.Formula) -> tuple[list[str], int]:
+        `first`: nothing stands before it in its parentheses. There a formula may go on after a filter, and all that
+        stands before is the left side of what follows.
+        """
+        needed = _binding(formula) < least
+        if needed and first and isinstance(formula, ref.Filter) and self.chance(0.4):
+            return self.bare_formula(formula, first)
+        return self.wrapped(self.bare_formula(formula, first or needed), needed)
+
+    def bare_formula(self, formula: ref.Formula, first: bool) -> list[str]:
         match formula:
-            case ref.EventType(name):
-                prefix = [STREAM, ">"] if self.named_stream and self.chance(0.5) else []
-                return [*prefix, self.name(name)], ATOM
-            case ref.Not(name, predicate):
-                inside = [self.name(name)]
-                if predicate is not None:
-                    inside += [self.keyword("FILTER"), *self.unary(name, predicate)]
-                return [self.keyword("NOT"), "(", *inside, ")"], ATOM
+            case ref.EventType(name, stream):
+                return self.type(name, stream)
+            case ref.Not(name, predicate, stream):
+                return [self.keyword("NOT"), "(", *self.excluded(name, predicate, stream), ")"]
             case ref.As(body, name):
-                return [*self.formula(body, POSTFIX), self.keyword("AS"), self.name(name)], POSTFIX
+                return [*self.formula(body, POSTFIX, first), self.keyword("AS"), self.name(name)]
             case ref.Plus(body):
-                return [*self.formula(body, POSTFIX), "+"], POSTFIX
+                return [*self.formula(body, POSTFIX, first), "+"]
             case ref.ContigPlus(body):
-                return [*self.formula(body, POSTFIX), ":+"], POSTFIX
+                return [*self.formula(body, POSTFIX, first), ":+"]
             case ref.Seq(left, right):
-                return [*self.formula(left, SEQ), ";", *self.formula(right, SEQ + 1)], SEQ
+                return [*self.formula(left, SEQ, first), ";", *self.formula(right, SEQ + 1, False)]
             case ref.Contig(left, right):
-                return [*self.formula(left, CONTIG), ":", *self.formula(right, CONTIG + 1)], CONTIG
+                return [*self.formula(left, CONTIG, first), ":", *self.formula(right, CONTIG + 1, False)]
             case ref.Or(left, right):
-                return [*self.formula(left, OR), self.keyword("OR"), *self.formula(right, OR + 1)], OR
+                return [*self.formula(left, OR, first), self.keyword("OR"), *self.formula(right, OR + 1, False)]
             case ref.Filter(body, condition):
                 # a second FILTER may follow a condition bare; an AND or an OR would belong to the condition
-                tokens = self.formula(body, FILTER)
-                return [*tokens, self.keyword("FILTER"), *self.filter(condition, EITHER)], FILTER
+                tokens = self.formula(body, FILTER, first)
+                return [*tokens, self.keyword("FILTER"), *self.filter(condition, EITHER)]
         raise TypeError(formula)
+
+    def excluded(self, name: str, predicate: ref.Predicate | None, stream: str | None) -> list[str]:
+        """What stands inside NOT( )."""
+        tokens, variable = self.type(name, stream), name
+        if predicate is None:
+            return tokens
+        if self.chance(0.2):
+            variable = "one"
+            tokens += [self.keyword("AS"), self.name(variable)]
+        condition: ref.FilterExpr = ref.Unary(variable, predicate)
+        if isinstance(predicate, ref.PredAnd | ref.PredOr) and self.chance(0.3):  # the same of a single event
+            joined = ref.FilterAnd if isinstance(predicate, ref.PredAnd) else ref.FilterOr
+            condition = joined(ref.Unary(variable, predicate.left), ref.Unary(variable, predicate.right))
+        return [*tokens, self.keyword("FILTER"), *self.filter(condition, EITHER)]
 
     def filter(self, condition: ref.FilterExpr, least: int) -> list[str]:
         match condition:
@@ -202,7 +243,7 @@ class _Writer:
         raise TypeError(condition)
 
     def unary(self, variable: str, predicate: ref.Predicate) -> list[str]:
-        return [self.name(variable), "[", *self.predicate(predicate, EITHER), "]"]
+        return [*self.variable(variable), "[", *self.predicate(predicate, EITHER), "]"]
 
     # -------------------------------------------------------------------------------------- predicates
 
@@ -218,33 +259,46 @@ class _Writer:
             case ref.PredAnd(left, right):
                 tokens = self.predicate(left, BOTH)
                 return [*tokens, self.keyword("AND"), *self.predicate(right, BOTH + 1)], BOTH
+            case ref.PredNot(ref.Like() | ref.InRange() as test) if self.chance(0.5):
+                return self.test(test, negated=True), SIMPLE
             case ref.PredNot(operand):
                 return [self.keyword("NOT"), *self.predicate(operand, NEGATED)], NEGATED
             case ref.Compare(op, left, right):
                 spelling = {"=": self.choice("=", "=="), "<>": self.choice("<>", "!=")}.get(op, op)
                 return [*self.expression(left, SUM), spelling, *self.expression(right, SUM)], SIMPLE
+            case ref.In():
+                return self.test(predicate, predicate.negated), SIMPLE
+        return self.test(predicate, negated=False), SIMPLE
+
+    def test(self, test: ref.Like | ref.In | ref.InRange, negated: bool) -> list[str]:
+        """LIKE or IN, or one of them with NOT before it."""
+        not_ = [self.keyword("NOT")] if negated else []
+        match test:
             case ref.Like(attribute, pattern):
-                return [self.name(attribute.name), self.keyword("LIKE"), self.string(pattern)], SIMPLE
-            case ref.In(attribute, values, negated):
-                tokens = [self.name(attribute.name), *([self.keyword("NOT")] if negated else [])]
-                tokens += [self.keyword("IN"), "{"]
+                return [self.name(attribute.name), *not_, self.keyword("LIKE"), self.string(pattern)]
+            case ref.In(operand, values):
+                tokens = [*self.expression(operand, SUM), *not_, self.keyword("IN"), "{"]
                 for k, value in enumerate(values):
                     tokens += [","] if k else []
-                    tokens += self.literal(value)
-                return [*tokens, "}"], SIMPLE
+                    tokens += self.bound(value)
+                return [*tokens, "}"]
             case ref.InRange(operand, low, high, True):
-                tokens = [*self.expression(operand, SUM), self.keyword("IN"), self.keyword("RANGE"), "("]
-                return [*tokens, *self.literal(low), ",", *self.literal(high), ")"], SIMPLE
+                tokens = [*self.expression(operand, SUM), *not_, self.keyword("IN"), self.keyword("RANGE"), "("]
+                return [*tokens, *self.bound(low), ",", *self.bound(high), ")"]
             case ref.InRange(operand, low, high):
-                tokens = [*self.expression(operand, OPERAND), self.keyword("IN"), "{"]
-                tokens += self.literal(low) if low is not None else []
+                tokens = [*self.expression(operand, OPERAND), *not_, self.keyword("IN"), "{"]
+                tokens += self.bound(low) if low is not None else []
                 tokens.append("..")
-                tokens += self.literal(high) if high is not None else []
-                return [*tokens, "}"], SIMPLE
-        raise TypeError(predicate)
+                tokens += self.bound(high) if high is not None else []
+                return [*tokens, "}"]
+        raise TypeError(test)
+
+    def bound(self, expression: ref.Expression) -> list[str]:
+        """What stands in a set or a range: a literal without parentheses, or arithmetic."""
+        return self.literal(expression) if isinstance(expression, ref.Const) else self.expression(expression, SUM)
 
     def literal(self, constant: ref.Const) -> list[str]:
-        """Tokens of a literal as it stands in a set or a range, sign included and no parentheses."""
+        """Tokens of a literal, sign included and no parentheses."""
         if constant.text is not None:
             return [constant.text]
         value = constant.value
@@ -272,6 +326,33 @@ class _Writer:
             case _:
                 raise TypeError(expression)
         return self.wrapped(tokens, binding < least)
+
+
+def _binding(formula: ref.Formula) -> int:
+    """How tightly the formula's outermost operator binds."""
+    match formula:
+        case ref.EventType() | ref.Not():
+            return ATOM
+        case ref.As() | ref.Plus() | ref.ContigPlus():
+            return POSTFIX
+        case ref.Seq():
+            return SEQ
+        case ref.Contig():
+            return CONTIG
+        case ref.Or():
+            return OR
+    return FILTER
+
+
+def _names_a_stream(query: ref.Query) -> bool:
+    """Whether `S>` stands anywhere in the query, which then needs its FROM."""
+    variables = query.select if isinstance(query.select, tuple) else ()
+    for node in ref.descendants(query.formula):
+        if isinstance(node, ref.EventType | ref.Not) and node.stream is not None:
+            return True
+        if isinstance(node, ref.Unary):
+            variables = (*variables, node.variable)
+    return any(">" in variable for variable in variables)
 
 
 def _wordlike(text: str) -> bool:

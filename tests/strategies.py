@@ -2,24 +2,46 @@
 
 Streams are short and nested iteration makes them shorter, because the reference is exponential. They have
 few types and few values, so that events overlap, tie and match. Only columns that the query reads are drawn.
+
+`queries` and `cases` hold WHERE, SELECT, WITHIN and LIMIT; `full_queries` and `full_cases` the other clauses too;
+`cases_of_several_streams` several streams in FROM.
 """
 
 from __future__ import annotations
 
+import functools
 import os
-from dataclasses import replace
+import random
+from dataclasses import fields, is_dataclass, replace
 from itertools import accumulate
 
 import reference as ref
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 # Hypothesis loads its "ci" profile, which derandomizes, wherever the environment has CI; this builds upon it.
+EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "300"))
 property_settings = settings(
-    max_examples=int(os.environ.get("CER_GPU_EXAMPLES", "300")),
+    max_examples=EXAMPLES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
+n_cases = {"passed": 0}  # of all tests by `property_test`; conftest.py reports it
+
+
+def property_test(share=1.0):
+    """Make a test of `data` run on so large a share of CER_GPU_EXAMPLES random cases, and count them."""
+
+    def decorate(test):
+        @functools.wraps(test)
+        def counted(**arguments):
+            test(**arguments)
+            n_cases["passed"] += 1
+
+        return settings(property_settings, max_examples=max(1, round(share * EXAMPLES)))(given(data=st.data())(counted))
+
+    return decorate
+
 
 TYPES = ("A", "B", "C")
 UNSEEN_TYPE = "D"  # now and then in a query, rarely in a stream
@@ -28,7 +50,8 @@ VARIABLES = ("x", "x", "y", "limit", "B")
 INT_COLUMNS = ("n", "m", "odd name")
 FLOAT_COLUMNS = ("v", "w")
 STRING_COLUMNS = ("s", "t")
-BOOL_COLUMNS = ("flag",)
+BOOL_COLUMNS = ("flag", "open")
+MOMENT_COLUMNS = ("day", "hour")  # in milliseconds, in no order: only for PARTITION BY
 ORDER_COLUMN = "seq"  # never NULL, never decreasing: for WITHIN n [seq]
 
 BIG = 2**53 + 1  # no float64 of its own
@@ -57,6 +80,7 @@ REGEXES = (
 )
 
 # the time of a stream is in milliseconds
+DAY, HOUR = 86_400_000, 3_600_000
 TIME_GRAINS = (500, 1000, 86_400_000)  # half seconds, seconds, days
 EPOCHS = (0, 1_356_998_400_000, -86_400_000)  # 1970, 2013, before 1970
 
@@ -88,14 +112,15 @@ def bounds(draw, constants):
 
 @st.composite
 def braced_ranges(draw):
-    attribute, constants = draw(st.sampled_from([(int_attributes, int_constants), (float_attributes, float_constants)]))
-    low, high = draw(bounds(constants))
-    return ref.InRange(draw(attribute), low, high)
+    kinds = [(int_attributes, int_constants), (float_attributes, float_constants), (arithmetic, arithmetic)]
+    operand, bound = draw(st.sampled_from(kinds))
+    low, high = draw(bounds(bound))
+    return ref.InRange(draw(operand), low, high)
 
 
-def _sets(attributes, constants):
-    values = st.lists(constants, min_size=1, max_size=3).map(tuple)
-    return st.builds(ref.In, attributes, values, st.booleans())
+def _sets(operands, elements):
+    values = st.lists(elements, min_size=1, max_size=3).map(tuple)
+    return st.builds(ref.In, operands, values, st.booleans())
 
 
 comparisons = st.one_of(  # the plainest first: those are what a failing example shrinks to
@@ -116,12 +141,13 @@ comparisons = st.one_of(  # the plainest first: those are what a failing example
     _sets(int_attributes, int_constants),
     _sets(float_attributes, float_constants | int_constants),
     _sets(string_attributes, string_constants),
+    _sets(arithmetic, arithmetic),
     braced_ranges(),
     st.builds(
         ref.InRange,
         arithmetic,
-        int_constants | float_constants,
-        int_constants | float_constants,
+        int_constants | float_constants | arithmetic,
+        int_constants | float_constants | arithmetic,
         st.just(True),
     ),
 )
@@ -202,6 +228,9 @@ def longest_stream(formula):
     return (14, 12, 10, 8)[min(pluses, 3)]
 
 
+lengths = st.sampled_from([3, 2, 1, 0, 4, 5, 6, 8])
+
+
 @st.composite
 def queries(draw, windows="any", limits=False, depth=4, conditions=predicates):
     """Queries with ALL as their strategy, no partition and no CONSUME.
@@ -217,52 +246,182 @@ def queries(draw, windows="any", limits=False, depth=4, conditions=predicates):
     kind = draw(st.sampled_from(kinds))
     within = None
     if kind == "events":
-        within = ("events", draw(st.integers(0, 8)))
+        within = ("events", draw(lengths))
     elif kind == "time":
-        seconds = st.integers(0, 6) | st.sampled_from([3600, 3661, 86_400, 180_000, 259_200])
+        seconds = lengths | st.sampled_from([30, 90, 3600, 3661, 86_400, 180_000, 259_200])
         within = ("time", 1000 * draw(seconds))
     elif kind == "attribute":
-        within = ("attribute", draw(st.integers(0, 8)), ORDER_COLUMN)
+        within = ("attribute", draw(lengths), ORDER_COLUMN)
     limit = draw(st.integers(1, 4)) if limits else None
     return ref.Query(formula, select=select, within=within, limit=limit)
 
 
+STRATEGIES = ("ALL", "NEXT", "LAST", "MAX", "STRICT")
+KEY_KINDS = (INT_COLUMNS, FLOAT_COLUMNS, STRING_COLUMNS, BOOL_COLUMNS, MOMENT_COLUMNS)
+
+
 @st.composite
-def full_queries(draw):
-    """Queries with any strategy but ANY, partitions and CONSUME too."""
-    query = draw(queries())
+def partition_keys(draw):
+    """One bracket or two of PARTITION BY, each of columns of one kind."""
+    brackets = []
+    for kind in draw(st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2, unique=True)):
+        names = draw(st.lists(st.sampled_from(kind), min_size=1, max_size=2, unique=True))
+        brackets.append(tuple(names))
+    return tuple(brackets)
+
+
+@st.composite
+def brackets(draw, n_items):
+    """Attributes for some of the selected variables, at times for all."""
+    some = [ref.TYPE, ref.TIME, "m", "v", "s", "flag"]
+    one = st.lists(st.sampled_from(some), min_size=1, max_size=3, unique=True).map(tuple)
+    each = draw(st.sampled_from([one, st.none() | one]))
+    return tuple(draw(each) for _ in range(n_items))
+
+
+# most events satisfy one of these, so that iterations under a filter survive too
+likely_conditions = st.one_of(
+    st.just(ref.Compare(">=", ref.Attr("m"), ref.Const(0))),
+    st.just(ref.Compare("<>", ref.Attr("s"), ref.Const("a"))),
+    st.just(ref.Compare("<", ref.Attr("w"), ref.Const(2.0))),
+    plain_comparisons,
+    predicates,
+)
+
+
+@st.composite
+def full_queries(draw, choosing=False, streams=("S",), typed=True, ambiguous=False, strategies=STRATEGIES, depth=3):
+    """Queries with any of the clauses.
+
+    `choosing`: ANY or LIMIT, so that there are several right answers; without it there is neither.
+    `typed`: whether events have types; without, the type of each is the name of its stream.
+    `ambiguous`: many complex events have several valuations, which only their variables tell apart.
+    """
+    query = draw(queries(depth=depth, conditions=likely_conditions))
+    formula, select = query.formula, query.select
+    if not any(isinstance(n, ref.Seq | ref.Contig | ref.Plus | ref.ContigPlus) for n in ref.descendants(formula)):
+        formula = ref.Seq(ref.Plus(ref.EventType(draw(types))), formula)
+    if ambiguous:
+        formula = draw(ambiguous_formulas(formula))
+    if not typed:
+        names = dict(zip((*TYPES, UNSEEN_TYPE), streams * 4, strict=False))
+        formula = renamed(formula, names)
+        if isinstance(select, tuple):
+            select = tuple(dict.fromkeys(names.get(name, name) for name in select))
+    if len(streams) > 1 or draw(st.integers(0, 3)) == 3:
+        formula = draw(naming_streams(formula, streams, typed))
+        if isinstance(select, tuple):
+            known = sorted(ref.variables_of_streams(formula, streams)) + list(select)
+            select = tuple(draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)))
+    in_brackets = isinstance(select, tuple) and draw(st.booleans())
+    strategy = draw(st.sampled_from(strategies))
+    limit = None
+    if choosing:
+        strategy = draw(st.sampled_from([strategy, "ANY"]))
+        limit = draw(st.integers(1, 3)) if strategy != "ANY" or draw(st.integers(0, 3)) == 3 else None
     return replace(
         query,
-        strategy=draw(st.sampled_from(["ALL", "NEXT", "LAST", "MAX", "STRICT"])),
-        partition_by=draw(st.sampled_from([(), (("m",),), (("m", "s"),), (("m",), ("s", "t"))])),
-        consume=draw(st.sampled_from(["NONE", "ANY", "PARTITION"])),
+        formula=formula,
+        select=select,
+        strategy=strategy,
+        limit=limit,
+        partition_by=draw(st.just(()) | partition_keys() | partition_keys()),
+        consume=draw(st.sampled_from(["NONE", "NONE", "ANY", "PARTITION"])),
+        streams=streams,
+        brackets=draw(brackets(len(select))) if in_brackets else (),
     )
+
+
+@st.composite
+def ambiguous_formulas(draw, formula):
+    """The formula, in which one variable or another holds the event of some of the types."""
+    if isinstance(formula, ref.EventType):
+        either = ref.As(formula, "x") if draw(st.booleans()) else formula
+        return draw(st.sampled_from([formula, ref.Or(either, ref.As(formula, "y"))]))
+    return _with_parts(formula, lambda part: draw(ambiguous_formulas(part)))
+
+
+def _with_parts(formula, change):
+    """The formula with each of its direct subformulas changed."""
+    parts = {field.name: getattr(formula, field.name) for field in fields(formula)}
+    return replace(formula, **{name: change(part) for name, part in parts.items() if isinstance(part, ref.Formula)})
+
+
+@st.composite
+def naming_streams(draw, formula, streams, typed=True):
+    """The formula, in which some of the types and of the variables in filters name a stream."""
+    if isinstance(formula, ref.EventType | ref.Not):
+        return replace(formula, stream=draw(st.sampled_from([None, None, *(streams if typed else [formula.name])])))
+    formula = _with_parts(formula, lambda part: draw(naming_streams(part, streams, typed)))
+    if not isinstance(formula, ref.Filter):
+        return formula
+    known = ref.variables_of_streams(formula.body, streams)
+
+    def named(condition):
+        if not isinstance(condition, ref.Unary):
+            return replace(condition, left=named(condition.left), right=named(condition.right))
+        options = sorted({f"{stream}>{condition.variable}" for stream in streams} & known)
+        return replace(condition, variable=draw(st.sampled_from([condition.variable, *options])))
+
+    return replace(formula, condition=named(formula.condition))
+
+
+def renamed(node, names):
+    """The formula or filter with other names for types and variables: `names` maps old ones to new ones."""
+    if isinstance(node, tuple):
+        return tuple(renamed(part, names) for part in node)
+    if not is_dataclass(node):
+        return node
+    changes = {field.name: renamed(getattr(node, field.name), names) for field in fields(node)}
+    if isinstance(node, ref.EventType | ref.Not | ref.As):
+        changes["name"] = names.get(node.name, node.name)
+    if isinstance(node, ref.Unary):
+        changes["variable"] = names.get(node.variable, node.variable)
+    return replace(node, **changes)
 
 
 # --------------------------------------------------------------------------------------------------- streams
 
 
+def usual_values(name):
+    """The usual values of a column."""
+    if name in FLOAT_COLUMNS:
+        return FLOATS
+    if name in STRING_COLUMNS:
+        return STRINGS
+    return (False, True) if name in BOOL_COLUMNS else INTS
+
+
 @st.composite
 def columns(draw, name, length, extreme=False):
     """The values of one column."""
-    if name in INT_COLUMNS:
-        common, rare = INTS, EXTREME_INTS if name == "n" else ()
-    elif name in FLOAT_COLUMNS:
-        common, rare = FLOATS, EXTREME_FLOATS if name == "v" else ()
-    elif name in STRING_COLUMNS:
-        common, rare = STRINGS, ()
-    elif name in BOOL_COLUMNS:
-        common, rare = (False, True), ()
-    elif name == ORDER_COLUMN:
+    if name == ORDER_COLUMN:
         return draw(rising(length, st.sampled_from([0, 1, 1, 2, 5])))
-    else:
-        raise KeyError(name)
-    pool = common
+    pool = usual_values(name)
+    rare = {"n": EXTREME_INTS, "v": EXTREME_FLOATS}.get(name, ())
     if rare and (extreme or draw(st.booleans())):
         pool += rare
     if draw(st.booleans()):
         pool += (None,) * 3
     return draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length))
+
+
+@st.composite
+def key_columns(draw, name, length):
+    """The values of a column that PARTITION BY names: few different ones."""
+    if name in FLOAT_COLUMNS:
+        pool = [[0.0, -0.0], [float("nan"), -float("nan")], [1.5], [float("-inf")]]  # equal ones together
+    elif name in MOMENT_COLUMNS:
+        hours = name == "hour" or draw(st.booleans())
+        pool = [[k * HOUR] for k in (0, 1, 5, 23)] if hours else [[k * DAY] for k in (0, 1, -1, 15706)]
+    elif name in INT_COLUMNS:
+        pool = [[k] for k in (0, 1, -1, 2, *(EXTREME_INTS if draw(st.integers(0, 3)) == 3 else ()))]
+    else:
+        pool = [[value] for value in (STRINGS if name in STRING_COLUMNS else (False, True))]
+    indices = st.integers(0, len(pool) - 1)
+    used = draw(st.lists(indices, min_size=2, max_size=draw(st.sampled_from([2, 2, 3])), unique=True))
+    values = [value for k in used for value in pool[k]] * 3 + [None] * draw(st.sampled_from([0, 0, 1, 2]))
+    return draw(st.lists(st.sampled_from(values), min_size=length, max_size=length))
 
 
 @st.composite
@@ -291,8 +450,9 @@ def streams(draw, query, longest=None):
     pool = mentioned * 3 + others + ([None] if draw(st.integers(0, 4)) == 4 else [])
     data = {ref.TYPE: draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length))}
     data[ref.TIME] = draw(times(length))
+    keys = {name for names in query.partition_by for name in names}
     for name in sorted(ref.attributes(query)):
-        data[name] = draw(columns(name, length))
+        data[name] = draw(key_columns(name, length) if name in keys else columns(name, length))
     return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
 
 
@@ -301,6 +461,52 @@ def cases(draw, **kinds):
     """A query and a stream for it."""
     query = draw(queries(**kinds))
     return query, draw(streams(query))
+
+
+@st.composite
+def full_cases(draw, **kinds):
+    """A query with any of the clauses and a stream for it, longer where it is split into substreams."""
+    query = draw(full_queries(**kinds))
+    stream = draw(streams(query, _longest_of_all(query)))
+    return query, [{**event, ref.STREAM: query.streams[0]} for event in stream]
+
+
+def _longest_of_all(query):
+    """A length of stream for the query: longer where it is split, shorter where iteration meets ambiguity."""
+    nodes = list(ref.descendants(query.formula))
+    ambiguous = sum(isinstance(node, ref.Or) for node in nodes) > 1 and any(isinstance(n, ref.Plus) for n in nodes)
+    return longest_stream(query.formula) * (2 if query.partition_by else 1) * (2 if ambiguous else 3) // 3
+
+
+STREAM_NAMES = ("S", "T", "all")
+
+
+@st.composite
+def cases_of_several_streams(draw, typed=True, **kinds):
+    """A query over several streams, and the streams by name; in some of them a column may be all NULL."""
+    names = STREAM_NAMES[: draw(st.integers(2 if typed else 1, 3))]
+    query = draw(full_queries(streams=names, typed=typed, **kinds))
+    stream = draw(streams(query, _longest_of_all(query)))
+    owners = [draw(st.sampled_from(names)) for _ in stream]
+    in_mapping = draw(st.permutations(names))
+    by_name = {name: [e for e, owner in zip(stream, owners, strict=True) if owner == name] for name in in_mapping}
+    optional = sorted(ref.attributes(query) - {ORDER_COLUMN})
+    for name in names[1:]:
+        missing = draw(st.sampled_from(optional)) if optional and draw(st.integers(0, 3)) == 3 else None
+        for event in by_name[name]:
+            event.update({ref.TYPE: event[ref.TYPE] if typed else name}, **({missing: None} if missing else {}))
+    if not typed:
+        for event in by_name[names[0]]:
+            event[ref.TYPE] = names[0]
+    in_order = sorted(event[ORDER_COLUMN] for event in stream) if ORDER_COLUMN in ref.attributes(query) else []
+    for event, value in zip(_in_merged_order(by_name), in_order, strict=False):
+        event[ORDER_COLUMN] = value
+    return query, by_name
+
+
+def _in_merged_order(by_name):
+    """The events themselves, in the order of `ref.merged`."""
+    return sorted((event for stream in by_name.values() for event in stream), key=lambda event: event[ref.TIME])
 
 
 @st.composite
@@ -348,6 +554,56 @@ def long_cases(draw):
     """A query with a narrow window in events, and a stream much longer than it."""
     query = replace(draw(queries(windows=None, depth=3)), within=("events", draw(st.integers(1, 5))))
     return query, draw(streams(query, longest=60))
+
+
+@st.composite
+def long_full_cases(draw, ambiguous=False):
+    """A query of any clauses with a narrow window, and a long stream in which partitions come and go.
+
+    The strategies are those that brute force can follow window by window (`ref.evaluate_long`).
+    """
+    choosing = draw(st.booleans())
+    query = draw(full_queries(choosing=choosing, ambiguous=ambiguous, strategies=("ALL", "STRICT")))
+    n = draw(st.sampled_from([3, 2, 1, 0, 4] if ambiguous else [3, 2, 1, 0, 4, 5, 6]))
+    windows = st.sampled_from([("events", n), ("time", 1000 * n), ("attribute", n, ORDER_COLUMN)])
+    query = replace(query, within=draw(windows))
+    rng = random.Random(draw(st.integers(0, 2**32 - 1)))
+    return query, long_stream(query, rng)
+
+
+def long_stream(query, rng):
+    """A stream of up to 250 events for the query; what `columns` draws one by one, at random."""
+    length = rng.randint(1, 250)
+    mentioned = sorted({n.name for n in ref.descendants(query.formula) if isinstance(n, ref.EventType | ref.Not)})
+    pool = mentioned * rng.randint(1, 3) + ["none of them"] * rng.randint(0, 4)
+    rate = rng.choice([0.5, 1, 2])
+    data = {
+        ref.TYPE: rng.choices(pool, k=length),
+        ref.TIME: [1000 * t for t in sorted(rng.choices(range(int(length * rate) + 1), k=length))],
+        ref.STREAM: [query.streams[0]] * length,
+    }
+    keys = {name for names in query.partition_by for name in names}
+    for name in sorted(ref.attributes(query)):
+        if name == ORDER_COLUMN:
+            data[name] = sorted(rng.choices(range(int(length * rate) + 1), k=length))
+        elif name in keys:
+            # three keys at a time, which give way to others
+            data[name] = [_key(name, p // 20 + rng.randrange(3)) for p in range(length)]
+            data[name] = [value if rng.random() < 0.95 else None for value in data[name]]
+        else:
+            data[name] = rng.choices([*usual_values(name), None], k=length)
+    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+
+
+def _key(name, n):
+    """The n-th value of a column that PARTITION BY names."""
+    if name in FLOAT_COLUMNS:
+        return [0.0, float("nan"), -0.0, 1.5, -1.5, 2.0**40, float("-inf")][n] if n < 7 else n / 8
+    if name in STRING_COLUMNS:
+        return "k" * (n % 5) + str(n)
+    if name in BOOL_COLUMNS:
+        return n % 2 == 0
+    return n * DAY if name in MOMENT_COLUMNS else n - 3
 
 
 def cuts(length):

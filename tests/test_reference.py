@@ -153,6 +153,12 @@ def test_strategies_keep_ties():
     assert ref.evaluate(query, events("AAB")) == [(0, 2, (2,)), (1, 2, (2,))]
 
 
+def test_max_drops_what_is_contained():
+    contained, ties = (0, 5, (5,)), {(0, 5, (1, 2, 5)), (1, 5, (1, 2, 5))}
+    others = {(0, 5, (0, 1, 5)), (0, 4, (4,))}  # not contained, or in one with another end
+    assert ref.selected("MAX", {contained} | ties | others) == ties | others
+
+
 def test_partitions():
     stream = events("AABB.B", k=[1, 2, 2, 1, 1, None], j=[None, None, None, None, None, 1])
     by_k = Query(Seq(A, B), partition_by=(("k",),))
@@ -174,9 +180,198 @@ def test_consume():
     stream = events("AABBAB", k=[1, 2, 2, 1, 1, 1])
     by_k = Query(Seq(A, B), partition_by=(("k",),))
     everything = [(0, 3, (0, 3)), (0, 5, (0, 5)), (1, 2, (1, 2)), (4, 5, (4, 5))]
-    assert ref.evaluate(by_k, stream) == everything
-    assert ref.evaluate(replace(by_k, consume="PARTITION"), stream) == [(0, 3, (0, 3)), (1, 2, (1, 2)), (4, 5, (4, 5))]
-    assert ref.evaluate(replace(by_k, consume="ANY"), stream) == [(1, 2, (1, 2)), (4, 5, (4, 5))]
+    in_partition = [(0, 3, (0, 3)), (1, 2, (1, 2)), (4, 5, (4, 5))]
+    in_all = [(1, 2, (1, 2)), (4, 5, (4, 5))]
+    for consume, rows in (("NONE", everything), ("PARTITION", in_partition), ("ANY", in_all)):
+        query = replace(by_k, consume=consume)
+        assert ref.evaluate(query, stream) == rows
+        assert ref.evaluate_long(replace(query, within=("events", 9)), stream) == rows
+
+
+def test_consume_forgets_at_what_is_left_after_within():
+    either, stream = Or(Seq(A, B), Seq(C, EventType("D"))), events("A.CBD")
+    query = Query(either, consume="ANY")
+    assert ref.evaluate(query, stream) == [(0, 3, (0, 3))]
+    # A and B are too far apart: nothing is reported at B, and nothing forgotten
+    assert ref.evaluate(replace(query, within=("events", 2)), stream) == [(2, 4, (2, 4))]
+
+
+def test_consume_begins_anew_with_the_next_event():
+    # what was consumed is no neighbour either: the second B has no A before it
+    query = Query(Contig(A, B), select="NONE", consume="PARTITION")
+    assert ref.evaluate(query, events("ABBAB")) == [(0, 1, ()), (3, 4, ())]
+    iteration = Query(Plus(A), consume="ANY")
+    assert ref.evaluate(iteration, events("AAA")) == [(0, 0, (0,)), (1, 1, (1,)), (2, 2, (2,))]
+
+
+NAN = float("nan")
+KEYS = [
+    # values of k, and of j; the substreams by [k], by [k, j], and by [k], [j]
+    ([1, 2, 1, None], [None, 2, 1, 1], [[0, 2], [1]], [[0, 2, 3], [1]], [[1], [2]]),
+    ([0.0, -0.0, 1.0], [0.0, 0.0, -0.0], [[0, 1], [2]], [[0, 1], [2]], [[0, 1], [2]]),
+    ([NAN, 0.0, -NAN, float("nan")], [None, NAN, 0.0, NAN], [[0, 2, 3], [1]], [[0, 2, 3], [1]], [[1], [2], [3]]),
+    ([None, None, 1.0], [NAN, None, -NAN], [[2]], [[0], [2]], [[2]]),
+    (["", None, "a"], ["a", "", ""], [[0], [2]], [[0, 1], [2]], [[0], [2]]),
+    ([True, False, None], [False, True, True], [[0], [1]], [[0, 2], [1]], [[0], [1]]),
+]
+
+
+@pytest.mark.parametrize(("k", "j", "by_k", "by_k_or_j", "by_both"), KEYS)
+def test_keys(k, j, by_k, by_k_or_j, by_both):
+    stream = events("A" * len(k), k=k, j=j)
+    assert ref.substreams(Query(A, partition_by=(("k",),)), stream) == by_k
+    assert ref.substreams(Query(A, partition_by=(("k", "j"),)), stream) == by_k_or_j
+    assert ref.substreams(Query(A, partition_by=(("k",), ("j",))), stream) == by_both
+
+
+def test_neighbours_are_those_of_the_substream():
+    stream = events("ABBA", k=[1, 2, 1, 1])
+    strict = Query(Seq(A, B), strategy="STRICT")
+    assert ref.evaluate(strict, stream) == [(0, 1, (0, 1))]
+    assert ref.evaluate(replace(strict, partition_by=(("k",),)), stream) == [(0, 2, (0, 2))]
+    contiguous = Query(ContigPlus(Or(A, B)), partition_by=(("k",),))
+    ends_at_3 = [row for row in ref.evaluate(contiguous, stream) if row[1] == 3]
+    assert ends_at_3 == [(0, 3, (0, 2, 3)), (2, 3, (2, 3)), (3, 3, (3,))]
+
+
+def test_strategies_choose_within_a_partition():
+    stream = events("AABB", k=[1, 2, 1, 2])
+    last = Query(Seq(A, B), strategy="LAST")
+    assert ref.evaluate(last, stream) == [(1, 2, (1, 2)), (1, 3, (1, 3))]
+    assert ref.evaluate(replace(last, partition_by=(("k",),)), stream) == [(0, 2, (0, 2)), (1, 3, (1, 3))]
+
+
+# --------------------------------------------------------------------------------- bindings, counts and events
+
+
+def test_valuations_with_the_same_positions_are_rows_of_their_own():
+    query = Query(Or(Seq(As(A, "x"), As(A, "y")), Seq(As(A, "y"), As(A, "x"))))
+    stream = events("AA")
+    assert ref.evaluate(query, stream) == [(0, 1, (0, 1))]
+    assert ref.bindings(query, stream) == [
+        (0, 1, (0, 1), (("A", (0, 1)), ("x", (0,)), ("y", (1,)))),
+        (0, 1, (0, 1), (("A", (0, 1)), ("x", (1,)), ("y", (0,)))),
+    ]
+    assert ref.counts(query, stream) == [(1, 1)]
+    # what is not selected tells no rows apart
+    assert ref.bindings(replace(query, select=("A",)), stream) == [(0, 1, (0, 1), (("A", (0, 1)),))]
+    assert ref.bindings(replace(query, select="NONE"), stream) == [(0, 1, (), ())]
+    assert ref.bindings(replace(query, select=("y",)), stream) == [
+        (0, 1, (0,), (("y", (0,)),)),
+        (0, 1, (1,), (("y", (1,)),)),
+    ]
+
+
+def test_bindings_hold_nothing_where_the_variable_does_not():
+    query = Query(Or(As(A, "x"), As(B, "y")), select=("y", "x"))
+    assert ref.bindings(query, events("AB")) == [
+        (0, 0, (0,), (("y", ()), ("x", (0,)))),
+        (1, 1, (1,), (("y", (1,)), ("x", ()))),
+    ]
+
+
+def test_strategies_keep_all_valuations_of_what_they_keep():
+    query = Query(Seq(Or(As(A, "x"), As(A, "y")), B), strategy="LAST")
+    assert ref.bindings(query, events("AAB")) == [
+        (1, 2, (1, 2), (("A", (1,)), ("x", ()), ("y", (1,)), ("B", (2,)))),
+        (1, 2, (1, 2), (("A", (1,)), ("x", (1,)), ("y", ()), ("B", (2,)))),
+    ]
+
+
+def test_bindings_are_positions_of_the_whole_input():
+    query = Query(Seq(As(A, "x"), B), partition_by=(("k",),), consume="PARTITION")
+    assert ref.bindings(query, events("BAABB", k=[1, 1, 2, 2, 1])) == [
+        (1, 4, (1, 4), (("A", (1,)), ("x", (1,)), ("B", (4,)))),
+        (2, 3, (2, 3), (("A", (2,)), ("x", (2,)), ("B", (3,)))),
+    ]
+
+
+def test_order_of_the_variables():
+    formula = Filter(Seq(As(Or(B, As(A, "x")), "y"), Seq(Not("C"), As(B, "x"))), Unary("x", OVER_N))
+    assert ref.variables_in_order(formula) == ["B", "A", "x", "y"]
+
+
+def test_counts():
+    query, stream = Query(Seq(A, B)), events("AAB.B")
+    assert ref.counts(query, stream) == [(2, 2), (4, 2)]
+    assert ref.counts(replace(query, limit=1), stream) == [(2, 1), (4, 1)]
+    assert ref.counts(replace(query, limit=3), stream) == [(2, 2), (4, 2)]
+    assert ref.counts(replace(query, strategy="ANY"), stream) == [(2, 1), (4, 1)]
+    assert ref.counts(replace(query, consume="ANY"), stream) == [(2, 2)]
+    assert ref.counts(replace(query, strategy="NEXT"), stream) == [(2, 1), (4, 1)]
+    assert ref.counts(replace(query, within=("events", 2)), stream) == [(2, 2)]
+
+
+def test_events_have_the_attributes_in_all_brackets():
+    stream = events("AB", n=[1, 2], m=[3, None])
+    row = (0, 1, (0, 1))
+    both = Query(Seq(A, B), select=("A", "B"))
+    assert ref.kept_events(both, stream, row) == [{"type": "A", "n": 1, "m": 3}, {"type": "B", "n": 2, "m": None}]
+    some = replace(both, brackets=(("m",), ("type", "m")))
+    assert ref.kept_events(some, stream, row) == [{"m": 3, "type": "A"}, {"m": None, "type": "B"}]
+    # an item without brackets asks for all
+    assert ref.kept_events(replace(both, brackets=(("m",), None)), stream, row) == stream
+    assert ref.kept_events(Query(Seq(A, B), select="NONE"), stream, (0, 1, ())) == []
+
+
+# ----------------------------------------------------------------------------------------------- several streams
+
+S_EVENTS = events("AB", ts=[0, 2], n=[0, 2])
+T_EVENTS = events("ABA", ts=[0, 1, 2], n=[0, 0, 0])
+S_AND_T = ref.merged({"S": S_EVENTS, "T": T_EVENTS})
+
+
+def test_streams_are_merged_by_time():
+    assert [(e["$stream"], e["type"], e["ts"]) for e in S_AND_T] == [
+        ("S", "A", 0),
+        ("T", "A", 0),
+        ("T", "B", 1),
+        ("S", "B", 2),
+        ("T", "A", 2),
+    ]
+    assert [e["$stream"] for e in ref.merged({"T": T_EVENTS, "S": S_EVENTS})] == list("TSTTS")
+
+
+S_A, T_A, T_B = EventType("A", "S"), EventType("A", "T"), EventType("B", "T")
+OF_STREAMS = [
+    # formula, select, (start, end, positions)
+    (Seq(A, B), "*", [(0, 2, (0, 2)), (0, 3, (0, 3)), (1, 2, (1, 2)), (1, 3, (1, 3))]),
+    (Seq(S_A, B), "*", [(0, 2, (0, 2)), (0, 3, (0, 3))]),
+    (Seq(A, T_B), "*", [(0, 2, (0, 2)), (1, 2, (1, 2))]),
+    (Seq(S_A, T_B), ("A",), [(0, 2, (0,))]),
+    (Not("A", stream="T"), "*", [(0, 0, ()), (2, 2, ()), (3, 3, ())]),
+    (Not("B", OVER_N, "S"), "*", [(0, 0, ()), (1, 1, ()), (2, 2, ()), (4, 4, ())]),
+    # what a variable holds of one stream, though the formula names none
+    (Seq(A, B), ("S>A",), [(0, 2, (0,)), (0, 3, (0,)), (1, 2, ()), (1, 3, ())]),
+    (As(Seq(A, B), "x"), ("S>x",), [(0, 2, (0,)), (0, 3, (0, 3)), (1, 2, ()), (1, 3, (3,))]),
+    (Seq(T_A, B), ("T>A",), [(1, 2, (1,)), (1, 3, (1,))]),
+    # a filter on it looks at no event of the other stream
+    (Filter(As(Seq(A, B), "x"), Unary("S>x", OVER_N)), "*", [(1, 2, (1, 2)), (1, 3, (1, 3))]),
+    (Filter(As(Seq(A, B), "x"), Unary("T>x", OVER_N)), "*", [(0, 3, (0, 3))]),
+]
+
+
+@pytest.mark.parametrize(("formula", "select", "rows"), OF_STREAMS)
+def test_types_and_variables_of_streams(formula, select, rows):
+    assert ref.evaluate(Query(formula, select=select, streams=("S", "T")), S_AND_T) == rows
+
+
+def test_bindings_of_streams():
+    query = Query(Seq(A, B), select=("S>A", "B"), streams=("S", "T"))
+    assert ref.bindings(query, S_AND_T)[:2] == [
+        (0, 2, (0, 2), (("S>A", (0,)), ("B", (2,)))),
+        (0, 3, (0, 3), (("S>A", (0,)), ("B", (3,)))),
+    ]
+    # all variables are those that the formula defines
+    assert ref.bound_variables(replace(query, select="*")) == ("A", "B")
+
+
+def test_variables_that_a_stream_can_have():
+    formula = As(Seq(As(S_A, "x"), B), "y")
+    assert ref.variables_of_streams(formula, ("S", "T")) == {"S>A", "S>x", "S>B", "T>B", "S>y", "T>y"}
+
+
+# ---------------------------------------------------------------------------------------------- legal answers
 
 
 def test_legal_answers_to_limit():
@@ -197,9 +392,33 @@ def test_legal_answers_to_any():
     assert not ref.is_legal_answer(query, stream, [])
     assert not ref.is_legal_answer(query, stream, [(0, 2, (0, 2)), (1, 2, (1, 2))])
     narrow = replace(query, within=("events", 1))
-    assert ref.is_legal_answer(narrow, stream, [])  # it may have chosen the one outside the window
+    assert not ref.is_legal_answer(narrow, stream, [])  # there is one in the window
     assert ref.is_legal_answer(narrow, stream, [(1, 2, (1, 2))])
     assert not ref.is_legal_answer(narrow, stream, [(0, 2, (0, 2))])
+
+
+@pytest.mark.parametrize("choice", [{"limit": 1}, {"strategy": "ANY"}, {"limit": 2, "strategy": "ANY"}])
+@pytest.mark.parametrize("consume", ["ANY", "PARTITION"])
+def test_legal_answers_where_events_are_consumed(choice, consume):
+    query, stream = Query(Seq(A, B), consume=consume, **choice), events("AABB")
+    # the last event finds nothing left, whichever of the two before is reported
+    assert ref.is_legal_answer(query, stream, [(0, 2, (0, 2))])
+    assert ref.is_legal_answer(query, stream, [(1, 2, (1, 2))])
+    assert not ref.is_legal_answer(query, stream, [(0, 2, (0, 2)), (1, 2, (1, 2))])
+    assert not ref.is_legal_answer(query, stream, [(0, 2, (0, 2)), (1, 3, (1, 3))])
+    assert not ref.is_legal_answer(query, stream, [])
+
+
+def test_legal_rows_of_bindings():
+    # one complex event, but two rows: x or y holds its event
+    query, stream = Query(Or(As(A, "x"), As(A, "y")), limit=1), events("A")
+    with_x, with_y = ref.bindings(query, stream)
+    assert ref.is_legal_answer(query, stream, [with_x], candidates=ref.bindings)
+    assert ref.is_legal_answer(query, stream, [with_y], candidates=ref.bindings)
+    assert not ref.is_legal_answer(query, stream, [with_x, with_y], candidates=ref.bindings)
+    assert ref.is_legal_answer(replace(query, limit=2), stream, [with_y, with_x], candidates=ref.bindings)
+    assert not ref.is_legal_answer(replace(query, limit=2), stream, [with_x], candidates=ref.bindings)
+    assert not ref.is_legal_answer(replace(query, limit=2, strategy="ANY"), stream, [], candidates=ref.bindings)
 
 
 # ------------------------------------------------------------------------------------------------ predicates
@@ -333,10 +552,10 @@ class Membership:
     def belongs(self, formula: ref.Formula, i: int, j: int, mu: frozenset) -> bool:
         """Whether ([i, j], mu) is a valuation of the formula."""
         match formula:
-            case EventType(name):
-                return i == j and self.stream[i]["type"] == name and mu == {(name, i)}
-            case Not(name, predicate):
-                same = self.stream[i]["type"] == name
+            case EventType(name, stream):
+                return i == j and self.of_type(i, name, stream) and mu == {(name, i)}
+            case Not(name, predicate, stream):
+                same = self.of_type(i, name, stream)
                 excluded = same and (predicate is None or ref.truth(predicate, self.stream[i]) is True)
                 return i == j and not mu and not excluded
             case As(body, name):
@@ -361,6 +580,9 @@ class Membership:
                 return self.belongs(body, i, j, mu) or self.splits(body, formula, i, j, mu, contiguous)
         raise TypeError(formula)
 
+    def of_type(self, i: int, name: str, stream: str | None) -> bool:
+        return self.stream[i]["type"] == name and (stream is None or self.stream[i]["$stream"] == stream)
+
     def splits(self, left, right, i: int, j: int, mu: frozenset, contiguous: bool) -> bool:
         for k in range(i, j):
             for m in range(k + 1, k + 2 if contiguous else j + 1):
@@ -378,7 +600,10 @@ class Membership:
             case FilterOr(left, right):
                 return self.passes(left, mu) or self.passes(right, mu)
             case Unary(variable, predicate):
-                held = [self.stream[p] for x, p in mu if x == variable]
+                stream, _, name = variable.rpartition(">")
+                held = [self.stream[p] for x, p in mu if x == name]
+                if stream:
+                    held = [event for event in held if event["$stream"] == stream]
                 return not any(ref.truth(predicate, event) is not True for event in held)
         raise TypeError(condition)
 
@@ -413,13 +638,53 @@ def test_the_reference_agrees_with_the_oracle(data):
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
+def test_variables_of_streams_agree_with_the_oracle(data):
+    formula = data.draw(strategies.formulas(depth=3, conditions=strategies.plain_comparisons, whole=True))
+    formula = data.draw(strategies.naming_streams(formula, ("S", "T")))
+    stream = data.draw(strategies.streams(Query(formula)))[: 9 // max(1, len(ref.defined_variables(formula)))]
+    stream = [{**event, "$stream": data.draw(st.sampled_from(["S", "T"]))} for event in stream]
+    found = ref.valuations(formula, stream)
+    assert {(i, j, unqualified(mu)) for i, j, mu in found} == oracle(formula, stream)
+    for _, _, mu in found:  # and S>x holds what x holds of S
+        assert mu == unqualified(mu) | {(f"{stream[p]['$stream']}>{x}", p) for x, p in unqualified(mu)}
+
+
+def unqualified(mu: frozenset) -> frozenset:
+    return frozenset((x, p) for x, p in mu if ">" not in x)
+
+
+# the strategies' orders of sets, each by a key of its own: the bits of the set from its first position, or its last
+ORDERS = {
+    "NEXT": lambda kept: [p in kept for p in range(9)],
+    "LAST": lambda kept: [p in kept for p in reversed(range(9))],
+}
+few_positions = st.sets(st.integers(2, 7)).map(sorted).map(tuple)
+
+
+@pytest.mark.parametrize("strategy", ORDERS)
+@given(st.sets(st.tuples(st.integers(0, 2), st.sampled_from([7, 8]), few_positions)))
+def test_strategies_keep_the_greatest(strategy, rows):
+    kept = set()
+    for end in (7, 8):
+        rivals = [row for row in rows if row[1] == end]
+        best = max((ORDERS[strategy](row[2]) for row in rivals), default=None)
+        kept |= {row for row in rivals if ORDERS[strategy](row[2]) == best}
+    assert ref.selected(strategy, rows) == kept
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
 def test_long_streams_can_be_taken_window_by_window(data):
-    query, stream = data.draw(strategies.cases(windows="events", depth=3))
+    """Two ways to consume, too: event by event, and from the start again after each end."""
+    kinds = {"strategies": ("ALL", "STRICT"), "ambiguous": data.draw(st.booleans())}
+    query, stream = data.draw(strategies.full_cases(**kinds))
+    assume(query.within is not None)
     try:
-        whole = ref.evaluate(query, stream, most=5000)
+        whole = ref.bindings(query, stream, most=5000)
+        assert ref.bindings_long(query, stream, most=5000) == whole
+        assert ref.evaluate_long(query, stream) == ref.evaluate(query, stream)
     except ref.TooLarge:
         assume(False)
-    assert ref.evaluate_long(query, stream) == whole
 
 
 # ------------------------------------------------------------------------------------------------- rendering
@@ -480,6 +745,24 @@ PREDICATE_TEXTS = [
 def test_plain_predicates(predicate, text):
     query = Query(Filter(A, Unary("A", predicate)))
     assert rendering.to_ceql(query) == f"SELECT * FROM S WHERE A FILTER A[{text}]"
+
+
+TEXTS_OF_STREAMS = [
+    (Query(Seq(S_A, Not("B", stream="T")), streams=("S", "T")), "SELECT * FROM S, T WHERE S > A ; NOT (T > B)"),
+    (
+        Query(Filter(As(A, "x"), Unary("all>x", P)), select=("all>x", "A"), streams=("all", "b c")),
+        "SELECT `all` > x, A FROM `all`, `b c` WHERE A AS x FILTER `all` > x[n > 1]",
+    ),
+    (
+        Query(Seq(A, B), select=("A", "B"), brackets=(("n", "a b"), None)),
+        "SELECT A[n, `a b`], B FROM S WHERE A ; B",
+    ),
+]
+
+
+@pytest.mark.parametrize(("query", "text"), TEXTS_OF_STREAMS)
+def test_plain_text_of_streams_and_brackets(query, text):
+    assert rendering.to_ceql(query) == text
 
 
 def test_plain_clauses():

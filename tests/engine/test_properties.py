@@ -6,7 +6,6 @@ CER_GPU_EXAMPLES sets how many examples each property gets. A failing example pr
 from __future__ import annotations
 
 import itertools
-import random
 from datetime import UTC, datetime, timedelta
 
 import arrow_streams
@@ -15,67 +14,11 @@ import pytest
 import reference as ref
 import rendering
 import strategies
-from hypothesis import assume, given, note
+from cases import Case, assert_same, pushed, rows_of
+from hypothesis import assume
 from hypothesis import strategies as st
 
 import cer_gpu
-
-MOST_VALUATIONS = 20_000
-MOST_ROWS = 5_000
-
-
-class Case:
-    """A drawn query and stream, ready for both sides."""
-
-    def __init__(self, data: st.DataObject, cases: st.SearchStrategy, timestamps: bool = False) -> None:
-        self.query, self.stream = data.draw(cases, label="case")
-        self.layout = data.draw(arrow_streams.layouts(self.query, self.stream, timestamps), label="layout")
-        self.cuts = data.draw(strategies.cuts(len(self.stream)), label="cuts")
-        spelling = data.draw(st.integers(0, 2**16), label="spelling")
-        self.text = rendering.to_ceql(self.query, random.Random(spelling) if spelling else None)
-        note(f"plainly: {rendering.to_ceql(self.query)}")
-        note(f"as text: {self.text}")
-        timed = timestamps or (self.query.within or ("",))[0] == "time" or data.draw(st.booleans(), label="timed")
-        self.time_column = ref.TIME if timed else None
-        time_unit = self.layout.time_unit if timed else None
-        self.compiled = cer_gpu.compile(self.text, time_column=self.time_column, time_unit=time_unit)
-
-    @property
-    def table(self) -> pa.Table:
-        return arrow_streams.build_table(self.stream, self.layout, self.cuts)
-
-    @property
-    def batches(self) -> list[pa.RecordBatch]:
-        return arrow_streams.build_batches(self.stream, self.layout, self.cuts)
-
-    def expected(self, evaluate=ref.evaluate) -> list[ref.Row]:
-        """What the definitions say; too large an answer discards the example."""
-        try:
-            rows = evaluate(self.query, self.stream, MOST_VALUATIONS)
-        except ref.TooLarge:
-            assume(False)
-        assume(len(rows) <= MOST_ROWS)
-        return rows
-
-
-def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
-    """The rows as the reference writes them, in their order."""
-    positions = (tuple(p) for p in table["positions"].to_pylist())
-    return list(zip(table["start"].to_pylist(), table["end"].to_pylist(), positions, strict=True))
-
-
-def pushed(compiled: cer_gpu.Query, batches: list[pa.RecordBatch]) -> pa.Table:
-    """What an evaluator gives batch by batch."""
-    evaluator = compiled.evaluator()
-    answers = [evaluator.push(batch) for batch in batches]
-    answers.append(evaluator.finish())
-    return pa.Table.from_batches(answers)
-
-
-def assert_same(one: pa.Table, other: pa.Table) -> None:
-    """Same schema and same rows in the same order."""
-    assert one.schema == other.schema
-    assert one.to_pydict() == other.to_pydict()
 
 
 def assert_well_formed(case: Case, answer: pa.Table) -> None:
@@ -96,8 +39,7 @@ def assert_well_formed(case: Case, answer: pa.Table) -> None:
             assert answer[f"{name}_time"].type == stamps.type
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_evaluate_is_the_reference(data):
     case = Case(data, strategies.cases())
     expected = case.expected()
@@ -106,15 +48,13 @@ def test_evaluate_is_the_reference(data):
     assert sorted(rows_of(answer)) == expected
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_predicates(data):
     case = Case(data, strategies.predicate_cases())
     assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_arithmetic(data):
     case = Case(data, strategies.arithmetic_cases())
     assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
@@ -143,19 +83,17 @@ def test_every_pair_of_extremes(left, right, op):
             assert rows_of(answer) == ref.evaluate(query, stream)
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_any_cut_gives_the_same_table(data):
     case = Case(data, strategies.cases())
     expected = case.expected()
-    whole = case.compiled.evaluate(arrow_streams.build_table(case.stream, case.layout))
+    whole = case.compiled.evaluate(arrow_streams.build_table(case.events, case.layout))
     assert_same(pushed(case.compiled, case.batches), whole)
     assert_same(case.compiled.evaluate(case.batches), whole)
     assert sorted(rows_of(whole)) == expected
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_stream_gives_what_evaluate_gives(data):
     case = Case(data, strategies.cases())
     case.expected()
@@ -163,36 +101,33 @@ def test_stream_gives_what_evaluate_gives(data):
     assert_same(reader.read_all(), case.compiled.evaluate(case.table))
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_limit_gives_a_legal_answer_and_the_same_for_every_cut(data):
     case = Case(data, strategies.cases(limits=True))
     case.expected()
     answer = case.compiled.evaluate(case.table)
     assert_well_formed(case, answer)
-    assert ref.is_legal_answer(case.query, case.stream, rows_of(answer))
+    assert case.is_legal(rows_of(answer))
     assert_same(pushed(case.compiled, case.batches), answer)
-    other_cuts = data.draw(strategies.cuts(len(case.stream)), label="other cuts")
-    others = arrow_streams.build_batches(case.stream, case.layout, other_cuts)
+    other_cuts = data.draw(strategies.cuts(len(case.events)), label="other cuts")
+    others = arrow_streams.build_batches(case.events, case.layout, other_cuts)
     assert_same(pushed(case.compiled, others), answer)
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_one_event_at_a_time(data):
     """The finest cut: each push reports exactly what ends at its event."""
     case = Case(data, strategies.cases())
     expected = case.expected()
     evaluator = case.compiled.evaluator()
-    every_place = list(range(1, len(case.stream)))
-    for position, batch in enumerate(arrow_streams.build_batches(case.stream, case.layout, every_place)):
+    every_place = list(range(1, len(case.events)))
+    for position, batch in enumerate(arrow_streams.build_batches(case.events, case.layout, every_place)):
         rows = rows_of(evaluator.push(batch))
         assert sorted(rows) == [row for row in expected if row[1] == position]
     assert evaluator.finish().num_rows == 0
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_long_streams_and_narrow_windows(data):
     """What has left the window is dropped and reused without a trace."""
     case = Case(data, strategies.long_cases())
@@ -208,8 +143,7 @@ def moment(milliseconds: int) -> str:
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}"
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_comparisons_of_timestamps_with_strings(data):
     conditions = strategies.time_comparisons(moment) | strategies.plain_comparisons
     case = Case(data, strategies.cases(depth=3, conditions=conditions), timestamps=True)
@@ -217,16 +151,15 @@ def test_comparisons_of_timestamps_with_strings(data):
     assert sorted(rows_of(case.compiled.evaluate(case.table))) == expected
 
 
-@strategies.property_settings
-@given(st.data())
+@strategies.property_test()
 def test_a_decreasing_time_is_an_error(data):
     case = Case(data, strategies.cases(windows="time"))
-    times = [event[ref.TIME] for event in case.stream]
+    times = [event[ref.TIME] for event in case.events]
     assume(len(set(times)) > 1)
     place = data.draw(st.sampled_from([p for p in range(1, len(times)) if times[p] > times[p - 1]]), label="place")
-    case.stream[place - 1 : place + 1] = [
-        {**case.stream[place - 1], ref.TIME: times[place]},
-        {**case.stream[place], ref.TIME: times[place - 1]},
+    case.events[place - 1 : place + 1] = [
+        {**case.events[place - 1], ref.TIME: times[place]},
+        {**case.events[place], ref.TIME: times[place - 1]},
     ]
     with pytest.raises(cer_gpu.TimeOrderError):
         case.compiled.evaluate(case.table)

@@ -1,0 +1,161 @@
+"""A random query and its events, ready for both sides: text and Arrow data for the engine, trees for the reference."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import arrow_streams
+import pyarrow as pa
+import reference as ref
+import rendering
+import strategies
+from hypothesis import assume, note
+from hypothesis import strategies as st
+
+import cer_gpu
+
+MOST_VALUATIONS = 10_000
+MOST_ROWS = 5_000
+
+
+class _Drawn:
+    """A query with its text, and events in the order of their positions."""
+
+    query: ref.Query
+    events: list[ref.Event]
+    layout: arrow_streams.Layout
+
+    def write(self, data: st.DataObject, *, timed: bool, typed: bool = True) -> None:
+        """Draw the text of the query and compile it."""
+        spelling = data.draw(st.integers(0, 2**16), label="spelling")
+        self.text = rendering.to_ceql(self.query, random.Random(spelling) if spelling else None, needs_from=not typed)
+        note(f"plainly: {rendering.to_ceql(self.query)}")
+        note(f"as text: {self.text}")
+        self.time_column = ref.TIME if timed else None
+        self.type_column = ref.TYPE if typed else None
+        self.compiled = self.compile()
+
+    def compile(self) -> cer_gpu.Query:
+        time_unit = self.layout.time_unit if self.time_column else None
+        return cer_gpu.compile(
+            self.text, type_column=self.type_column, time_column=self.time_column, time_unit=time_unit
+        )
+
+    @property
+    def whole(self) -> pa.Table:
+        """All events, in one piece."""
+        return arrow_streams.build_table(self.events, self.layout)
+
+    def expected(self, evaluate: Callable[..., list[Any]] = ref.evaluate) -> list[Any]:
+        """What the definitions say; too large an answer discards the example."""
+        rows = self._unless_too_large(evaluate, self.query, self.events, MOST_VALUATIONS)
+        assume(len(rows) <= MOST_ROWS)
+        return rows
+
+    def is_legal(self, rows: Sequence[Any], candidates: Callable[..., list[Any]] = ref.evaluate) -> bool:
+        """Whether the rows are one of the right answers to LIMIT or ANY."""
+        return self._unless_too_large(ref.is_legal_answer, self.query, self.events, rows, MOST_VALUATIONS, candidates)
+
+    def _unless_too_large(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except ref.TooLarge:
+            assume(False)
+
+
+class Case(_Drawn):
+    """A query and one stream, which is laid out in Arrow memory and cut into batches."""
+
+    def __init__(self, data: st.DataObject, cases: st.SearchStrategy, timestamps: bool = False) -> None:
+        self.query, self.events = data.draw(cases, label="case")
+        self.layout = data.draw(arrow_streams.layouts(self.query, self.events, timestamps), label="layout")
+        self.cuts = data.draw(strategies.cuts(len(self.events)), label="cuts")
+        by_time = self.query.within is not None and self.query.within[0] == "time"
+        self.write(data, timed=timestamps or by_time or data.draw(st.booleans(), label="timed"))
+
+    @property
+    def table(self) -> pa.Table:
+        return arrow_streams.build_table(self.events, self.layout, self.cuts)
+
+    @property
+    def batches(self) -> list[pa.RecordBatch]:
+        return arrow_streams.build_batches(self.events, self.layout, self.cuts)
+
+
+class CaseOfStreams(_Drawn):
+    """A query and several streams by name, each cut into batches of its own; they are merged by time."""
+
+    def __init__(self, data: st.DataObject, cases: st.SearchStrategy, typed: bool = True) -> None:
+        self.query, self.streams = data.draw(cases, label="case")
+        self.events = ref.merged(self.streams)
+        self.layout = data.draw(arrow_streams.layouts(self.query, self.events), label="layout")
+        self.write(data, timed=True, typed=typed)
+        self.absent = {name: self._absent(data, name) for name in self.streams}
+        self.cuts = {
+            name: data.draw(strategies.cuts(len(stream)), label=f"cuts of {name}")
+            for name, stream in self.streams.items()
+        }
+
+    def _absent(self, data: st.DataObject, name: str) -> list[str]:
+        """Columns that the stream does not have: at times those in which all is NULL, which means the same."""
+        optional = ref.attributes(self.query) - {strategies.ORDER_COLUMN}
+        stream = self.streams[name]
+        empty = sorted(column for column in optional if all(event[column] is None for event in stream))
+        first = name == self.query.streams[0]  # has them all
+        return empty if not first and data.draw(st.booleans(), label=f"{name} has no column without values") else []
+
+    @property
+    def tables(self) -> dict[str, pa.Table]:
+        return self._tables(self.cuts)
+
+    @property
+    def uncut(self) -> dict[str, pa.Table]:
+        return self._tables({})
+
+    def _tables(self, cuts: dict[str, list[int]]) -> dict[str, pa.Table]:
+        return {
+            name: arrow_streams.build_table(stream, self.layout, cuts.get(name)).drop_columns(self.absent[name])
+            for name, stream in self.streams.items()
+        }
+
+
+def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
+    """The rows as the reference writes them, in their order."""
+    positions = (tuple(p) for p in table["positions"].to_pylist())
+    return list(zip(table["start"].to_pylist(), table["end"].to_pylist(), positions, strict=True))
+
+
+def bound_rows_of(table: pa.Table | pa.RecordBatch, variables: Sequence[str]) -> list[ref.BoundRow]:
+    """The rows of "bindings" as the reference writes them."""
+    held = [[(variable, tuple(p)) for p in table[variable].to_pylist()] for variable in variables]
+    return [(*row, tuple(column[k] for column in held)) for k, row in enumerate(rows_of(table))]
+
+
+def counts_of(table: pa.Table) -> list[tuple[int, int]]:
+    """The rows of "count" as the reference writes them."""
+    return list(zip(table["end"].to_pylist(), table["count"].to_pylist(), strict=True))
+
+
+def pushed(compiled: cer_gpu.Query, batches: list[pa.RecordBatch], **options: str) -> pa.Table:
+    """What an evaluator gives batch by batch."""
+    evaluator = compiled.evaluator(**options)
+    answers = [evaluator.push(batch) for batch in batches]
+    answers.append(evaluator.finish())
+    return pa.Table.from_batches(answers)
+
+
+def plain(value: Any) -> Any:
+    """The value with a name for NaN, which is then equal to itself."""
+    if isinstance(value, dict):
+        return {name: plain(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [plain(part) for part in value]
+    return "NaN" if isinstance(value, float) and value != value else value
+
+
+def assert_same(one: pa.Table, other: pa.Table) -> None:
+    """Same schema and same rows in the same order."""
+    assert one.schema == other.schema
+    assert plain(one.to_pydict()) == plain(other.to_pydict())

@@ -1,0 +1,308 @@
+"""The clauses of the language in combination, all outputs and all ways to read, held to the definitions.
+
+CER_GPU_EXAMPLES scales how many random cases each property gets; `make test-long` runs many.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import arrow_streams
+import pyarrow as pa
+import pytest
+import reference as ref
+import strategies
+from cases import Case, CaseOfStreams, assert_same, bound_rows_of, counts_of, plain, pushed, rows_of
+from hypothesis import strategies as st
+from small_sizes import small_sizes
+
+OUTPUTS = ("positions", "bindings", "events", "count")
+
+
+# ------------------------------------------------------------------------------------ what every result must be
+
+
+def assert_columns(case, answer, output):
+    """Names, types, the order by end; times and keys are those of the events."""
+    answer.validate(full=True)
+    spans = ["end", "count"] if output == "count" else ["start", "end", "positions"]
+    ends = ["end"] if output == "count" else ["start", "end"]
+    times = [f"{name}_time" for name in ends] if case.time_column else []
+    keys = [names[0] for names in case.query.partition_by]
+    more = {"bindings": list(ref.bound_variables(case.query)), "events": ["events"]}.get(output, [])
+    assert answer.column_names == [*spans, *times, *keys, *more]
+    positions = pa.list_(pa.int64())
+    types = {"positions": positions, **(dict.fromkeys(more, positions) if output == "bindings" else {})}
+    for name in [*spans, *(more if output == "bindings" else [])]:
+        assert answer.schema.field(name).type == types.get(name, pa.int64())
+    found_ends = answer["end"].to_pylist()
+    assert found_ends == sorted(found_ends)
+    for time, at in zip(times, ends, strict=True) if times else ():
+        stamps = case.whole[case.time_column]
+        assert answer[time].type == stamps.type
+        assert answer[time].to_pylist() == stamps.take(answer[at]).to_pylist()
+    for names in case.query.partition_by:
+        columns = [case.whole[name] for name in names]
+        values = list(zip(*(column.to_pylist() for column in columns), strict=True))
+        expected = [next(value for value in values[end] if value is not None) for end in found_ends]
+        if columns[0].type == columns[-1].type and not holds_strings(columns[0].type):
+            assert answer[names[0]].type == columns[0].type
+        assert plain(answer[names[0]].to_pylist()) == plain(expected)
+
+
+def holds_strings(type_):
+    """Whether it is one of the layouts of strings, which results need not keep."""
+    return pa.types.is_dictionary(type_) or pa.types.is_string(type_) or pa.types.is_large_string(type_)
+
+
+def assert_rows(answer):
+    """No row twice, and ascending positions inside each interval."""
+    for start, end, positions in rows_of(answer):
+        assert all(a < b for a, b in itertools.pairwise([start - 1, *positions, end + 1]))
+
+
+def found_in(case, answer, output):
+    """The rows as the reference writes them, in their order."""
+    return bound_rows_of(answer, ref.bound_variables(case.query)) if output == "bindings" else rows_of(answer)
+
+
+def reference_of(output, long=False):
+    """What finds the rows of "positions" or "bindings" by brute force."""
+    if output == "bindings":
+        return ref.bindings_long if long else ref.bindings
+    return ref.evaluate_long if long else ref.evaluate
+
+
+def assert_right(case, answer, output, expected):
+    """The answer to a query without LIMIT and ANY is what the definitions say."""
+    assert_columns(case, answer, output)
+    assert_rows(answer)
+    assert sorted(found_in(case, answer, output)) == expected
+
+
+# ---------------------------------------------------------------------------------------------- one stream
+
+
+@strategies.property_test(0.6)
+def test_positions(data):
+    case = Case(data, strategies.full_cases())
+    expected = case.expected()
+    answer = case.compiled.evaluate(case.table)
+    assert_right(case, answer, "positions", expected)
+    assert_same(pushed(case.compiled, case.batches), answer)
+
+
+@strategies.property_test(0.4)
+def test_bindings(data):
+    ambiguous = data.draw(st.booleans(), label="ambiguous") or data.draw(st.booleans(), label="more of them")
+    case = Case(data, strategies.full_cases(ambiguous=ambiguous))
+    expected = case.expected(ref.bindings)
+    answer = case.compiled.evaluate(case.table, output="bindings")
+    assert_right(case, answer, "bindings", expected)
+    assert_same(pushed(case.compiled, case.batches, output="bindings"), answer)
+
+
+@strategies.property_test(0.3)
+def test_count(data):
+    choosing, ambiguous = data.draw(st.booleans(), label="choosing"), data.draw(st.booleans(), label="ambiguous")
+    case = Case(data, strategies.full_cases(choosing=choosing, ambiguous=ambiguous))
+    expected = case.expected(ref.counts)
+    answer = case.compiled.evaluate(case.table, output="count")
+    assert_columns(case, answer, "count")
+    assert counts_of(answer) == expected
+    assert ends_of(case.compiled.evaluate(case.table)) == expected
+    assert_same(pushed(case.compiled, case.batches, output="count"), answer)
+
+
+def ends_of(answer):
+    """Every end in "positions" with the number of its rows."""
+    return [(end, len(list(group))) for end, group in itertools.groupby(answer["end"].to_pylist())]
+
+
+@strategies.property_test(0.3)
+def test_events(data):
+    case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    case.expected(ref.counts)
+    answer = case.compiled.evaluate(case.table, output="events")
+    assert_columns(case, answer, "events")
+    assert_same(answer.drop_columns("events"), case.compiled.evaluate(case.table))
+    assert_events(case, answer, case.whole)
+    assert_same(pushed(case.compiled, case.batches, output="events"), answer)
+
+
+def assert_events(case, answer, whole):
+    """The structs are the rows of the input at the kept positions, with the attributes that SELECT names."""
+    names = ref.selected_attributes(case.query)
+    assert pa.types.is_list(answer["events"].type)
+    assert pa.types.is_struct(answer["events"].type.value_type)
+    rows = whole.to_pylist()
+    for found, positions in zip(answer["events"].to_pylist(), answer["positions"].to_pylist(), strict=True):
+        for event, p in zip(found, positions, strict=True):
+            # all attributes of merged events: their stream may be among them
+            assert event.pop(ref.STREAM, case.events[p][ref.STREAM]) == case.events[p][ref.STREAM]
+            assert plain(event) == plain({name: rows[p][name] for name in names or rows[p]})
+
+
+@strategies.property_test(0.4)
+def test_limit_and_any(data):
+    output = data.draw(st.sampled_from(["positions", "bindings"]), label="output")
+    case = Case(data, strategies.full_cases(choosing=True, ambiguous=output == "bindings"))
+    case.expected(ref.counts)
+    answer = case.compiled.evaluate(case.table, output=output)
+    assert_columns(case, answer, output)
+    assert_rows(answer)
+    assert case.is_legal(found_in(case, answer, output), reference_of(output))
+    assert_same(pushed(case.compiled, case.batches, output=output), answer)
+    others = data.draw(strategies.cuts(len(case.events)), label="other cuts")
+    batches = arrow_streams.build_batches(case.events, case.layout, others)
+    assert_same(pushed(case.compiled, batches, output=output), answer)
+
+
+@strategies.property_test(0.2)
+def test_one_event_at_a_time(data):
+    """The finest cut: each push reports exactly what ends at its event."""
+    case = Case(data, strategies.full_cases())
+    expected = case.expected()
+    evaluator = case.compiled.evaluator()
+    every_place = list(range(1, len(case.events)))
+    for position, batch in enumerate(arrow_streams.build_batches(case.events, case.layout, every_place)):
+        rows = rows_of(evaluator.push(batch))
+        assert sorted(rows) == [row for row in expected if row[1] == position]
+    assert evaluator.finish().num_rows == 0
+
+
+@strategies.property_test(0.2)
+def test_every_way_to_read_gives_the_same(data):
+    case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    case.expected(ref.counts)
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    answer = case.compiled.evaluate(case.whole, output=output)
+    assert_columns(case, answer, output)
+    assert_same(case.compiled.evaluate(case.table, output=output), answer)
+    assert_same(case.compiled.evaluate(case.batches, output=output), answer)
+    assert_same(case.compiled.stream(case.table, output=output).read_all(), answer)
+    assert_same(pushed(case.compiled, case.batches, output=output), answer)
+
+
+# ---------------------------------------------------------------------------------------------- checkpoints
+
+
+@strategies.property_test(0.4)
+def test_checkpoints(data):
+    """A stream that is taken up again, and again, gives what the uninterrupted one gives; so does the one left."""
+    case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    case.expected(ref.counts)
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    assert_same(*with_and_without_checkpoints(data, case, output))
+
+
+def with_and_without_checkpoints(data, case, output):
+    """What is found batch by batch with a checkpoint before some of the batches, and without."""
+    batches = case.batches
+    stops = data.draw(st.sets(st.integers(0, len(batches)), min_size=1), label="checkpoints before")
+    evaluator, resumed = case.compiled.evaluator(output=output), case.compiled.evaluator(output=output)
+    without, with_ = [], []
+    for k in range(len(batches) + 1):
+        if k in stops:
+            blob = resumed.checkpoint()
+            assert isinstance(blob, bytes)
+            resumed = case.compile().restore(blob)
+        for one, answers in ((evaluator, without), (resumed, with_)):
+            answers.append(one.push(batches[k]) if k < len(batches) else one.finish())
+    assert resumed.n_events == evaluator.n_events == len(case.events)
+    assert resumed.n_matches == evaluator.n_matches
+    return pa.Table.from_batches(with_), pa.Table.from_batches(without)
+
+
+@strategies.property_test(0.1)
+def test_an_evaluator_goes_on_after_its_checkpoint(data):
+    """What is restored and what it was taken from share nothing that one of them changes."""
+    case = Case(data, strategies.full_cases())
+    expected = case.expected()
+    first, *rest = case.batches
+    original = case.compiled.evaluator()
+    found = [original.push(first)]
+    copy = case.compile().restore(original.checkpoint())
+    copies = [*found, *(copy.push(batch) for batch in rest), copy.finish()]
+    found += [*(original.push(batch) for batch in rest), original.finish()]
+    assert sorted(rows_of(pa.Table.from_batches(found))) == expected
+    assert_same(pa.Table.from_batches(copies), pa.Table.from_batches(found))
+
+
+# ------------------------------------------------------------------------------------------ several streams
+
+
+@pytest.mark.parametrize("output", ["positions", "bindings"])
+@strategies.property_test(0.2)
+def test_several_streams(output, data):
+    case = CaseOfStreams(data, strategies.cases_of_several_streams())
+    expected = case.expected(reference_of(output))
+    answer = case.compiled.evaluate(case.tables, output=output)
+    assert_right(case, answer, output, expected)
+
+
+@strategies.property_test(0.2)
+def test_streams_without_a_type_column(data):
+    """The name of its stream is the type of an event."""
+    case = CaseOfStreams(data, strategies.cases_of_several_streams(typed=False), typed=False)
+    expected = case.expected()
+    answer = case.compiled.evaluate(case.tables)
+    assert_right(case, answer, "positions", expected)
+
+
+@strategies.property_test(0.2)
+def test_several_streams_in_any_output_and_cut(data):
+    case = CaseOfStreams(data, strategies.cases_of_several_streams(choosing=data.draw(st.booleans(), label="choosing")))
+    expected = case.expected(ref.counts)
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    answer = case.compiled.evaluate(case.tables, output=output)
+    assert_columns(case, answer, output)
+    if output == "count":
+        assert counts_of(answer) == expected
+    else:
+        assert case.is_legal(found_in(case, answer, output), reference_of(output))
+    if output == "events":
+        assert_events(case, answer, case.whole)
+    readers = {name: table.to_reader(max_chunksize=2) for name, table in case.tables.items()}
+    assert_same(case.compiled.evaluate(readers, output=output), answer)
+    with small_sizes():
+        assert_same(case.compiled.stream(case.uncut, output=output).read_all(), answer)
+
+
+# -------------------------------------------------------------------------------------------- small sizes
+
+
+@strategies.property_test(0.4)
+def test_small_sizes(data):
+    """Nothing depends on how large the engine's own lists and buffers are."""
+    choosing = data.draw(st.booleans(), label="choosing")
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    case = Case(data, strategies.full_cases(choosing=choosing, ambiguous=output == "bindings"))
+    expected = case.expected(ref.counts)
+    answer = case.compiled.evaluate(case.table, output=output)
+    with small_sizes():
+        assert_same(case.compiled.evaluate(case.table, output=output), answer)
+        assert_same(*with_and_without_checkpoints(data, case, output))
+    if output == "count":
+        assert counts_of(answer) == expected
+    else:
+        assert case.is_legal(found_in(case, answer, output), reference_of(output))
+
+
+@strategies.property_test(0.3)
+def test_long_streams(data):
+    """Partitions come and go, and windows pass, many times over."""
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    case = Case(data, strategies.long_full_cases(ambiguous=output == "bindings"))
+    with small_sizes():
+        answer = case.compiled.evaluate(case.table, output=output)
+        assert_columns(case, answer, output)
+        assert_same(*with_and_without_checkpoints(data, case, output))
+        listed = case.compiled.evaluate(case.table) if output == "count" else answer
+    if output == "count":
+        assert counts_of(answer) == ends_of(listed)
+        output = "positions"
+    if output == "events":
+        assert_events(case, answer, case.whole)
+    assert_rows(listed)
+    assert case.is_legal(found_in(case, listed, output), reference_of(output, long=True))

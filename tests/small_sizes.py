@@ -1,0 +1,33 @@
+"""The sizes inside the engine, made so small that short streams fill, move, drop and flush everything many times."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from cer_gpu.engine import evaluator, layouts, partitions, retention, run, streams, strings, symbols
+
+SMALL = (
+    (evaluator, "BLOCK_ROWS", 7),
+    (run, "INITIAL_SIZE", 4),
+    (run, "INITIAL_PAIRS", 1),
+    (run, "REBASE_POSITION", 16),
+    (run, "REBASE_NODE", 3000),
+    (run, "OUTPUT_ROWS", 3),
+    (partitions, "SWEEP_FROM", 2),
+    (retention, "TRIM_FROM", 5),
+    (strings, "MAX_VALUES", 2),
+    (symbols, "MAX_WORDS", 3),
+    (streams, "BATCH_ROWS", 3),
+    (streams, "_CHUNK_ROWS", 2),
+    (layouts, "MAX_VALUES", 3),
+)
+
+
+@contextmanager
+def small_sizes() -> Iterator[None]:
+    """Evaluate with small sizes; an evaluator made inside keeps some of them."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, size in SMALL:
+            patch.setattr(module, name, size)
+        yield
