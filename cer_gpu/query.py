@@ -259,8 +259,11 @@ class Query:
             a timedelta, or a number of units of the time column.  They are held back for as long.
         late
             What happens to events that come later than that: "refuse" (an error) or "drop".
-        threads, share
-            Not there yet; only the default (or ``threads=1``) is accepted.
+        threads
+            Not there yet; only the default (or 1) is accepted.
+        share
+            ``(k, n)``: read everything, and list only part k (from 0) of n of the complex events.  The parts are
+            disjoint, together they are the whole, and they are of like size; no part needs to know of another.
 
         Returns
         -------
@@ -373,7 +376,7 @@ class Query:
             raise OptionError(
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
-        return Evaluator(self._plan, output, lateness, late)
+        return Evaluator(self._plan, output, lateness, late, share)
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on where another one made a checkpoint.
@@ -435,4 +438,6 @@ def _check_options(
     if threads not in (None, 1):
         raise OptionError("more than one thread is not there yet\nhint: threads=None")
     if share is not None:
-        raise OptionError("share=(k, n) is not there yet\nhint: share=None")
+        is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
+        if not is_pair or not 0 <= share[0] < share[1]:
+            raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")

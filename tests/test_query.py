@@ -245,7 +245,7 @@ REFUSED = [
     ({"lateness": "5s"}, cer_gpu.OptionError, "name the time column"),
     ({"late": "keep"}, cer_gpu.OptionError, "late must be one of refuse, drop, got 'keep'"),
     ({"threads": 2}, cer_gpu.OptionError, "thread"),
-    ({"share": (0, 2)}, cer_gpu.OptionError, "share"),
+    ({"share": (2, 2)}, cer_gpu.OptionError, "share must be"),
 ]
 
 

@@ -46,6 +46,7 @@ from cer_gpu.backend.tecs import (
     STATE,
     TIME,
     WANTED,
+    WEIGHED,
 )
 
 # entries of `Determinization.steps`, and flags of its moves
@@ -111,6 +112,11 @@ def run_events(
     stack,
     path,
     path_marks,
+    root_weights,
+    weights,
+    stamps,
+    share,
+    indices,
     out_spans,
     out_times,
     out_offsets,
@@ -149,6 +155,8 @@ def run_events(
         The lists that an event moves.
     roots, stack, path, path_marks
         Of the listing.
+    root_weights, weights, stamps, share, indices
+        Of a share of the complex events (see `cer_gpu.backend.tecs.weigh`); empty where all are listed.
     out_spans, out_times : int64, shape (rows, 2)
         Start and end of each complex event, as positions and as times.
     out_offsets, out_positions, out_marks : int32 (rows + 1,), int64 and int32
@@ -327,6 +335,7 @@ def run_events(
                 regs[N_ROOTS] = n_roots
                 regs[ROOT] = 0
                 regs[N_HERE] = 0
+                regs[WEIGHED] = 0
                 if n_roots > 0 and consume != CONSUME_NONE:
                     tecs.forget(slots, parts, regs, slot_of, p)
                     if consume == CONSUME_ANY:
@@ -336,9 +345,13 @@ def run_events(
                 regs[GAP_DONE] = 1
 
         if regs[ROOT] < regs[N_ROOTS]:
-            status = tecs.list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks, low, place,
-                                     time, base, limit, out_spans, out_times, out_offsets, out_positions,
-                                     out_marks)  # fmt: skip
+            status = DONE
+            if share.shape[0] > 0 and regs[WEIGHED] == 0:
+                status = tecs.weigh(nodes, mask, regs, roots, root_weights, weights, stamps, stack, share, low, limit)
+            if status == DONE:
+                status = tecs.list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks, low, place,
+                                         time, base, limit, root_weights, weights, share, indices, out_spans, out_times,
+                                         out_offsets, out_positions, out_marks)  # fmt: skip
             if status != DONE:
                 regs[EVENT] = i
                 return status

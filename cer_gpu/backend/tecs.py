@@ -39,6 +39,10 @@ TIME, PLACE, MARK = range(3)
 # its starts are counted from an origin where the window counts its events
 HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN = range(5)
 
+# a share of the complex events: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
+# order of their listing; what has been dealt so far, modulo the parts
+PART, N_PARTS, FIRST, END, DEALT = range(5)
+
 # why a loop returns
 DONE, NEED_STEP, GROW_NODES, GROW_LISTS, GROW_SLOTS, OUTPUT_FULL, GROW_STACK, RENUMBER = range(8)
 
@@ -62,9 +66,10 @@ DONE, NEED_STEP, GROW_NODES, GROW_LISTS, GROW_SLOTS, OUTPUT_FULL, GROW_STACK, RE
     N_VALUES,  # positions in the output buffers
     WANTED,  # symbol for which a step is missing
     FLOOR,  # id of the first node that is alive
+    WEIGHED,  # 1: the nodes below the roots have been weighed (for shares)
     LAST_NODE,  # an id beyond this makes the loop return GROW_NODES, so that the caller counts from a smaller id
     N_REGS,
-) = range(20)
+) = range(21)
 
 _U = np.uint64
 
@@ -180,6 +185,11 @@ def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, ne
         a = node_of(slots, s, i)
         a_sibling = nodes[_U(a & mask), 2]
         b_sibling = nodes[_U(node & mask), 2]
+        # what has left the window is none, whether it has been collected or not: the order of listing depends on it
+        if a_sibling >= floor and nodes[_U(a_sibling & mask), 3] < low:
+            a_sibling = np.int32(-1)
+        if b_sibling >= floor and nodes[_U(b_sibling & mask), 3] < low:
+            b_sibling = np.int32(-1)
         if a_sibling < floor:
             copy(nodes, extras, mask, next_node, a, node, maximum)
         elif b_sibling < floor:
@@ -312,24 +322,117 @@ def add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, st
     return next_node
 
 
+# ---- shares -----------------------------------------------------------------------------------------------------
+
+
+@helper
+def weigh(nodes, mask, regs, roots, root_weights, weights, stamps, stack, share, low, limit):
+    """Count the complex events below the roots, and set which of them are in the share; return a status.
+
+    papers: the distributed algorithm, where `paths` is a label of each node.  Here only paths that are in the window
+    count, and so they are counted anew at each end, node by node below its roots: no more steps than listing takes.
+    Weights are float64, exact up to 2**53, and the same in every process, so that the parts are disjoint and
+    together the whole at any size.
+
+    Parameters
+    ----------
+    root_weights : float64, shape (roots + 1,)
+        Written: how many come before each root.
+    weights, stamps : float64 and int64, like nodes
+        Complex events below a node (and its siblings), where its stamp is the ordinal of the event.
+    share : float64, shape (5,)
+    """
+    floor, stamp = regs[FLOOR], regs[ORDINAL]
+    status = DONE
+    total = 0.0
+    for k in range(regs[N_ROOTS]):
+        root_weights[_U(k)] = total
+        root = roots[_U(k), 0]
+        if root < 0:
+            total += 1.0
+            continue
+        depth = 1
+        stack[0, 0] = root
+        while depth > 0:
+            if depth + 2 >= stack.shape[0]:
+                status = GROW_STACK
+                break
+            node = stack[_U(depth - 1), 0]
+            x = _U(node & mask)
+            if stamps[x] == stamp:
+                depth -= 1
+                continue
+            ready = True
+            weight = 1.0
+            onward = nodes[x, 1]
+            if onward >= 0:
+                weight = weights[_U(onward & mask)]
+                if stamps[_U(onward & mask)] != stamp:
+                    ready = False
+                    stack[_U(depth), 0] = onward
+                    depth += 1
+            sibling = nodes[x, 2]
+            if sibling >= floor and nodes[_U(sibling & mask), 3] >= low:
+                weight += weights[_U(sibling & mask)]
+                if stamps[_U(sibling & mask)] != stamp:
+                    ready = False
+                    stack[_U(depth), 0] = sibling
+                    depth += 1
+            if ready:
+                weights[x] = min(weight, 1e300)
+                stamps[x] = stamp
+                depth -= 1
+        if status != DONE:
+            break
+        total += weights[_U(root & mask)]
+    if status == DONE:
+        root_weights[_U(regs[N_ROOTS])] = total
+        if limit > 0 and total > limit:
+            total = np.float64(limit)
+        n = share[N_PARTS]
+        share[FIRST] = np.floor((share[PART] * total + share[DEALT]) / n) if share[PART] > 0 else 0.0
+        share[END] = np.floor(((share[PART] + 1) * total + share[DEALT]) / n) if share[PART] + 1 < n else total
+        share[DEALT] = (share[DEALT] + total % n) % n
+        regs[WEIGHED] = 1
+    return status
+
+
 # ---- listing ----------------------------------------------------------------------------------------------------
 
 
 @helper
+def _ends_before(end, first):
+    """Return whether what ends at index `end` has nothing from `first` on; beyond 2**52 in doubt not."""
+    return end <= first if first < 4503599627370496.0 else end * (1 + 1e-12) <= first
+
+
+@helper
 def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks, low, position, time, base, limit,
-               out_spans, out_times, out_offsets, out_positions, out_marks):  # fmt: skip
+               root_weights, weights, share, indices, out_spans, out_times, out_offsets, out_positions,
+               out_marks):  # fmt: skip
     """List the complex events that end at the open event, from where the last call stopped; return a status.
 
     papers: CORE, theorem 2 and appendix B.1: depth first over a time-ordered tECS, left before right, and a right
     child only while its maximum is in the window, so that no step is in vain.  A stack entry is (node, size of the
-    path above it); the size is inverted where the sibling of the node is on the stack already.
+    path above it); the size is inverted where the sibling of the node is on the stack already.  For a share,
+    `indices` says how many complex events come before those of an entry, and what lies outside is passed over.
     """
+    shared = share.shape[0] > 0
+    first = share[FIRST] if shared else 0.0
+    last = share[END] if shared else 0.0
+    index = 0.0
     time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
     floor = regs[FLOOR]
     n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
     status = DONE
     while regs[ROOT] < regs[N_ROOTS] and status == DONE:
         root_mark = roots[regs[ROOT], 2]
+        if depth == 0 and shared:
+            index = root_weights[_U(regs[ROOT])]
+            indices[0] = index
+            if index >= last or _ends_before(root_weights[_U(regs[ROOT] + 1)], first):
+                regs[ROOT] += 1
+                continue
         if depth == 0:
             path[0] = position
             if mark_column >= 0:
@@ -344,6 +447,9 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
             visited = size < 0
             if visited:
                 size = ~size
+            if shared:
+                index = indices[depth]
+            outside = False
             start = position
             start_time = time
             start_mark = root_mark
@@ -353,17 +459,25 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
                 if depth + 1 >= stack.shape[0] or size + 1 >= path.shape[0]:
                     status = GROW_STACK
                     break
+                end_code = nodes[x, 1]
+                own = 1.0
+                if shared and end_code >= 0:
+                    own = weights[_U(end_code & mask)]
                 if not visited:
                     sibling = nodes[x, 2]
-                    if sibling >= floor and nodes[_U(sibling & mask), 3] >= low:
+                    if sibling >= floor and nodes[_U(sibling & mask), 3] >= low and (not shared or index + own < last):
                         stack[depth, 0] = sibling
                         stack[depth, 1] = size
+                        if shared:
+                            indices[depth] = index + own
                         depth += 1
                         visited = True
                         if depth + 1 >= stack.shape[0]:
                             status = GROW_STACK
                             break
-                end_code = nodes[x, 1]
+                if shared and _ends_before(index + own, first):
+                    outside = True
+                    break
                 if end_code < 0:
                     start = extras[x, place_column] if place_column >= 0 else nodes[x, 0] + base
                     if time_column >= 0:
@@ -378,6 +492,8 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
                         path_marks[size] = extras[x, mark_column]
                     size += 1
                 node = end_code
+            if outside:
+                continue
             length = size + (end_code == BOTTOM_MARKED)
             if status == DONE and (n_out + 1 >= out_offsets.shape[0] or n_values + length > out_positions.shape[0]):
                 status = OUTPUT_FULL
@@ -385,6 +501,8 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
             if status != DONE:
                 stack[depth, 0] = node
                 stack[depth, 1] = ~size if visited else size
+                if shared:
+                    indices[depth] = index
                 depth += 1
                 break
             if end_code == BOTTOM_MARKED:

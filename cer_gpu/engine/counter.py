@@ -37,6 +37,7 @@ class Counter:
         self.table = table
         self.options = options
         self.last_low = 0
+        self._n_ends = 0
         self._regs = np.zeros(tecs.N_REGS, np.int64)
         self._regs[tecs.CURRENT] = self._regs[tecs.FREE_SLOT] = -1
         self._parts = np.zeros((0, counting.N_PART), np.int64)
@@ -121,7 +122,12 @@ class Counter:
         """Return the counts found since the last call."""
         n = int(self._regs[tecs.N_OUT])
         self._regs[tecs.N_OUT] = 0
-        return CountBuffers(self._ends[:n].copy(), self._counts[:n].copy(), self._times[:n].copy())
+        kept = slice(0, n)
+        if self.options.share is not None:  # an end goes to one part as a whole
+            part, n_parts = self.options.share
+            kept = slice((part - self._n_ends) % n_parts, n, n_parts)
+        self._n_ends += n
+        return CountBuffers(self._ends[kept].copy(), self._counts[kept].copy(), self._times[kept].copy())
 
     def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
         """Return which of the first partitions hold nothing, after what has expired is dropped."""
@@ -160,14 +166,14 @@ class Counter:
             "rows": self._rows,
             "records": self._records,
             "front": self._front,
-            "scalars": np.array([self.last_low]),
+            "scalars": np.array([self.last_low, self._n_ends]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._regs, self._parts, self._slots = snapshot["regs"], snapshot["parts"], snapshot["slots"]
         self._rows, self._records, self._front = snapshot["rows"], snapshot["records"], snapshot["front"]
-        self.last_low = int(snapshot["scalars"][0])
+        self.last_low, self._n_ends = map(int, snapshot["scalars"])
         self._regs[tecs.CURRENT] = -1
         self._reserve_states()
 

@@ -50,13 +50,18 @@ class Evaluator:
     """
 
     def __init__(
-        self, plan: Plan, output: str = "positions", lateness: Lateness | None = None, late: str = "refuse"
+        self,
+        plan: Plan,
+        output: str = "positions",
+        lateness: Lateness | None = None,
+        late: str = "refuse",
+        share: tuple[int, int] | None = None,
     ) -> None:
         self.n_pushed = 0
         self.n_events = 0
         self.n_matches = 0
         self._plan = plan
-        self._options = (output, lateness, late)
+        self._options = (output, lateness, late, share)
         self._table = Determinization(plan.cea, plan.strategy, labelled=output == "bindings")
         self._binding: Binding | None = None
         self._coders: dict[str, StringCoder] = {}
@@ -141,10 +146,10 @@ class Evaluator:
         """
         if self._refusal:
             raise OptionError(f"{self._refusal}: there is no state to keep")
-        output, lateness, late = self._options
+        output, lateness, late, share = self._options
         if isinstance(lateness, timedelta):
             lateness = f"{lateness // timedelta(microseconds=1)}us"
-        state = State(self._plan, {"output": output, "lateness": lateness, "late": late})
+        state = State(self._plan, {"output": output, "lateness": lateness, "late": late, "share": share})
         state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches]
         if self._binding is not None:
             state.facts["table"] = self._table.snapshot()
@@ -173,7 +178,8 @@ class Evaluator:
     def restore(cls, plan: Plan, blob: bytes) -> Evaluator:
         """Make an evaluator from a checkpoint."""
         state = State.from_bytes(plan, blob)
-        evaluator = cls(plan, **state.options)
+        share = state.options.pop("share")
+        evaluator = cls(plan, **state.options, share=None if share is None else tuple(share))
         evaluator.n_pushed, evaluator.n_events, evaluator.n_matches = state.facts["n"]
         if "events" in state.schemas:
             evaluator._table.restore(state.facts["table"])
@@ -226,10 +232,10 @@ class Evaluator:
         return Binding(self._plan, schema, with_attributes=self.output == "events")
 
     def _begin(self, binding: Binding) -> None:
-        plan, (output, lateness, late) = self._plan, self._options
+        plan, (output, lateness, late, share) = self._plan, self._options
         self._schema = binding.schema
         self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
-        options = self._run_options = binding.run_options(plan, labelled=output == "bindings")
+        options = self._run_options = binding.run_options(plan, labelled=output == "bindings", share=share)
         self._window = None
         if options.window == GLOBAL_WINDOW:
             assert binding.window_length is not None

@@ -91,8 +91,8 @@ class Binding:
         if stream_column is not None and stream_column not in schema.names:
             raise EventsError(
                 f"the query names the streams {', '.join(plan.streams)}, and the events do not say which is theirs\n"
-                "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch with "
-                "its stream's name"
+                "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch "
+                "with its stream's name"
             )
         self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text, stream_column)
         self.time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
@@ -125,7 +125,7 @@ class Binding:
             for name, kind in self._types.items()
         )
 
-    def run_options(self, plan: Plan, *, labelled: bool = False) -> RunOptions:
+    def run_options(self, plan: Plan, *, labelled: bool = False, share: tuple[int, int] | None = None) -> RunOptions:
         """Return how the automaton's loop is to read the events."""
         window, width = NO_WINDOW, 0
         if plan.within is not None:
@@ -142,6 +142,7 @@ class Binding:
             limit=1 if plan.strategy == "ANY" else plan.limit or 0,
             consume=CONSUME_PARTITION if consume and not plan.partition else consume,
             labelled=labelled,
+            share=share,
         )
 
 

@@ -53,6 +53,8 @@ class RunOptions:
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     labelled
         Whether the marks of the kept positions are wanted.
+    share
+        (k, n): list part k of n of the complex events; None for all.
     """
 
     window: int = ev.NO_WINDOW
@@ -62,6 +64,7 @@ class RunOptions:
     limit: int = 0
     consume: int = ev.CONSUME_NONE
     labelled: bool = False
+    share: tuple[int, int] | None = None
 
     @property
     def numbers_its_partitions(self) -> bool:
@@ -142,7 +145,11 @@ class Run:
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
+        part = () if options.share is None else (*options.share, 0, 0, 0)
+        self._share = np.array(part, np.float64)
+        self._indices = np.zeros(len(self._stack) if options.share else 0)
         self._max_rows = OUTPUT_ROWS
+        self._reserve_weights()
         self._reserve_states()
         self.reserve_partitions(1)
         self._new_output(8 * OUTPUT_ROWS)
@@ -191,6 +198,11 @@ class Run:
                 self._stack,
                 self._path,
                 self._path_marks,
+                self._root_weights,
+                self._weights,
+                self._stamps,
+                self._share,
+                self._indices,
                 self._spans,
                 self._times,
                 self._offsets,
@@ -213,6 +225,7 @@ class Run:
                     self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
                     self._path = np.concatenate([self._path, np.zeros_like(self._path)])
                     self._path_marks = np.concatenate([self._path_marks, np.zeros_like(self._path_marks)])
+                    self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
                 case tecs.RENUMBER:
                     self._renumber(int(events.positions[self._regs[tecs.EVENT]]))
                 case _ if self._regs[tecs.N_OUT]:
@@ -280,13 +293,14 @@ class Run:
             "nodes": self._nodes[:n],
             "extras": self._extras[:n],
             "history": self._history,
+            "share": self._share,
             "scalars": np.array([self.base, self.last_low, len(self._nodes)]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._regs, self._parts, self._slots = snapshot["regs"], snapshot["parts"], snapshot["slots"]
-        self._history = snapshot["history"]
+        self._history, self._share = snapshot["history"], snapshot["share"]
         self.base, self.last_low, size = map(int, snapshot["scalars"])
         n = len(snapshot["nodes"])
         self._nodes = np.zeros((size, 4), np.int32)
@@ -295,6 +309,7 @@ class Run:
         self._regs[tecs.CURRENT] = -1
         self._regs[tecs.LAST_NODE] = REBASE_NODE
         self._reserve_states()
+        self._reserve_weights()
 
     # ---- room -----------------------------------------------------------------------------------------------
 
@@ -313,6 +328,11 @@ class Run:
             self._slot_of = np.concatenate([self._slot_of, np.full(size - old, -1, np.int32)])
             self._scratch = np.zeros((size, 6), np.int32)
             self._roots = np.zeros(((size + 1) * self.table.max_moves, 3), np.int32)
+            self._root_weights = np.zeros(len(self._roots) + 1 if self.options.share else 0)
+
+    def _reserve_weights(self) -> None:
+        n = len(self._nodes) if self.options.share else 0
+        self._weights, self._stamps = np.zeros(n), np.full(n, -1, np.int64)
 
     def _make_room(self, events: Relevant) -> None:
         """Before a block: history for its windows, and positions that fit 32 bits."""
@@ -408,6 +428,7 @@ class Run:
         if 2 * size > 1 << 31:
             raise _too_many(size)
         self._nodes, self._extras = nodes, extras
+        self._reserve_weights()
 
     def _rebase_nodes(self) -> None:
         regs = self._regs
