@@ -571,23 +571,28 @@ def _evaluate_substream(
 def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]) -> set[BoundRow]:
     if query.within is None or query.strategy not in ("ALL", "STRICT"):
         raise ValueError("needs WITHIN, and no strategy but ALL or STRICT")
-    substream_of = {p: positions for positions in substreams(query, stream) for p in positions}
+    parts = [(positions, [stream[p] for p in positions]) for positions in substreams(query, stream)]
+    place_of = {p: (n, k) for n, (positions, _) in enumerate(parts) for k, p in enumerate(positions)}
     rows: set[BoundRow] = set()
-    read_after = dict.fromkeys(substream_of, 0)  # where CONSUME lets the memory of an event begin
-    for end in sorted(substream_of):
-        whole = substream_of[end]
-        last = whole.index(end)
-        events = [stream[p] for p in whole]
-        piece = [
-            p
-            for k, p in enumerate(whole[: last + 1])
-            if p >= read_after[end] and in_window(query.within, events, (k, last))
-        ]
-        found = _renumbered(_evaluate_substream(query, [stream[p] for p in piece], most, variables), piece)
+    remembered_from = [0] * len(parts)  # what CONSUME has left of each
+    for end in sorted(place_of):
+        n, last = place_of[end]
+        positions, events = parts[n]
+        first = last
+        while (
+            first > 0
+            and positions[first - 1] >= remembered_from[n]
+            and in_window(query.within, events, (first - 1, last))
+        ):
+            first -= 1
+        piece = slice(first, last + 1)
+        found = _renumbered(_evaluate_substream(query, events[piece], most, variables), positions[piece])
         ending = {row for row in found if row[1] == end}
         rows |= ending
-        if ending and query.consume != "NONE":
-            read_after |= dict.fromkeys(substream_of if query.consume == "ANY" else whole, end + 1)
+        if ending and query.consume == "ANY":
+            remembered_from = [end + 1] * len(parts)
+        elif ending and query.consume == "PARTITION":
+            remembered_from[n] = end + 1
     return rows
 
 

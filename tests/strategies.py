@@ -557,7 +557,7 @@ def long_cases(draw):
 
 
 @st.composite
-def long_full_cases(draw, ambiguous=False):
+def long_full_cases(draw, ambiguous=False, longest=250):
     """A query of any clauses with a narrow window, and a long stream in which partitions come and go.
 
     The strategies are those that brute force can follow window by window (`ref.evaluate_long`).
@@ -568,12 +568,12 @@ def long_full_cases(draw, ambiguous=False):
     windows = st.sampled_from([("events", n), ("time", 1000 * n), ("attribute", n, ORDER_COLUMN)])
     query = replace(query, within=draw(windows))
     rng = random.Random(draw(st.integers(0, 2**32 - 1)))
-    return query, long_stream(query, rng)
+    return query, long_stream(query, rng, longest)
 
 
-def long_stream(query, rng):
-    """A stream of up to 250 events for the query; what `columns` draws one by one, at random."""
-    length = rng.randint(1, 250)
+def long_stream(query, rng, longest=250):
+    """A stream of up to `longest` events for the query; what `columns` draws one by one, at random."""
+    length = rng.randint(1 if longest < 1000 else longest // 2, longest)
     mentioned = sorted({n.name for n in ref.descendants(query.formula) if isinstance(n, ref.EventType | ref.Not)})
     pool = mentioned * rng.randint(1, 3) + ["none of them"] * rng.randint(0, 4)
     rate = rng.choice([0.5, 1, 2])

@@ -17,7 +17,16 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.backend import tecs
-from cer_gpu.backend.evaluation import CONSUME_ANY, CONSUME_NONE, GLOBAL_WINDOW, LAST, NO_WINDOW, OUTPUT, STAY, UNKNOWN
+from cer_gpu.backend.evaluation import (
+    CONSUME_ANY,
+    CONSUME_NONE,
+    GLOBAL_WINDOW,
+    LAST,
+    NO_WINDOW,
+    OUTPUT,
+    STAY,
+    UNKNOWN,
+)
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.tecs import (
     CONSUMED,
@@ -26,6 +35,8 @@ from cer_gpu.backend.tecs import (
     DONE,
     EPOCH,
     EVENT,
+    FLOOR,
+    FREE_SLOT,
     GAP_DONE,
     GROW_LISTS,
     GROW_NODES,
@@ -109,15 +120,18 @@ def _slot_for(slots, parts, rows, regs, slot_of, p, state):
 
 
 @helper
-def _advance_front(parts, p, records, mask, newest, window, low, first):
-    """Let FRONT be the first record in the window up to the boundary; `first` is the first id under GLOBAL_WINDOW."""
+def _advance_front(parts, p, records, mask, oldest, window, low, first):
+    """Let FRONT be the first record in the window up to the boundary.
+
+    Under GLOBAL_WINDOW `first` is the first id in it; `oldest` is the first that is not overwritten.
+    """
     front = parts[p, FRONT]
     boundary = parts[p, BOUNDARY]
     if front >= 0 and window == GLOBAL_WINDOW:
         if boundary < first:
             front = np.int64(-1)
-        elif front < newest - mask:
-            # its record is overwritten: look from the boundary back
+        elif front < oldest:
+            # look from the boundary back, over no more than a window; it takes another one to overwrite the front again
             front = boundary
             while records[_U(front & mask), PREVIOUS_RECORD] >= first:
                 front = records[_U(front & mask), PREVIOUS_RECORD]
@@ -197,9 +211,6 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
         record = records[r, PREVIOUS_RECORD]
 
 
-FREE_SLOT = tecs.FREE_SLOT
-
-
 @kernel
 def count_events(
     symbols,
@@ -247,7 +258,7 @@ def count_events(
         The header of `cer_gpu.backend.tecs`, LATEST for LENGTH.
     rows : uint64, shape (slots, columns)
     records : int64, shape (a power of two, 6)
-        The relevant events of the windows, at ``id & mask``.
+        The relevant events of the windows, at ``id & mask``; none before register FLOOR is there.
     front : uint64, shape (as many, columns)
     scratch, copies, ways : int64 (states, 4), uint64 (states, columns), uint64 (2, states, columns)
     out_ends, out_counts, out_times : int64, shape (rows,)
@@ -271,7 +282,9 @@ def count_events(
         newest = regs[NEXT_NODE]
         if regs[OPEN] == 0:
             first = lows[event] if window == GLOBAL_WINDOW else np.int64(0)
-            if window != NO_WINDOW and newest - first > mask:
+            # twice the room of a window, so that records are overwritten only long after they have left it
+            room = 2 * (newest - first) if window == GLOBAL_WINDOW else newest
+            if window != NO_WINDOW and room > mask:
                 regs[EVENT] = i
                 return GROW_NODES
             if regs[N_OUT] >= out_ends.shape[0]:
@@ -321,8 +334,9 @@ def count_events(
         if n_live + 2 > rows.shape[1]:
             regs[EVENT] = i
             return GROW_LISTS
+        oldest = max(regs[FLOOR], newest - mask)
         if window != NO_WINDOW:
-            _advance_front(parts, p, records, mask, newest, window, low, first)
+            _advance_front(parts, p, records, mask, oldest, window, low, first)
             if 0 <= parts[p, FIRST_BACK] < low:
                 _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fresh, moves, n_states,
                               window, low, first)  # fmt: skip
@@ -410,24 +424,23 @@ def count_events(
             else:
                 regs[GAP_DONE] = 1
 
+        if limit > 0 and total > _U(limit):
+            total = _U(limit)
         if total > _MOST_SIGNED:
             regs[EVENT] = i
             return TOO_MANY
         if window != NO_WINDOW:
             last = parts[p, LAST_RECORD]
-            if last > newest - mask - 1 and last >= 0:
+            if last >= oldest:
                 records[_U(last & mask), NEXT_RECORD] = newest
             parts[p, LAST_RECORD] = newest
             if parts[p, FIRST_BACK] < 0:
                 parts[p, FIRST_BACK] = number
             regs[NEXT_NODE] += 1
         if total > _U(0):
-            count = np.int64(total)
-            if limit > 0 and count > limit:
-                count = np.int64(limit)
             out = _U(regs[N_OUT])
             out_ends[out] = place
-            out_counts[out] = count
+            out_counts[out] = np.int64(total)
             if out_times.shape[0] > 0:
                 out_times[out] = clocks[event]
             regs[N_OUT] += 1

@@ -4,11 +4,17 @@ Numba counts references to arrays wherever a helper is inlined with arrays as ar
 costs ten times the work itself.  Kernels here allocate nothing and return no arrays, so the counts are not needed.
 The flag that leaves them out is not documented; it stands here alone, a test holds that it works, and where a
 release of Numba should refuse it the kernels are compiled without it: slower, with the same results.
+
+Numba keeps a compiled kernel for as long as the file that it stands in is the same; but helpers are inlined from other
+files.  So the stamp by which it knows the file is made one of the contents of all files here.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from numba import njit
@@ -19,12 +25,29 @@ _njit: Any = njit  # its stubs do not know all that it takes
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
+def source_stamp(folder: Path) -> str:
+    """Return a digest of all modules of a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+try:
+    _STAMP = source_stamp(Path(__file__).parent)
+except OSError:  # not in a folder: then kernels are not kept either
+    _STAMP = ""
+
+
 def kernel(function: Function) -> Function:
     """Compile a function that loops over arrays; it must not allocate or return arrays."""
     try:
-        return _njit(_nrt=False, **_OPTIONS)(function)  # type: ignore[no-any-return]
+        compiled = _njit(_nrt=False, **_OPTIONS)(function)
     except (KeyError, TypeError):
-        return _njit(**_OPTIONS)(function)  # type: ignore[no-any-return]
+        compiled = _njit(**_OPTIONS)(function)
+    with contextlib.suppress(AttributeError):
+        compiled._cache._cache_file._source_stamp = _STAMP
+    return compiled  # type: ignore[no-any-return]
 
 
 def helper(function: Function) -> Function:

@@ -11,20 +11,18 @@ _U = np.uint64
 
 @kernel
 def assign_partitions(
-    words, valid, symbols, rows, every, table, keys, counts, start, n_selected, n_kept, n_keys, partitions, ordinals
+    words, valid, symbols, rows, table, keys, counts, start, n_selected, n_kept, n_keys, partitions, ordinals
 ):
     """Give the keys of events numbers, new ones as they appear, and leave out relevant events without a key.
 
     Parameters
     ----------
     words : uint64, shape (n, n words)
-        The key of each event.
+        The key of each event that counts.
     valid : bool, shape (n,), or (0,) where all are
         Whether an event has a key (none of its parts is NULL).
     symbols, rows : int32, shape (n relevant,)
-        The relevant events; those with a key are moved to the front.
-    every : bool
-        Whether events that are not relevant count in their partition too.
+        The relevant ones among them; those with a key are moved to the front.
     table : int32, shape (a power of two,)
         Open-addressing hash table: the partition in each slot, -1 where there is none.
     keys : uint64, shape (capacity, n words)
@@ -39,18 +37,14 @@ def assign_partitions(
     Returns
     -------
     (int, int, int, int)
-        Where it stopped: `start`, `n_selected`, `n_kept`, `n_keys` for the next call.  With `every`, the end is
-        ``start == n``; else it is ``n_selected == n relevant``.  Before that, there was no room for a new key.
+        Where it stopped: `start`, `n_selected`, `n_kept`, `n_keys` for the next call; before row n, because there was
+        no room for a new key.
     """
     n, width = words.shape
     n_relevant = rows.shape[0]
     mask = _U(table.shape[0] - 1)
     row = start
     while row < n:
-        if not every:
-            if n_selected == n_relevant:
-                break
-            row = np.int64(rows[_U(n_selected)])
         relevant = n_selected < n_relevant and rows[_U(n_selected)] == row
         r = _U(row)
         if valid.shape[0] == 0 or valid[r]:

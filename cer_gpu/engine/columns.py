@@ -55,6 +55,22 @@ def is_string(data_type: pa.DataType) -> bool:
     )
 
 
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """Return the type in which values of a column are kept: no dictionary, and no view, which Arrow cannot move."""
+    if pa.types.is_dictionary(data_type):
+        data_type = data_type.value_type
+    if pa.types.is_string_view(data_type):
+        return pa.large_string()
+    return pa.large_binary() if pa.types.is_binary_view(data_type) else data_type
+
+
+def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
+    """Return some values of a column, those of views in a layout that Arrow moves."""
+    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+        column = column.cast(plain_type(column.type))
+    return column.take(rows)
+
+
 @dataclass(frozen=True)
 class Coded:
     """A string column as codes into a dictionary: ``values[codes[i]]`` where valid."""

@@ -204,7 +204,9 @@ class Counter:
 
     def _grow_records(self) -> None:
         n = int(self._regs[tecs.NEXT_NODE])
-        if self.options.window == ev.COUNT_WINDOW:
+        if self.options.window == ev.GLOBAL_WINDOW:  # in a larger ring, what was overwritten would seem to be there
+            self._regs[tecs.FLOOR] = max(int(self._regs[tecs.FLOOR]), n - len(self._records))
+        else:
             ids = np.full(len(self._records), -1, np.int64)
             counting.compact_records(
                 self._parts, len(self._parts), self._records, self._front, self.options.width, self._regs, ids

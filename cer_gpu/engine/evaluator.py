@@ -324,7 +324,7 @@ class Evaluator:
         keys: list[Any] = []
         if self._partitions is not None:
             ends = pa.array(found.ends - first)
-            keys = binding.keys.plain(batch.select(binding.keys.columns).take(ends), self._keys_types)
+            keys = binding.keys.at(batch, ends, self._keys_types)
         return self._output.rows(found, keys)
 
     def _gathered(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 from cer_gpu.backend.partitions import assign_partitions, hash_keys
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import PerDictionary, column_type
-from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, validity
+from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, plain_type, take_rows, validity
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.errors import EventsError, QueryTypeError
 
@@ -23,6 +22,9 @@ Int64 = npt.NDArray[np.int64]
 
 SWEEP_FROM = 1 << 12
 """Partitions from which on those that hold nothing are looked for."""
+
+SWEEP_TEXTS_FROM = 1 << 16
+"""Texts of keys from which on the same is done: events that only count leave theirs behind."""
 
 NAN = np.float64("nan").view(np.uint64)
 
@@ -68,8 +70,10 @@ class Keys:
         """
         return [self._key(batch, names, kind) for names, kind in zip(self._brackets, types, strict=True)]
 
-    def plain(self, batch: pa.RecordBatch, types: list[pa.DataType]) -> list[pa.Array]:
-        """Return the columns of `arrays` in their types."""
+    def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
+        """Return the keys of some events, in their types."""
+        columns = [take_rows(batch.column(name), rows) for name in self.columns]
+        batch = pa.RecordBatch.from_arrays(columns, self.columns)
         return [
             _cast(key, kind, name) for key, kind, name in zip(self.arrays(batch, types), types, self.names, strict=True)
         ]
@@ -120,7 +124,7 @@ def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataT
             kind = (
                 pa.large_string() if is_string(kind) else pa.unify_schemas(both, promote_options="permissive")[0].type
             )
-    return kind
+    return plain_type(kind)
 
 
 class Partitions:
@@ -147,11 +151,12 @@ class Partitions:
         self._counts = np.zeros(64, np.int64)
         self._table = np.full(128, -1, np.int32)
         self._sweep_at = SWEEP_FROM
+        self._sweep_texts_at = SWEEP_TEXTS_FROM
 
     @property
     def wants_sweep(self) -> bool:
-        """Whether there are many more partitions than after the last time that idle ones were dropped."""
-        return self.n >= self._sweep_at
+        """Whether there are many more partitions, or texts, than after the last time that idle ones were dropped."""
+        return self.n >= self._sweep_at or any(encoder.n_texts > self._sweep_texts_at for encoder in self._encoders)
 
     def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
         """Find the partitions of the relevant events of a block.
@@ -168,6 +173,10 @@ class Partitions:
         symbols, rows, partitions, ordinals
             Of the relevant events that have a key; ordinals are int64, counted in the partition.
         """
+        selected = rows
+        if not self._every:
+            keys = [key.take(pa.array(rows)) for key in keys]
+            rows = np.arange(len(rows), dtype=np.int32)
         words = [encoder(key) for encoder, key in zip(self._encoders, keys, strict=True)]
         key_words = words[0] if len(words) == 1 else np.concatenate(words, axis=1)
         valid = np.empty(0, np.bool_)
@@ -179,12 +188,14 @@ class Partitions:
         row = n_selected = n_kept = 0
         while True:
             row, n_selected, n_kept, self.n = assign_partitions(
-                key_words, valid, symbols, rows, self._every, self._table, self._keys, self._counts,
+                key_words, valid, symbols, rows, self._table, self._keys, self._counts,
                 row, n_selected, n_kept, self.n, partitions, ordinals,
             )  # fmt: skip
-            if row == len(key_words) or (not self._every and n_selected == len(rows)):
-                return symbols[:n_kept], rows[:n_kept], partitions[:n_kept], ordinals[:n_kept]
+            if row == len(key_words):
+                break
             self._resize(2 * len(self._keys))
+        kept = rows[:n_kept] if self._every else selected[rows[:n_kept]]
+        return symbols[:n_kept], kept, partitions[:n_kept], ordinals[:n_kept]
 
     def keep(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
@@ -196,6 +207,7 @@ class Partitions:
             encoder.keep(self._keys[: self.n, column])
             column += encoder.width
         self._sweep_at = max(SWEEP_FROM, 2 * self.n)
+        self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
         self._resize(max(64, 1 << max(0, self.n - 1).bit_length()))
 
     def _resize(self, capacity: int) -> None:
@@ -223,6 +235,7 @@ class Partitions:
         self._keys, self._counts = np.zeros((capacity, keys.shape[1]), np.uint64), np.zeros(capacity, np.int64)
         self._keys[: self.n], self._counts[: self.n] = keys, counts
         self._sweep_at = max(SWEEP_FROM, 2 * self.n)
+        self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
         self._resize(capacity)
 
 
@@ -259,6 +272,11 @@ class _Numbers:
         words: Words = padded.view(np.uint64)
         return words
 
+    @property
+    def n_texts(self) -> int:
+        """How many texts are kept beside the words."""
+        return 0
+
     def keep(self, words: Words) -> None:
         """Nothing is kept beside the words."""
 
@@ -280,6 +298,11 @@ class _Texts:
         words: Words = codes.astype(np.uint64).reshape(-1, 1)
         return words
 
+    @property
+    def n_texts(self) -> int:
+        """How many texts are kept beside the words."""
+        return self._coder.n_values
+
     def keep(self, words: Words) -> None:
         """Forget the texts of all other words, and number the rest anew."""
         used, codes = np.unique(words, return_inverse=True)
@@ -298,15 +321,9 @@ class _Texts:
         self._coder.number(texts)
 
     def _number(self, array: pa.Array) -> Int32:
-        if pa.types.is_string_view(array.type) or pa.types.is_binary_view(array.type):
-            array = array.cast(pa.large_binary())
         return self._coder.number(array)
 
 
 def _encoder(kind: pa.DataType) -> _Numbers | _Texts:
-    views = getattr(pa.types, "is_binary_view", _never)
-    is_text = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or views(kind)
+    is_text = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     return _Texts() if is_text else _Numbers(kind)
-
-
-_never: Callable[[pa.DataType], bool] = lambda kind: False  # noqa: E731

@@ -19,6 +19,7 @@ from cer_gpu.backend.evaluation import (
 from cer_gpu.ceql.syntax import Name, Within
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.clocks import time_column_type, window_length
+from cer_gpu.engine.columns import plain_type
 from cer_gpu.engine.partitions import Keys
 from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.run import RunOptions
@@ -151,4 +152,4 @@ def _attribute_schema(plan: Plan, schema: pa.Schema) -> pa.Schema:
         kinds = {field.name: field.type for field in schema}
     else:
         kinds = {name.name: column_type(schema, name.name, plan.text, name.span) for name in plan.attributes}
-    return pa.schema([(n, k.value_type if pa.types.is_dictionary(k) else k) for n, k in kinds.items()])
+    return pa.schema([(name, plain_type(kind)) for name, kind in kinds.items()])

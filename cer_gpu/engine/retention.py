@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.engine.columns import take_rows
 from cer_gpu.errors import EventsError
 
 Int64 = npt.NDArray[np.int64]
@@ -46,9 +47,8 @@ class Retained:
         for name in self.schema.names:
             if len(batch.schema.get_all_field_indices(name)) != 1:
                 raise EventsError(f"the events have no column {name!r} any more (or more than one)")
-        kept = batch.select(self.schema.names)
-        kept = kept.take(pa.array(rows)) if len(rows) < kept.num_rows else kept
-        columns = [_as_type(column, field) for column, field in zip(kept.columns, self.schema, strict=True)]
+        chosen = pa.array(rows)
+        columns = [_as_type(take_rows(batch.column(field.name), chosen), field) for field in self.schema]
         self._positions.append(positions.copy())
         self._rows.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
         # chunks of like size are put together: few chunks, and each row is copied a logarithmic number of times

@@ -130,7 +130,7 @@ class Run:
         self._regs = np.zeros(tecs.N_REGS, np.int64)
         self._regs[tecs.LONGEST] = 1
         self._regs[tecs.CURRENT] = self._regs[tecs.FREE_SLOT] = -1
-        self._regs[tecs.LAST_NODE] = REBASE_NODE
+        self._regs[tecs.LAST_NODE] = self._last_node
         kept = [options.timed, options.numbers_its_partitions, options.labelled]
         self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
         self._here = np.zeros(sum(kept), np.int64)
@@ -158,6 +158,11 @@ class Run:
     def n_relevant(self) -> int:
         """Relevant events so far: the ordinal of the next one."""
         return int(self._regs[tecs.ORDINAL])
+
+    @property
+    def _last_node(self) -> int:
+        """The id from which on ids are counted anew; where nodes are collected, they are then."""
+        return REBASE_NODE if self.options.window == ev.GLOBAL_WINDOW else 1 << 40
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
@@ -227,7 +232,7 @@ class Run:
                     self._path_marks = np.concatenate([self._path_marks, np.zeros_like(self._path_marks)])
                     self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
                 case tecs.RENUMBER:
-                    self._renumber(int(events.positions[self._regs[tecs.EVENT]]))
+                    self._renumber(events, int(self._regs[tecs.EVENT]))
                 case _ if self._regs[tecs.N_OUT]:
                     yield self.flush()
                 case _:  # a single complex event that no buffer holds
@@ -307,7 +312,7 @@ class Run:
         self._extras = np.zeros((size, self._extras.shape[1]), np.int64)
         self._nodes[:n], self._extras[:n] = snapshot["nodes"], snapshot["extras"]
         self._regs[tecs.CURRENT] = -1
-        self._regs[tecs.LAST_NODE] = REBASE_NODE
+        self._regs[tecs.LAST_NODE] = self._last_node
         self._reserve_states()
         self._reserve_weights()
 
@@ -366,15 +371,19 @@ class Run:
         maxima = self._slots[:, tecs.PAIRS + 1 :: 2]
         maxima[:] = _lowered(maxima, shift)
 
-    def _renumber(self, position: int) -> None:
-        """Count the events of partitions from a later origin."""
-        self._drop_expired(0)
+    def _renumber(self, events: Relevant, event: int) -> None:
+        """Count the events of partitions from a later origin: that of what the open event may still need."""
+        part = self._parts[events.partitions[event]]
+        moment, previous = int(events.ordinals[event]), int(part[tecs.PREVIOUS])
+        part[tecs.PREVIOUS] = moment - 1  # events that are not relevant have moved the window on
         self._collect(shift_from=0)
-        part = self._parts[self._regs[tecs.CURRENT] if self._regs[tecs.CURRENT] >= 0 else 0]
-        if self.options.window == ev.NO_WINDOW or part[tecs.PREVIOUS] - part[tecs.ORIGIN] > ev.MAX_NUMBER - 1:
+        part[tecs.PREVIOUS] = previous
+        if part[tecs.HEAD] < 0:
+            part[tecs.ORIGIN] = moment
+        if moment - part[tecs.ORIGIN] > ev.MAX_NUMBER:
             raise EventsError(
-                f"at event {position} a partition has more than 2**31 events that the query may still need\n"
-                "hint: add WITHIN, or a shorter one"
+                f"at event {events.positions[event]} the query may still need one more than 2**31 events before in its "
+                "partition\nhint: add WITHIN, or a shorter one"
             )
 
     def _drop_expired(self, low: int, idle: npt.NDArray[np.bool_] | None = None) -> None:

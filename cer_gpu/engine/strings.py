@@ -46,6 +46,11 @@ class StringCoder:
         codes = self.number(array)
         return codes, self.values()
 
+    @property
+    def n_values(self) -> int:
+        """How many values have a code."""
+        return self._n_values
+
     def number(self, array: pa.Array) -> npt.NDArray[np.int32]:
         """Return codes of strings, or of byte strings."""
         if array.null_count:  # what lies under a NULL may be anything

@@ -1,7 +1,14 @@
-"""The undocumented flag of `cer_gpu.backend.jit` still does what it is there for."""
+"""What `cer_gpu.backend.jit` does beyond Numba's documentation still does what it is there for."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 
+import cer_gpu
 from cer_gpu.backend import jit
 
 
@@ -26,3 +33,28 @@ def test_kernels_count_no_references(monkeypatch):
     assert "define" in compiled
     assert "NRT_incref" not in compiled
     assert "NRT_decref" not in compiled
+
+
+def test_a_kernel_is_compiled_again_when_a_helper_of_another_file_changes(tmp_path):
+    """Numba by itself looks at the file of the kernel alone, and would run the old helper."""
+    shutil.copytree(Path(cer_gpu.__file__).parent, tmp_path / "cer_gpu", ignore=shutil.ignore_patterns("__pycache__"))
+    helpers, kernels = tmp_path / "cer_gpu/backend/one.py", tmp_path / "cer_gpu/backend/other.py"
+    kernels.write_text(
+        "from cer_gpu.backend.jit import kernel\n"
+        "from cer_gpu.backend.one import step\n\n\n"
+        "@kernel\ndef run(x):\n    return step(x)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+
+    def run_with(step):
+        helpers.write_text(f"from cer_gpu.backend.jit import helper\n\n\n@helper\ndef step(x):\n    return {step}\n")
+        os.utime(kernels, (1e9, 1e9))
+        code = "from cer_gpu.backend.other import run; print(run(3), sum(run.stats.cache_hits.values()))"
+        command = [sys.executable, "-B", "-c", code]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, stdout=subprocess.PIPE, text=True
+        ).stdout.split()
+
+    assert run_with("x + 1") == ["4", "0"]
+    assert run_with("x + 1") == ["4", "1"]  # it is kept
+    assert run_with("x * 2") == ["6", "0"]

@@ -292,8 +292,18 @@ def test_small_sizes(data):
 @strategies.property_test(0.3)
 def test_long_streams(data):
     """Partitions come and go, and windows pass, many times over."""
+    assert_long_streams(data, longest=250)
+
+
+@strategies.property_test(0.02)
+def test_very_long_streams(data):
+    """Numbers of events and of nodes are counted anew, several times over."""
+    assert_long_streams(data, longest=6000)
+
+
+def assert_long_streams(data, longest):
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
-    case = Case(data, strategies.long_full_cases(ambiguous=output == "bindings"))
+    case = Case(data, strategies.long_full_cases(ambiguous=output == "bindings", longest=longest))
     with small_sizes():
         answer = case.compiled.evaluate(case.table, output=output)
         assert_columns(case, answer, output)

@@ -1,0 +1,164 @@
+"""Partitions: what is remembered of keys, and for how long."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.backend import evaluation
+from cer_gpu.engine import partitions
+
+
+def positions(query, events):
+    return query.evaluate(events)["positions"].to_pylist()
+
+
+# ---- keys of every type --------------------------------------------------------------------------------------------
+
+DAY, NAN = datetime.date(2020, 1, 1), float("nan")
+KEYS = {
+    "int8": pa.array([1, 2, None, 1, -1], pa.int8()),
+    "uint64": pa.array([2**64 - 1, 0, None, 2**64 - 1, 1], pa.uint64()),
+    "float": pa.array([0.0, NAN, None, -0.0, NAN], pa.float64()),
+    "half": pa.array(np.array([1, 2, 3, 1, 4], np.float16)),
+    "bool": pa.array([True, False, None, True, False]),
+    "string": pa.array(["a", "", None, "a", "aa"]),
+    "large string": pa.array(["a", "", None, "a", "aa"], pa.large_string()),
+    "string view": pa.array(["a", "", None, "a", "a much longer text than twelve bytes"], pa.string_view()),
+    "dictionary": pa.array(["a", "", None, "a", "aa"]).dictionary_encode(),
+    "dictionary of ints": pa.array([5, 6, None, 5, 7]).dictionary_encode(),
+    "binary": pa.array([b"\xff", b"", None, b"\xff", b"\x00"]),
+    "fixed binary": pa.array([b"abc", b"abd", None, b"abc", b"xxx"], pa.binary(3)),
+    "date": pa.array([DAY, None, None, DAY, DAY + datetime.timedelta(1)]),
+    "timestamp": pa.array([1, 2, None, 1, 3], pa.timestamp("us", "UTC")),
+    "duration": pa.array([1, 2, None, 1, 3], pa.duration("s")),
+    "decimal": pa.array([decimal.Decimal("1.10"), None, None, decimal.Decimal("1.1"), decimal.Decimal(2)]),
+    "long decimal": pa.array([10**30, 10**30 + 1, None, 10**30, 7], pa.decimal128(38, 0)),
+    "decimal256": pa.array([10**50, 10**50 + 1, None, 10**50, 7], pa.decimal256(60, 0)),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_any_type_is_a_key(kind):
+    events = pa.table({"type": ["A", "A", "A", "B", "B"], "key": KEYS[kind]})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]")
+    found = query.evaluate(events)
+    expected = [[0, 3], [1, 4]] if kind in ("float", "bool") else [[0, 3]]
+    assert found["positions"].to_pylist() == expected
+    values = KEYS[kind].dictionary_decode() if kind.startswith("dictionary") else KEYS[kind]
+    values = values.cast(pa.large_string()) if kind == "string view" else values
+    assert found.schema.field("key").type == values.type
+    ends = found["end"].to_pylist()
+    assert repr(found["key"].to_pylist()) == repr([values[end].as_py() for end in ends])
+
+
+def test_a_type_without_values_has_no_partition():
+    events = pa.table({"type": ["A", "B"], "key": pa.nulls(2)})
+    assert positions(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"), events) == []
+
+
+def test_alternatives_of_two_kinds_of_numbers():
+    events = pa.table({"type": ["A", "B"], "a": pa.array([1, None], pa.int32()), "b": pa.array([None, 1.0])})
+    found = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [a, b]").evaluate(events)
+    assert found.to_pylist() == [{"start": 0, "end": 1, "positions": [0, 1], "a": 1.0}]
+
+
+def test_a_key_may_change_its_layout_and_not_its_kind():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]")
+    evaluator = query.evaluator()
+    evaluator.push(pa.record_batch({"type": ["A"], "key": pa.array(["x"])}))
+    found = evaluator.push(pa.record_batch({"type": ["B"], "key": pa.array(["x"]).dictionary_encode()}))
+    assert found.to_pylist() == [{"start": 0, "end": 1, "positions": [0, 1], "key": "x"}]
+    evaluator = query.evaluator()
+    evaluator.push(pa.record_batch({"type": ["A"], "key": pa.array([1])}))
+    with pytest.raises(cer_gpu.EventsError, match="the key 'key' of PARTITION BY was int64 at first and is string now"):
+        evaluator.push(pa.record_batch({"type": ["B"], "key": pa.array(["x"])}))
+
+
+# ---- what is forgotten --------------------------------------------------------------------------------------------
+
+
+def evaluate_in_pieces(query, events, rows=500):
+    evaluator = query.evaluator()
+    found = [evaluator.push(batch) for batch in events.to_batches(max_chunksize=rows)]
+    return evaluator, pa.Table.from_batches(found)
+
+
+def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch):
+    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    n = 20_000
+    events = pa.table({"type": ["A", "B"] * (n // 2), "key": [i // 2 for i in range(n)], "ts": range(n)})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10 [ts]")
+    evaluator, found = evaluate_in_pieces(query, events)
+    assert found.num_rows == n // 2
+    assert evaluator._partitions.n < 2000
+    # without a window they are needed
+    evaluator, found = evaluate_in_pieces(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"), events)
+    assert evaluator._partitions.n == n // 2
+
+
+@pytest.mark.parametrize("window", ["WITHIN 5 [ts]", "WITHIN 5 EVENTS", ""])
+def test_texts_of_events_that_hold_nothing_are_forgotten(monkeypatch, window):
+    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    monkeypatch.setattr(partitions, "SWEEP_TEXTS_FROM", 64)
+    n = 20_000
+    events = pa.table({"type": ["Z"] * n, "key": [f"user {i}" for i in range(n)], "ts": range(n)})
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [key] {window}")
+    evaluator, _ = evaluate_in_pieces(query, events)
+    assert evaluator._partitions.n == 0
+    assert evaluator._partitions._encoders[0].n_texts <= 1000
+
+
+@pytest.mark.parametrize("window", ["WITHIN 7 EVENTS", "WITHIN 2000 [ts]", ""])
+def test_forgetting_changes_nothing(monkeypatch, window):
+    rng = random.Random(1)
+    n = 4000
+    keys = [f"k{rng.randrange(1, 400)}" for _ in range(n)]
+    events = pa.table({"type": rng.choices("ABCD", k=n), "key": keys, "ts": range(n)})
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [key] {window}")
+    expected = query.evaluate(events)
+    assert expected.num_rows > 20
+    for name in ("SWEEP_FROM", "SWEEP_TEXTS_FROM"):
+        monkeypatch.setattr(partitions, name, 2)
+    assert evaluate_in_pieces(query, events, rows=37)[1].equals(expected)
+
+
+# ---- numbers of 32 bits ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def small_numbers():
+    """Kernels in which a number may not pass 200; those of other tests stay as they are."""
+    original, limit = evaluation.run_events, evaluation.MAX_NUMBER
+    evaluation.MAX_NUMBER = 200
+    evaluation.run_events = type(original)(original.py_func, targetoptions=dict(original.targetoptions))
+    yield
+    evaluation.run_events, evaluation.MAX_NUMBER = original, limit
+
+
+@pytest.mark.parametrize(
+    ("types", "ends"),
+    [
+        (["A"] + ["Z"] * 300 + ["A", "B"], [302]),  # it rests for longer than numbers reach
+        (["A", "B"] * 300, list(range(1, 600, 2))),
+        (["A"] + ["Z"] * 4 + ["B"] * 400, [5]),
+    ],
+)
+def test_events_of_a_partition_are_counted_anew(small_numbers, types, ends):
+    other = ["A", "B"]
+    events = pa.table({"type": [*other, *types], "k": [2, 2, *[1] * len(types)]})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS LIMIT 1")
+    assert query.evaluate(events)["end"].to_pylist() == [1, *(end + 2 for end in ends)]
+
+
+def test_too_far_apart_in_a_partition(small_numbers):
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]")
+    events = pa.table({"type": ["A"] + ["B"] * 300, "k": [1] * 301})
+    with pytest.raises(cer_gpu.EventsError, match="add WITHIN, or a shorter one"):
+        query.evaluate(events)
