@@ -14,7 +14,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.engine.evaluator import Evaluator, Lateness
+from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.order import sort_source
 from cer_gpu.engine.outputs import OUTPUTS, output_schema
 from cer_gpu.engine.partitions import Keys
@@ -355,10 +355,18 @@ class Query:
         late: str = "refuse",
         threads: int | None = None,
         share: tuple[int, int] | None = None,
+        position_column: str | None = None,
+        first_end: int = 0,
     ) -> Evaluator:
         """Return an evaluator for a stream that arrives batch by batch.
 
-        Parameters are those of `evaluate`.
+        Parameters are those of `evaluate`, and for events that are a part of a larger stream:
+
+        position_column
+            An int64 column that tells the position of each event, which is reported; they ascend.  It is no
+            attribute, and `WITHIN n EVENTS` and contiguity count the events as they come.
+        first_end
+            Complex events that end before this position are not listed, though their events are read.
 
         Examples
         --------
@@ -376,7 +384,7 @@ class Query:
             raise OptionError(
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
-        return Evaluator(self._plan, output, lateness, late, share)
+        return Evaluator(self._plan, Options(output, lateness, late, share, position_column, first_end))
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on where another one made a checkpoint.

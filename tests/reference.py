@@ -507,8 +507,12 @@ def bindings(query: Query, stream: Sequence[Event], most: int | None = None) -> 
 
 def counts(query: Query, stream: Sequence[Event], most: int | None = None) -> list[tuple[int, int]]:
     """Every end of complex events with their number, or with what LIMIT or ANY leaves of it."""
-    groups = _by_end(evaluate(_every_candidate(query), stream, most))
-    return [(end, _how_many(query, len(rows))) for end, rows in sorted(groups.items())]
+    return counts_of(query, evaluate(every_candidate(query), stream, most))
+
+
+def counts_of(query: Query, candidates: Sequence[Row]) -> list[tuple[int, int]]:
+    """The same, of the complex events that LIMIT and ANY choose from."""
+    return [(end, _how_many(query, len(rows))) for end, rows in sorted(_by_end(candidates).items())]
 
 
 def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
@@ -589,6 +593,8 @@ def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, vari
         found = _renumbered(_evaluate_substream(query, events[piece], most, variables), positions[piece])
         ending = {row for row in found if row[1] == end}
         rows |= ending
+        if most is not None and len(rows) > most:
+            raise TooLarge
         if ending and query.consume == "ANY":
             remembered_from = [end + 1] * len(parts)
         elif ending and query.consume == "PARTITION":
@@ -712,11 +718,18 @@ def is_legal_answer(
 ) -> bool:
     """Whether `rows` is one of the right answers to a query with LIMIT or ANY.
 
-    No row twice, none that the query does not have without them, and at each end as many as they allow. `candidates`
-    says what a row is and how all of them are found: `evaluate`, `bindings`, `evaluate_long` or `bindings_long`.
+    `candidates` says what a row is and how all of them are found: `evaluate`, `bindings`, or one of those for long
+    streams.
     """
-    everything = _by_end(candidates(_every_candidate(query), stream, most))
-    answer = _by_end(rows)
+    return is_choice(query, candidates(every_candidate(query), stream, most), rows)
+
+
+def is_choice(query: Query, candidates: Sequence[Any], rows: Sequence[Any]) -> bool:
+    """Whether `rows` is what LIMIT and ANY may leave of the candidates.
+
+    No row twice, none that is no candidate, and at each end as many as they allow.
+    """
+    everything, answer = _by_end(candidates), _by_end(rows)
     return (
         len(set(rows)) == len(rows)
         and set(answer) == set(everything)
@@ -727,7 +740,7 @@ def is_legal_answer(
     )
 
 
-def _every_candidate(query: Query) -> Query:
+def every_candidate(query: Query) -> Query:
     """The query whose complex events ANY and LIMIT choose from."""
     return replace(query, limit=None, strategy="ALL" if query.strategy == "ANY" else query.strategy)
 

@@ -215,6 +215,7 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
 def count_events(
     symbols,
     positions,
+    places,
     partitions,
     ordinals,
     lows,
@@ -224,6 +225,7 @@ def count_events(
     consume,
     has_gaps,
     limit,
+    first_end,
     steps,
     fresh,
     moves,
@@ -275,10 +277,11 @@ def count_events(
     i = regs[EVENT]
     while i < n_events:
         event = _U(i)
-        place = positions[event]
+        position = positions[event]
+        place = places[event] if places.shape[0] > 0 else position
         p = _U(partitions[event]) if partitioned else _U(0)
-        moment = ordinals[event] if counted else place
-        number = place if window == GLOBAL_WINDOW or not counted else moment
+        moment = ordinals[event] if counted else position
+        number = position if window == GLOBAL_WINDOW or not counted else moment
         newest = regs[NEXT_NODE]
         if regs[OPEN] == 0:
             first = lows[event] if window == GLOBAL_WINDOW else np.int64(0)
@@ -437,18 +440,18 @@ def count_events(
             if parts[p, FIRST_BACK] < 0:
                 parts[p, FIRST_BACK] = number
             regs[NEXT_NODE] += 1
-        if total > _U(0):
+        if total > _U(0) and place >= first_end:
             out = _U(regs[N_OUT])
             out_ends[out] = place
             out_counts[out] = np.int64(total)
             if out_times.shape[0] > 0:
                 out_times[out] = clocks[event]
             regs[N_OUT] += 1
-            if consume != CONSUME_NONE:
-                _forget(slots, parts, regs, slot_of, p)
-                if consume == CONSUME_ANY:
-                    regs[CONSUMED] += 1
-                    parts[p, EPOCH] = regs[CONSUMED]
+        if total > _U(0) and consume != CONSUME_NONE:
+            _forget(slots, parts, regs, slot_of, p)
+            if consume == CONSUME_ANY:
+                regs[CONSUMED] += 1
+                parts[p, EPOCH] = regs[CONSUMED]
         parts[p, PREVIOUS] = moment
         regs[ORDINAL] += 1
         i += 1

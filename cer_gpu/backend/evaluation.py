@@ -84,16 +84,19 @@ def _switch(slots, parts, slot_of, regs, p):
 def run_events(
     symbols,
     positions,
+    places,
     partitions,
     ordinals,
     lows,
     clocks,
     window,
     width,
+    by_partition,
     consume,
     has_gaps,
     base,
     limit,
+    first_end,
     steps,
     fresh,
     moves,
@@ -129,6 +132,8 @@ def run_events(
     ----------
     symbols : int32, shape (n,)
     positions : int64, shape (n,)
+    places : int64, shape (n,), or (0,)
+        The positions that are reported, where they are others.
     partitions : int32, shape (n,), or (0,) where there is one
     ordinals : int64, shape (n,), or (0,)
         Number of each event in its partition, where that matters: for contiguity, or for the window.
@@ -138,10 +143,14 @@ def run_events(
         Time of each event, where the output has it.
     window, width
         The kind of the window, and its length for COUNT_WINDOW.
+    by_partition
+        Whether starts are numbered in each partition by itself.
     consume, has_gaps, limit
         CONSUME; whether the gap between two events matters; complex events listed at most for one end (0: all).
     base
         Position that starts and marks are counted from.
+    first_end
+        Complex events that end before this position are not listed.
     steps, fresh, moves, max_moves
         Of the `Determinization`.
     regs, parts, slots, nodes, extras, layout
@@ -176,18 +185,19 @@ def run_events(
     i = regs[EVENT]
     while i < n_events:
         event = _U(i)
-        place = positions[event]
+        position = positions[event]
+        place = places[event] if places.shape[0] > 0 else position
         time = clocks[event] if time_column >= 0 else np.int64(0)
         p = _U(partitions[event]) if partitioned else _U(0)
-        moment = ordinals[event] if counted else place
+        moment = ordinals[event] if counted else position
         number = np.int32(0)
-        if place_column >= 0:
+        if by_partition:
             if moment - parts[p, ORIGIN] > MAX_NUMBER:
                 regs[EVENT] = i
                 return RENUMBER
             number = np.int32(moment - parts[p, ORIGIN])
         else:
-            number = np.int32(place - base)
+            number = np.int32(position - base)
         if regs[OPEN] == 0:
             regs[OPEN] = 1
             if regs[CURRENT] != np.int64(p):
@@ -332,7 +342,7 @@ def run_events(
             regs[NEXT_NODE] = next_node
             if regs[GAP_DONE]:
                 regs[OPEN] = 2
-                regs[N_ROOTS] = n_roots
+                regs[N_ROOTS] = n_roots if place >= first_end else 0
                 regs[ROOT] = 0
                 regs[N_HERE] = 0
                 regs[WEIGHED] = 0

@@ -66,6 +66,7 @@ class Counter:
             status = counting.count_events(
                 events.symbols,
                 events.positions,
+                events.places,
                 events.partitions,
                 events.ordinals,
                 events.lows,
@@ -75,6 +76,7 @@ class Counter:
                 options.consume,
                 self.table.has_gaps,
                 options.limit,
+                options.first_end,
                 self.table.steps,
                 self.table.fresh,
                 self.table.moves,

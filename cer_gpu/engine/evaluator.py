@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.clocks import Clock, Window, ordered
-from cer_gpu.engine.columns import Block
+from cer_gpu.engine.columns import Block, numbers_of
 from cer_gpu.engine.counter import CountBuffers, Counter
 from cer_gpu.engine.lateness import parse_lateness
 from cer_gpu.engine.outputs import Output, output_schema
@@ -31,6 +33,19 @@ BLOCK_ROWS = 1 << 16
 """Rows evaluated at once: the temporaries of the predicates stay in the cache."""
 
 Lateness = str | int | float | timedelta
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an evaluator reads and what it gives; see `cer_gpu.Query.evaluator`."""
+
+    output: str = "positions"
+    lateness: Lateness | None = None
+    late: str = "refuse"
+    share: tuple[int, int] | None = None
+    position_column: str | None = None
+    first_end: int = 0
 
 
 class Evaluator:
@@ -49,20 +64,15 @@ class Evaluator:
         Complex events found so far.
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        output: str = "positions",
-        lateness: Lateness | None = None,
-        late: str = "refuse",
-        share: tuple[int, int] | None = None,
-    ) -> None:
+    def __init__(self, plan: Plan, options: Options) -> None:
         self.n_pushed = 0
         self.n_events = 0
         self.n_matches = 0
+        self._last_position = -1
+        self._places: list[tuple[int, int]] = [(0, 0)]  # of the first events of batches: their number, their position
         self._plan = plan
-        self._options = (output, lateness, late, share)
-        self._table = Determinization(plan.cea, plan.strategy, labelled=output == "bindings")
+        self._options = options
+        self._table = Determinization(plan.cea, plan.strategy, labelled=options.output == "bindings")
         self._binding: Binding | None = None
         self._coders: dict[str, StringCoder] = {}
         self._reorder: Reorder | None = None
@@ -71,7 +81,7 @@ class Evaluator:
     @property
     def output(self) -> str:
         """What the rows of the results are."""
-        return self._options[0]
+        return self._options.output
 
     @property
     def n_late(self) -> int:
@@ -115,7 +125,7 @@ class Evaluator:
             batch = self._of_stream(batch, stream)
         binding = self._bind(batch.schema)
         self._refusal = "the matches of the batch before were not all read"
-        names = binding.columns_for(self._options[0])
+        names = binding.columns_for(self.output)
         return self._in_order(batch.select(names) if names else batch)
 
     def finish(self) -> pa.RecordBatch:
@@ -146,11 +156,11 @@ class Evaluator:
         """
         if self._refusal:
             raise OptionError(f"{self._refusal}: there is no state to keep")
-        output, lateness, late, share = self._options
-        if isinstance(lateness, timedelta):
-            lateness = f"{lateness // timedelta(microseconds=1)}us"
-        state = State(self._plan, {"output": output, "lateness": lateness, "late": late, "share": share})
-        state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches]
+        options = asdict(self._options)
+        if isinstance(self._options.lateness, timedelta):
+            options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
+        state = State(self._plan, options)
+        state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches, self._last_position]
         if self._binding is not None:
             state.facts["table"] = self._table.snapshot()
             state.schemas["events"] = self._schema
@@ -179,8 +189,8 @@ class Evaluator:
         """Make an evaluator from a checkpoint."""
         state = State.from_bytes(plan, blob)
         share = state.options.pop("share")
-        evaluator = cls(plan, **state.options, share=None if share is None else tuple(share))
-        evaluator.n_pushed, evaluator.n_events, evaluator.n_matches = state.facts["n"]
+        evaluator = cls(plan, Options(**state.options, share=None if share is None else tuple(share)))
+        evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._last_position = state.facts["n"]
         if "events" in state.schemas:
             evaluator._table.restore(state.facts["table"])
             evaluator._begin(evaluator._binding_of(state.schemas["events"]))
@@ -229,13 +239,25 @@ class Evaluator:
         return binding
 
     def _binding_of(self, schema: pa.Schema) -> Binding:
-        return Binding(self._plan, schema, with_attributes=self.output == "events")
+        options = self._options
+        return Binding(
+            self._plan,
+            schema,
+            with_attributes=options.output == "events",
+            position_column=options.position_column,
+        )
 
     def _begin(self, binding: Binding) -> None:
-        plan, (output, lateness, late, share) = self._plan, self._options
+        plan, given, output = self._plan, self._options, self.output
         self._schema = binding.schema
         self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
-        options = self._run_options = binding.run_options(plan, labelled=output == "bindings", share=share)
+        options = self._run_options = binding.run_options(
+            plan,
+            labelled=output == "bindings",
+            share=given.share,
+            first_end=given.first_end,
+            placed=given.position_column is not None,
+        )
         self._window = None
         if options.window == GLOBAL_WINDOW:
             assert binding.window_length is not None
@@ -250,11 +272,11 @@ class Evaluator:
         self._run: Run | Counter = (Counter if output == "count" else Run)(self._table, options)
         self._retained = Retained(binding.attribute_schema) if output == "events" else None
         self._output = Output(plan, binding, output, self._table.labels, self._retained)
-        if lateness is not None:
+        if given.lateness is not None:
             assert plan.time_column is not None
             assert binding.time_type is not None
-            units = parse_lateness(lateness, binding.time_type, plan.time_unit)
-            self._reorder = Reorder(plan.time_column, units, late)
+            units = parse_lateness(given.lateness, binding.time_type, plan.time_unit)
+            self._reorder = Reorder(plan.time_column, units, given.late)
 
     def _in_order(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         try:
@@ -268,7 +290,11 @@ class Evaluator:
         self._refusal = ""
 
     def _evaluate(self, binding: Binding, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        first = self.n_events
+        first: int | Positions = self.n_events
+        if self._options.position_column is not None:
+            first = self._check_positions(batch.column(self._options.position_column))
+            if len(first):
+                self._places.append((self.n_events, int(first[0])))
         for start in range(0, batch.num_rows, BLOCK_ROWS):
             for found in self._block(binding, batch.slice(start, BLOCK_ROWS)):
                 yield self._to_arrow(found, binding, batch, first)
@@ -277,7 +303,7 @@ class Evaluator:
             yield self._to_arrow(rest, binding, batch, first)
         if self._retained is not None and self._retained.wants_trim:
             if self._run_options.window == GLOBAL_WINDOW:
-                self._retained.keep_from(self._run.last_low)
+                self._retained.keep_from(self._place_of(self._run.last_low))
             elif isinstance(self._run, Run):
                 self._retained.keep(self._run.live_positions())
 
@@ -287,6 +313,7 @@ class Evaluator:
         symbols, rows = self._symbols.select(binding.guards.words(block))
         first = self.n_events
         self.n_events += block.n_rows
+        name = self._options.position_column
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
         if self._partitions is not None:
             if self._partitions.wants_sweep:
@@ -301,6 +328,7 @@ class Evaluator:
         if not len(rows):
             return
         positions = rows + np.int64(first)
+        places = np.empty(0, np.int64) if name is None else block.numbers(name)[rows]
         lows = clocks = np.empty(0, np.int64)
         if self._plan.time_column is not None:
             clocks = times[self._plan.time_column][rows].astype(np.int64)
@@ -309,8 +337,27 @@ class Evaluator:
             moments = positions if column is None else times[column][rows]
             lows = self._window.lows(ordered(moments), self._run.n_relevant)
         if self._retained is not None:
-            self._retained.add(positions, block.batch, rows)
-        yield from self._run.feed(Relevant(symbols, positions, lows, clocks, partitions, ordinals))
+            self._retained.add(positions if name is None else places, block.batch, rows)
+        yield from self._run.feed(Relevant(symbols, positions, lows, clocks, partitions, ordinals, places))
+
+    def _check_positions(self, column: pa.Array) -> Positions:
+        """Return the given positions of a batch after checking that they ascend."""
+        positions = numbers_of(column)
+        before = np.concatenate([[self._last_position], positions])
+        if column.null_count or (before[1:] <= before[:-1]).any():
+            raise EventsError(
+                f"the positions in {self._options.position_column!r} must ascend from 0, and none may be missing"
+            )
+        self._last_position = int(before[-1])
+        return positions
+
+    def _place_of(self, position: int) -> int:
+        """Return a given position that is not after that of an event, by the batches since."""
+        if self._options.position_column is None:
+            return position
+        while len(self._places) > 1 and self._places[1][0] <= position:
+            self._places.pop(0)
+        return self._places[0][1]
 
     @property
     def _counts_partitions(self) -> bool:
@@ -318,13 +365,13 @@ class Evaluator:
         return self._run_options.numbers_its_partitions or self._table.has_gaps
 
     def _to_arrow(
-        self, found: MatchBuffers | CountBuffers, binding: Binding, batch: pa.RecordBatch, first: int
+        self, found: MatchBuffers | CountBuffers, binding: Binding, batch: pa.RecordBatch, first: int | Positions
     ) -> pa.RecordBatch:
         self.n_matches += int(found.counts.sum()) if isinstance(found, CountBuffers) else len(found)
         keys: list[Any] = []
         if self._partitions is not None:
-            ends = pa.array(found.ends - first)
-            keys = binding.keys.at(batch, ends, self._keys_types)
+            ends = found.ends - first if isinstance(first, int) else np.searchsorted(first, found.ends)
+            keys = binding.keys.at(batch, pa.array(ends), self._keys_types)
         return self._output.rows(found, keys)
 
     def _gathered(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
@@ -333,7 +380,7 @@ class Evaluator:
             return found[0]
         if found:
             return pa.concat_batches(found)
-        schema = output_schema(self._plan, None, self._options[0]) if self._binding is None else self._output.schema
+        schema = output_schema(self._plan, None, self.output) if self._binding is None else self._output.schema
         return empty_batch(schema)
 
 

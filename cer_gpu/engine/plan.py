@@ -70,6 +70,8 @@ class Binding:
     schema : pyarrow.Schema
     with_attributes
         False where the events come without the columns that only the output "events" needs.
+    position_column
+        Tells the position of each event; it is no attribute.
 
     Attributes
     ----------
@@ -85,7 +87,14 @@ class Binding:
         When the query does not fit the schema.
     """
 
-    def __init__(self, plan: Plan, schema: pa.Schema, *, with_attributes: bool = True) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        schema: pa.Schema,
+        *,
+        with_attributes: bool = True,
+        position_column: str | None = None,
+    ) -> None:
         text = plan.text
         self.schema = schema
         stream_column = STREAM_COLUMN if plan.several_streams else None
@@ -109,9 +118,16 @@ class Binding:
                 plan.within, schema, plan.time_column, plan.time_unit, text
             )
         self.keys = Keys(plan.partition, schema, text)
-        self.attribute_schema = _attribute_schema(plan, schema) if with_attributes else pa.schema([])
+        attributes = [field for field in schema if field.name != position_column]
+        self.attribute_schema = _attribute_schema(plan, pa.schema(attributes)) if with_attributes else pa.schema([])
+        positions = [] if position_column is None else [position_column]
+        for name in positions:
+            if column_type(schema, name, None, None) != pa.int64():
+                raise QueryTypeError(
+                    f"the column of positions {name!r} must be int64, and is {schema.field(name).type}"
+                )
         self.clocks = list(dict.fromkeys(name for name in (plan.time_column, self.window_column) if name is not None))
-        self.columns = list(dict.fromkeys([*self.guards.columns, *self.clocks, *self.keys.columns]))
+        self.columns = list(dict.fromkeys([*self.guards.columns, *self.clocks, *self.keys.columns, *positions]))
         self._types = {name: schema.field(name).type for name in self.columns}
 
     def columns_for(self, output: str) -> list[str]:
@@ -126,7 +142,15 @@ class Binding:
             for name, kind in self._types.items()
         )
 
-    def run_options(self, plan: Plan, *, labelled: bool = False, share: tuple[int, int] | None = None) -> RunOptions:
+    def run_options(
+        self,
+        plan: Plan,
+        *,
+        labelled: bool = False,
+        share: tuple[int, int] | None = None,
+        first_end: int = 0,
+        placed: bool = False,
+    ) -> RunOptions:
         """Return how the automaton's loop is to read the events."""
         window, width = NO_WINDOW, 0
         if plan.within is not None:
@@ -144,6 +168,8 @@ class Binding:
             consume=CONSUME_PARTITION if consume and not plan.partition else consume,
             labelled=labelled,
             share=share,
+            first_end=first_end,
+            placed=placed,
         )
 
 

@@ -55,6 +55,10 @@ class RunOptions:
         Whether the marks of the kept positions are wanted.
     share
         (k, n): list part k of n of the complex events; None for all.
+    first_end
+        Complex events that end before this position are not listed.
+    placed
+        Whether the positions that are reported are given.
     """
 
     window: int = ev.NO_WINDOW
@@ -65,6 +69,8 @@ class RunOptions:
     consume: int = ev.CONSUME_NONE
     labelled: bool = False
     share: tuple[int, int] | None = None
+    first_end: int = 0
+    placed: bool = False
 
     @property
     def numbers_its_partitions(self) -> bool:
@@ -89,6 +95,8 @@ class Relevant:
         (empty when there are none)
     ordinals : int64, shape (n,)
         Numbers in the partition (empty where they do not matter).
+    places : int64, shape (n,)
+        The positions that are reported (empty where they are `positions`).
     """
 
     symbols: Int32
@@ -97,6 +105,7 @@ class Relevant:
     clocks: Int64
     partitions: Int32
     ordinals: Int64
+    places: Int64
 
 
 @dataclass(frozen=True)
@@ -131,7 +140,7 @@ class Run:
         self._regs[tecs.LONGEST] = 1
         self._regs[tecs.CURRENT] = self._regs[tecs.FREE_SLOT] = -1
         self._regs[tecs.LAST_NODE] = self._last_node
-        kept = [options.timed, options.numbers_its_partitions, options.labelled]
+        kept = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
         self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
         self._here = np.zeros(sum(kept), np.int64)
         self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
@@ -175,16 +184,19 @@ class Run:
             status = ev.run_events(
                 events.symbols,
                 events.positions,
+                events.places,
                 events.partitions,
                 events.ordinals,
                 events.lows,
                 events.clocks,
                 options.window,
                 options.width,
+                options.numbers_its_partitions,
                 options.consume,
                 self.table.has_gaps,
                 self.base,
                 options.limit,
+                options.first_end,
                 self.table.steps,
                 self.table.fresh,
                 self.table.moves,
