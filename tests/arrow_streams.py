@@ -22,9 +22,9 @@ STRING_TYPES = (
     pa.string(),
     pa.large_string(),
     pa.dictionary(pa.int32(), pa.string()),
-    pa.dictionary(pa.int8(), pa.string()),
+    pa.dictionary(pa.uint16(), pa.string()),
     pa.dictionary(pa.int16(), pa.large_string()),
-    pa.dictionary(pa.uint8(), pa.string()),
+    pa.dictionary(pa.int64(), pa.string()),
 )
 INT_TYPES = (
     pa.int64(),

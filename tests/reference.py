@@ -579,6 +579,8 @@ def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, vari
     place_of = {p: (n, k) for n, (positions, _) in enumerate(parts) for k, p in enumerate(positions)}
     rows: set[BoundRow] = set()
     remembered_from = [0] * len(parts)  # what CONSUME has left of each
+    # the more pieces there are, the less may be in each of them: all of the work is bounded
+    most_in_piece = None if most is None else min(most, max(100, 30 * most // (len(stream) + 1)))
     for end in sorted(place_of):
         n, last = place_of[end]
         positions, events = parts[n]
@@ -590,7 +592,7 @@ def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, vari
         ):
             first -= 1
         piece = slice(first, last + 1)
-        found = _renumbered(_evaluate_substream(query, events[piece], most, variables), positions[piece])
+        found = _renumbered(_evaluate_substream(query, events[piece], most_in_piece, variables), positions[piece])
         ending = {row for row in found if row[1] == end}
         rows |= ending
         if most is not None and len(rows) > most:

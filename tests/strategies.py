@@ -587,8 +587,8 @@ def long_stream(query, rng, longest=250):
         if name == ORDER_COLUMN:
             data[name] = sorted(rng.choices(range(int(length * rate) + 1), k=length))
         elif name in keys:
-            # three keys at a time, which give way to others
-            data[name] = [_key(name, p // 20 + rng.randrange(3)) for p in range(length)]
+            # three keys at a time, which give way to others, and come again after 800 events
+            data[name] = [_key(name, p // 20 % 40 + rng.randrange(3)) for p in range(length)]
             data[name] = [value if rng.random() < 0.95 else None for value in data[name]]
         else:
             data[name] = rng.choices([*usual_values(name), None], k=length)
