@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -179,6 +180,28 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     )
 
 
+@dataclass(frozen=True)
+class Clauses:
+    """What of a query decides how its events may be dealt to several processes.
+
+    Attributes
+    ----------
+    keys
+        Of PARTITION BY: the names in each bracket.
+    strategy, consume
+    window
+        None, "events", "time" or "attribute".
+    window_column
+        Of WITHIN n [attribute].
+    """
+
+    keys: tuple[tuple[str, ...], ...]
+    strategy: str
+    consume: str
+    window: str | None
+    window_column: str | None
+
+
 class Query:
     """A compiled query; made by `compile`.  Immutable, and can be pickled and shared.
 
@@ -208,6 +231,24 @@ class Query:
     def time_column(self) -> str | None:
         """The column of times."""
         return self._plan.time_column
+
+    @property
+    def clauses(self) -> Clauses:
+        """The clauses that decide how the events may be dealt to several processes."""
+        plan = self._plan
+        within = plan.within
+        return Clauses(
+            keys=tuple(tuple(name.name for name in names) for names in plan.partition),
+            strategy=plan.strategy,
+            consume=plan.consume,
+            window=None if within is None else within.kind,
+            window_column=None if within is None or within.attribute is None else within.attribute.name,
+        )
+
+    def window_units(self, schema: pa.Schema) -> int | float | None:
+        """Return the length of the window, in events or in units of the column that it is measured in."""
+        length = self.bind(schema).window_length
+        return None if length is None else length.item()
 
     def __repr__(self) -> str:
         """Show how to make it again."""

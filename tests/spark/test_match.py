@@ -1,0 +1,123 @@
+"""A query spread over tasks gives the rows of a single process: any strategy, any number of tasks and partitions."""
+
+from __future__ import annotations
+
+import datetime
+import random
+
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from spark_glue import match
+from spark_glue.deal import choose
+
+pytest.importorskip("pyspark")
+
+
+def random_events(n=1500, seed=0):
+    rng = random.Random(seed)
+    seconds = sorted(rng.choices(range(n), k=n))
+    begin = datetime.datetime(2020, 3, 29)
+    return pa.table(
+        {
+            "type": rng.choices("ABCD", k=n),
+            "k": rng.choices([1, 2, 3, None], k=n),
+            "name": rng.choices(["x", "y", "z"], k=n),
+            "ts": pa.array(
+                [begin + datetime.timedelta(seconds=s, microseconds=7) for s in seconds], pa.timestamp("us")
+            ),
+            "x": pa.array(seconds),
+            "id": pa.array(range(n)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def events():
+    return random_events()
+
+
+@pytest.fixture(scope="module")
+def df(spark, events):
+    """The same rows, in no order."""
+    shuffled = random.Random(1).sample(range(len(events)), len(events))
+    return spark.createDataFrame(events.take(shuffled)).repartition(4).cache()
+
+
+def rows_of(table):
+    return sorted(repr(row) for row in table.to_pylist())
+
+
+CASES = [
+    ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 8 EVENTS", "partition", 3, "events"),
+    ("SELECT MAX * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 30 EVENTS", "partition", 2, "count"),
+    ("SELECT STRICT * FROM S WHERE A ; B PARTITION BY [name], [k] CONSUME BY PARTITION", "partition", 3, "bindings"),
+    ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [name] WITHIN 20 SECONDS", "range", 3, "positions"),
+    ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 9 EVENTS", "range", 3, "events"),
+    ("SELECT * FROM S WHERE A : B ; C WITHIN 7 [x]", "range", 4, "count"),
+    ("SELECT NEXT * FROM S WHERE A ; B ; C WITHIN 900 EVENTS", "replicate", 2, "events"),
+    ("SELECT * FROM S WHERE A ; B CONSUME BY ANY", "replicate", 2, "count"),
+]
+
+
+@pytest.mark.parametrize(("text", "strategy", "tasks", "output"), CASES)
+def test_the_rows_of_a_single_process(df, events, text, strategy, tasks, output):
+    query = cer_gpu.compile(text, time_column="ts")
+    expected = query.evaluate(events, output=output)
+    assert expected.num_rows > 10
+    found = match(df, query, order_by=["ts", "id"], strategy=strategy, tasks=tasks, output=output).toArrow()
+    assert rows_of(found.cast(expected.schema)) == rows_of(expected)
+
+
+def test_the_flights_by_aircraft(spark, flights):
+    query = cer_gpu.compile(
+        "SELECT * FROM flights WHERE LANDED AS a ; DEPARTED AS b FILTER a[delay > 120] AND b[delay > 60] "
+        "PARTITION BY [tailnum] WITHIN 4 HOURS",
+        time_column="ts",
+    )
+    expected = query.evaluate(flights).group_by("tailnum").aggregate([([], "count_all")])
+    found = spark.read.parquet(flights).transform(match(query, order_by="ts", output="positions")).toArrow()
+    # rows of equal times may have other positions, in the same substreams
+    assert rows_of(found.group_by("tailnum").aggregate([([], "count_all")])) == rows_of(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "partition"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS CONSUME BY ANY", "replicate"),
+        ("SELECT * FROM S WHERE A ; B WITHIN 5 SECONDS", "range"),
+        ("SELECT STRICT * FROM S WHERE A ; B WITHIN 5 EVENTS", "range"),
+        ("SELECT MAX * FROM S WHERE A ; B WITHIN 5 EVENTS", "replicate"),
+        ("SELECT * FROM S WHERE A ; B", "replicate"),
+    ],
+)
+def test_what_auto_chooses(text, chosen):
+    assert choose(cer_gpu.compile(text, time_column="ts"), "auto")[0] == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "reason"),
+    [
+        ("SELECT * FROM S WHERE A ; B", "range", "no WITHIN"),
+        ("SELECT * FROM S WHERE A ; B", "partition", "no PARTITION BY"),
+        ("SELECT LAST * FROM S WHERE A ; B WITHIN 5 EVENTS", "range", "LAST compares"),
+        ("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS CONSUME BY ANY", "range", "CONSUME BY ANY depends"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k] CONSUME BY ANY", "partition", "CONSUME BY ANY forgets"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS", "range", "counts the events of a partition"),
+        ("SELECT * FROM S WHERE A ; B", "rnage", "strategy must be one of"),
+    ],
+)
+def test_what_is_not_exact_is_refused(text, strategy, reason):
+    with pytest.raises(cer_gpu.OptionError, match=reason):
+        choose(cer_gpu.compile(text), strategy)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"), [("tss", "did you mean 'ts'"), ("name", "expected a timestamp, a date or")]
+)
+def test_a_wrong_order(df, order, message):
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    with pytest.raises(cer_gpu.QueryTypeError, match=message):
+        match(df, query, order_by=order)
