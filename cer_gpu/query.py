@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from cer_gpu.automaton.normal_form import normal_form, variable_name
 from cer_gpu.ceql.checks import check, defined_variables
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
-from cer_gpu.engine.binding import type_errors
+from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.order import sort_source
@@ -127,23 +128,27 @@ def analyse(
 def _schema_errors(
     syntax: QuerySyntax, schema: pa.Schema, type_column: str | None, time_column: str | None, time_unit: str | None
 ) -> list[QueryError]:
-    """Return all that does not fit a schema: tests, the type column, the time column, the window."""
+    """Return all that does not fit a schema: tests, the type column, attributes, keys, the time column, the window."""
+    text = syntax.text
     predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
-    errors: list[QueryError] = [*type_errors(predicates, schema, syntax.text)]
-    try:
-        if type_column is not None:
-            type_column_type(schema, type_column)
-    except QueryError as error:
-        errors.append(error)
-    try:
-        if time_column is not None:
-            time_column_type(schema, time_column)
-        Keys(syntax.partition, schema, syntax.text)
-        within = syntax.within
-        if within is not None and (within.kind != "time" or time_column is not None):
-            window_length(within, schema, time_column, time_unit, syntax.text)
-    except QueryError as error:
-        errors.append(error)
+    errors: list[QueryError] = [*type_errors(predicates, schema, text)]
+    selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
+    tests: list[Callable[[], object]] = [
+        *(partial(column_type, schema, name.name, text, name.span) for name in selected),
+        *(partial(Keys, (names,), schema, text) for names in syntax.partition),
+    ]
+    if type_column is not None:
+        tests.append(partial(type_column_type, schema, type_column))
+    within = syntax.within
+    if within is not None and (within.kind != "time" or time_column is not None):
+        tests.append(partial(window_length, within, schema, time_column, time_unit, text))
+    if time_column is not None and (within is None or within.kind != "time"):
+        tests.append(partial(time_column_type, schema, time_column))
+    for test in tests:
+        try:
+            test()
+        except QueryError as error:
+            errors.append(error)
     return errors
 
 

@@ -93,6 +93,19 @@ def test_all_errors_at_once():
     assert [error.start for error in errors] == sorted(error.start for error in errors)
 
 
+def test_all_that_does_not_fit_a_schema():
+    text = "SELECT x[pricee, name] FROM S WHERE A AS x FILTER x[volum > 1] PARTITION BY [tags], [nmae] WITHIN 5 [name]"
+    _, errors = analyse(text, schema=SCHEMA, type_column="typ")
+    assert [error.message for error in errors] == [
+        "the events have no column 'typ'",
+        "the events have no column 'pricee'",
+        "the events have no column 'volum'",
+        "PARTITION BY needs columns of plain values, and 'tags' is list<item: string>",
+        "the events have no column 'nmae'",
+        "WITHIN needs a column of numbers or moments, and 'name' is string",
+    ]
+
+
 def test_an_error_knows_its_place():
     text = "SELECT * FROM S WHERE A AS buyer\nFILTER byer[a = 1]"
     with pytest.raises(cer_gpu.QueryError) as caught:
