@@ -36,7 +36,6 @@ from cer_gpu.backend.tecs import (
     EPOCH,
     EVENT,
     FLOOR,
-    FREE_SLOT,
     GAP_DONE,
     GROW_LISTS,
     GROW_NODES,
@@ -56,12 +55,12 @@ from cer_gpu.backend.tecs import (
 )
 
 # a partition, beyond what `tecs` has: its last record, the first one in the window up to the boundary, the boundary,
-# columns of the boundary, and the number of the first event after it (-1: none)
-LAST_RECORD, FRONT, BOUNDARY, N_COLUMNS, FIRST_BACK = range(5, 10)
-N_PART = 10
+# the last column that it made, and the number of the first event after it (-1: there is none)
+LAST_RECORD, FRONT, BOUNDARY, LAST_COLUMN, FIRST_BACK, N_PART = range(tecs.N_PART, tecs.N_PART + 6)
 
-# a slot: the latest start of its runs stands where a union list has its length
-LATEST = 0
+# a slot: the latest start of its runs stands where a union list has its first maximum
+LATEST = tecs.PAIRS + 1
+N_SLOT = tecs.PAIRS + 2
 
 # a record of a relevant event
 SYMBOL, BEFORE, GAP, NUMBER, PREVIOUS_RECORD, NEXT_RECORD = range(6)
@@ -93,30 +92,17 @@ def _times(a, b):
 
 
 @helper
-def _forget(slots, parts, regs, slot_of, p):
-    tecs.forget(slots, parts, regs, slot_of, p)
-    parts[p, LAST_RECORD] = -1
-    parts[p, FRONT] = -1
-    parts[p, N_COLUMNS] = 0
-    parts[p, FIRST_BACK] = -1
-
-
-@helper
 def _slot_for(slots, parts, rows, regs, slot_of, p, state):
     """Return the slot of a state, which is made if there is none."""
-    slot = np.int64(slot_of[_U(state)])
-    if slot < 0:
-        slot = regs[FREE_SLOT]
+    slot = slot_of[_U(state)]
+    if slot >= 0:
         s = _U(slot)
-        regs[FREE_SLOT] = slots[s, NEXT_SLOT]
-        regs[N_FREE] -= 1
-        slot_of[_U(state)] = slot
-        slots[s, STATE] = state
+    else:
+        s = tecs.take_slot(slots, parts, slot_of, regs, p, state)
         slots[s, LATEST] = -1
-        for c in range(parts[p, N_COLUMNS] + 1):
+        for c in range(parts[p, LAST_COLUMN] + 2):
             rows[s, _U(c)] = _U(0)
-        tecs.link(slots, parts, p, slot)
-    return slot
+    return s
 
 
 @helper
@@ -156,7 +142,7 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
         rows[s, _U(n_columns)] = _ONE
         ways[0, _U(slots[s, STATE]), _U(n_columns - 1)] = _ONE
         slot = slots[s, NEXT_SLOT]
-    parts[p, N_COLUMNS] = n_columns
+    parts[p, LAST_COLUMN] = n_columns - 1
     parts[p, FRONT] = -1
     parts[p, FIRST_BACK] = -1
     last = parts[p, LAST_RECORD]
@@ -256,8 +242,8 @@ def count_events(
     regs, slot_of
         As for `run_events`.
     parts : int64, shape (partitions, N_PART)
-    slots : int64, shape (slots, 6)
-        The header of `cer_gpu.backend.tecs`, LATEST for LENGTH.
+    slots : int64, shape (slots, N_SLOT)
+        The header of `cer_gpu.backend.tecs`, and LATEST.
     rows : uint64, shape (slots, columns)
     records : int64, shape (a power of two, 6)
         The relevant events of the windows, at ``id & mask``; none before register FLOOR is there.
@@ -294,18 +280,9 @@ def count_events(
                 regs[EVENT] = i
                 return OUTPUT_FULL
             if regs[CURRENT] != np.int64(p):
-                if regs[CURRENT] >= 0:
-                    slot = parts[_U(regs[CURRENT]), HEAD]
-                    while slot >= 0:
-                        slot_of[_U(slots[_U(slot), STATE])] = -1
-                        slot = slots[_U(slot), NEXT_SLOT]
-                slot = parts[p, HEAD]
-                while slot >= 0:
-                    slot_of[_U(slots[_U(slot), STATE])] = slot
-                    slot = slots[_U(slot), NEXT_SLOT]
-                regs[CURRENT] = np.int64(p)
+                tecs.switch(slots, parts, slot_of, regs, np.int64(p))
             if parts[p, EPOCH] != regs[CONSUMED]:
-                _forget(slots, parts, regs, slot_of, p)
+                tecs.forget(slots, parts, regs, slot_of, p)
                 parts[p, EPOCH] = regs[CONSUMED]
             regs[OPEN] = 1
             regs[GAP_DONE] = not has_gaps or moment == parts[p, PREVIOUS] + 1
@@ -343,7 +320,7 @@ def count_events(
             if 0 <= parts[p, FIRST_BACK] < low:
                 _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fresh, moves, n_states,
                               window, low, first)  # fmt: skip
-        n_columns = parts[p, N_COLUMNS]
+        n_columns = parts[p, LAST_COLUMN] + 1
 
         total = _U(0)
         while regs[OPEN] == 1:
@@ -401,7 +378,7 @@ def count_events(
                             for c in range(n_columns):
                                 total = _plus(total, _times(copies[live, _U(c + 1)], front[f, _U(c)]))
                     if target >= 0 and not (mark == 0 and target == scratch[live, 3]):
-                        s = _U(_slot_for(slots, parts, rows, regs, slot_of, p, target))
+                        s = _slot_for(slots, parts, rows, regs, slot_of, p, target)
                         slots[s, LATEST] = max(slots[s, LATEST], scratch[live, 2])
                         for c in range(n_columns + 1):
                             rows[s, _U(c)] = _plus(rows[s, _U(c)], copies[live, _U(c)])
@@ -415,7 +392,7 @@ def count_events(
                     if flags & OUTPUT:
                         total = _plus(total, _ONE)
                     if target >= 0:
-                        s = _U(_slot_for(slots, parts, rows, regs, slot_of, p, target))
+                        s = _slot_for(slots, parts, rows, regs, slot_of, p, target)
                         slots[s, LATEST] = number
                         rows[s, 0] = _plus(rows[s, 0], _ONE)
                     if flags & LAST:
@@ -448,7 +425,7 @@ def count_events(
                 out_times[out] = clocks[event]
             regs[N_OUT] += 1
         if total > _U(0) and consume != CONSUME_NONE:
-            _forget(slots, parts, regs, slot_of, p)
+            tecs.forget(slots, parts, regs, slot_of, p)
             if consume == CONSUME_ANY:
                 regs[CONSUMED] += 1
                 parts[p, EPOCH] = regs[CONSUMED]
@@ -457,36 +434,6 @@ def count_events(
         i += 1
     regs[EVENT] = i
     return DONE
-
-
-@kernel
-def drop_expired_counts(parts, n_parts, slots, slot_of, regs, records, window, width, low, idle):
-    """Free the states whose runs have left their window, and note which partitions hold nothing.
-
-    Parameters
-    ----------
-    low : int
-        First position in a GLOBAL_WINDOW.
-    idle : bool, shape (n_parts,)
-        Written.
-    """
-    for i in range(n_parts):
-        p = _U(i)
-        if parts[p, EPOCH] != regs[CONSUMED]:
-            _forget(slots, parts, regs, slot_of, p)
-            parts[p, EPOCH] = regs[CONSUMED]
-        first = low
-        if window != GLOBAL_WINDOW:
-            first = np.int64(-1) if window == NO_WINDOW else parts[p, PREVIOUS] + 1 - width
-        slot = parts[p, HEAD]
-        while slot >= 0:
-            onward = slots[_U(slot), NEXT_SLOT]
-            if slots[_U(slot), LATEST] < first:
-                if regs[CURRENT] == i:
-                    slot_of[_U(slots[_U(slot), STATE])] = -1
-                tecs.release(slots, parts, regs, p, slot)
-            slot = onward
-        idle[p] = parts[p, HEAD] < 0 and parts[p, CONTROL] == 0
 
 
 @kernel

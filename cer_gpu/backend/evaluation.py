@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.backend import tecs
-from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.jit import kernel
 from cer_gpu.backend.tecs import (
     BOTTOM,
     BOTTOM_MARKED,
@@ -63,21 +63,6 @@ MAX_NUMBER = (1 << 31) - 2
 """The largest number of a start; a larger one makes the loop return RENUMBER."""
 
 _U = np.uint64
-
-
-@helper
-def _switch(slots, parts, slot_of, regs, p):
-    """Let `slot_of` be about partition `p`."""
-    if regs[CURRENT] >= 0:
-        slot = parts[_U(regs[CURRENT]), HEAD]
-        while slot >= 0:
-            slot_of[_U(slots[_U(slot), STATE])] = -1
-            slot = slots[_U(slot), NEXT_SLOT]
-    slot = parts[_U(p), HEAD]
-    while slot >= 0:
-        slot_of[_U(slots[_U(slot), STATE])] = slot
-        slot = slots[_U(slot), NEXT_SLOT]
-    regs[CURRENT] = p
 
 
 @kernel
@@ -201,7 +186,7 @@ def run_events(
         if regs[OPEN] == 0:
             regs[OPEN] = 1
             if regs[CURRENT] != np.int64(p):
-                _switch(slots, parts, slot_of, regs, np.int64(p))
+                tecs.switch(slots, parts, slot_of, regs, np.int64(p))
             if parts[p, EPOCH] != regs[CONSUMED]:
                 tecs.forget(slots, parts, regs, slot_of, p)
                 parts[p, EPOCH] = regs[CONSUMED]

@@ -36,8 +36,8 @@ PAIRS = 6
 TIME, PLACE, MARK = range(3)
 
 # a partition: its first slot, what its selection strategy keeps, its last relevant event, and when it was consumed;
-# its starts are counted from an origin where the window counts its events
-HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN = range(5)
+# its starts are counted from an origin where the window counts its events; what a loop keeps besides is -1 at first
+HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN, N_PART = range(6)
 
 # a share of the complex events: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
 # order of their listing; what has been dealt so far, modulo the parts
@@ -270,6 +270,36 @@ def forget(slots, parts, regs, slot_of, p):
             slot_of[_U(slots[_U(slot), STATE])] = -1
         release(slots, parts, regs, p, slot)
     parts[p, CONTROL] = 0
+    for c in range(N_PART, parts.shape[1]):
+        parts[p, _U(c)] = -1
+
+
+@helper
+def switch(slots, parts, slot_of, regs, p):
+    """Let `slot_of` be about partition `p`."""
+    if regs[CURRENT] >= 0:
+        slot = parts[_U(regs[CURRENT]), HEAD]
+        while slot >= 0:
+            slot_of[_U(slots[_U(slot), STATE])] = -1
+            slot = slots[_U(slot), NEXT_SLOT]
+    slot = parts[_U(p), HEAD]
+    while slot >= 0:
+        slot_of[_U(slots[_U(slot), STATE])] = slot
+        slot = slots[_U(slot), NEXT_SLOT]
+    regs[CURRENT] = p
+
+
+@helper
+def take_slot(slots, parts, slot_of, regs, p, state):
+    """Return a free slot, which is now that of a state of partition `p`."""
+    slot = regs[FREE_SLOT]
+    s = _U(slot)
+    regs[FREE_SLOT] = slots[s, NEXT_SLOT]
+    regs[N_FREE] -= 1
+    slot_of[_U(state)] = slot
+    slots[s, STATE] = state
+    link(slots, parts, p, slot)
+    return s
 
 
 @helper
@@ -277,16 +307,10 @@ def add_node(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, st
     """Add a node made by the open event to the list of a state; return the next free id."""
     slot = slot_of[_U(state)]
     if slot < 0:
-        slot = regs[FREE_SLOT]
-        s = _U(slot)
-        regs[FREE_SLOT] = slots[s, NEXT_SLOT]
-        regs[N_FREE] -= 1
-        slot_of[_U(state)] = slot
-        slots[s, STATE] = state
+        s = take_slot(slots, parts, slot_of, regs, p, state)
         slots[s, LENGTH] = 1
         slots[s, MERGED] = -1
         set_pair(slots, s, 0, node, maximum)
-        link(slots, parts, p, slot)
     else:
         s = _U(slot)
         trim(slots, slot, low)

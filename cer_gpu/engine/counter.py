@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import counting, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.engine import run
-from cer_gpu.engine.run import Int64, Relevant, RunOptions
+from cer_gpu.engine.loop import Int64, Loop, Relevant, RunOptions
 from cer_gpu.errors import EventsError
 
 
@@ -30,31 +29,20 @@ class CountBuffers:
         return len(self.ends)
 
 
-class Counter:
-    """Feeds relevant events to the counting loop; used as `cer_gpu.engine.run.Run` is."""
+class Counter(Loop):
+    """Feeds relevant events to the loop that counts complex events, and gives it what it asks for."""
+
+    N_PART = counting.N_PART
 
     def __init__(self, table: Determinization, options: RunOptions) -> None:
-        self.table = table
-        self.options = options
-        self.last_low = 0
+        super().__init__(table, options, np.zeros((0, counting.N_SLOT), np.int64))
         self._n_ends = 0
-        self._regs = np.zeros(tecs.N_REGS, np.int64)
-        self._regs[tecs.CURRENT] = self._regs[tecs.FREE_SLOT] = -1
-        self._parts = np.zeros((0, counting.N_PART), np.int64)
-        self._slots = np.zeros((0, 6), np.int64)
         self._rows = np.zeros((0, 4), np.uint64)
         n_records = 1 if options.window == ev.NO_WINDOW else run.INITIAL_SIZE
         self._records = np.zeros((n_records, 6), np.int64)
         self._front = np.zeros((n_records, 4), np.uint64)
-        self._slot_of = np.zeros(0, np.int32)
         self._reserve_states()
-        self.reserve_partitions(1)
         self._new_output()
-
-    @property
-    def n_relevant(self) -> int:
-        """Relevant events so far: the ordinal of the next one."""
-        return int(self._regs[tecs.ORDINAL])
 
     def feed(self, events: Relevant) -> Iterator[CountBuffers]:
         """Process relevant events and yield full buffers of counts, in order."""
@@ -100,14 +88,13 @@ class Counter:
                 case tecs.DONE:
                     break
                 case tecs.NEED_STEP:
-                    run.resolve(self.table, self._regs, self._parts, self._slots)
-                    self._reserve_states()
+                    self._resolve()
                 case tecs.GROW_NODES:
                     self._grow_records()
                 case tecs.GROW_LISTS:
                     self._widen()
                 case tecs.GROW_SLOTS:
-                    self._slots = run.grow_slots(self._slots, self._regs)
+                    self._grow_slots()
                     more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
                     self._rows = np.concatenate([self._rows, more])
                 case counting.TOO_MANY:
@@ -131,40 +118,12 @@ class Counter:
         self._n_ends += n
         return CountBuffers(self._ends[kept].copy(), self._counts[kept].copy(), self._times[kept].copy())
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
-        """Return which of the first partitions hold nothing, after what has expired is dropped."""
-        idle = np.zeros(n_partitions, np.bool_)
-        options = self.options
-        counting.drop_expired_counts(
-            self._parts, n_partitions, self._slots, self._slot_of, self._regs, self._records, options.window,
-            options.width, self.last_low, idle,
-        )  # fmt: skip
-        return idle
-
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        self._slot_of.fill(-1)
-        self._regs[tecs.CURRENT] = -1
-        self._parts = self._parts[: len(kept)][kept]
-        self.reserve_partitions(max(1, len(self._parts)))
-
-    def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
-        old = len(self._parts)
-        if n > old:
-            added = np.full((max(n, 2 * old) - old, counting.N_PART), -1, np.int64)
-            added[:, tecs.CONTROL] = added[:, tecs.ORIGIN] = added[:, counting.N_COLUMNS] = 0
-            added[:, tecs.PREVIOUS], added[:, tecs.EPOCH] = -2, self._regs[tecs.CONSUMED]
-            self._parts = np.concatenate([self._parts, added])
-
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """Return what another one needs to go on: arrays."""
         return {
-            "regs": self._regs,
-            "parts": self._parts,
-            "slots": self._slots,
+            **super().snapshot(),
             "rows": self._rows,
             "records": self._records,
             "front": self._front,
@@ -173,11 +132,10 @@ class Counter:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
-        self._regs, self._parts, self._slots = snapshot["regs"], snapshot["parts"], snapshot["slots"]
         self._rows, self._records, self._front = snapshot["rows"], snapshot["records"], snapshot["front"]
         self.last_low, self._n_ends = map(int, snapshot["scalars"])
-        self._regs[tecs.CURRENT] = -1
-        self._reserve_states()
+        super().restore(snapshot)
+        self._reserve_ways(len(self._slot_of))
 
     # ---- room -----------------------------------------------------------------------------------------------
 
@@ -185,24 +143,19 @@ class Counter:
         self._ends, self._counts = np.zeros(run.OUTPUT_ROWS, np.int64), np.zeros(run.OUTPUT_ROWS, np.int64)
         self._times = np.zeros(run.OUTPUT_ROWS if self.options.timed else 0, np.int64)
 
-    def _reserve_states(self) -> None:
-        """Give every determinised state a place."""
-        old, n_states = len(self._slot_of), self.table.n_states
-        if old < n_states or not old:
-            size = max(2 * n_states, 4)
-            self._slot_of = np.concatenate([self._slot_of, np.full(size - old, -1, np.int32)])
-            self._scratch = np.zeros((size, 4), np.int64)
-        self._reserve_ways()
+    def _reserve_for(self, n_states: int) -> None:
+        self._scratch = np.zeros((n_states, 4), np.int64)
+        self._reserve_ways(n_states)
 
-    def _reserve_ways(self) -> None:
-        size, width = len(self._slot_of), self._rows.shape[1]
-        self._copies = np.zeros((size, width), np.uint64)
-        self._ways = np.zeros((2, size, width), np.uint64)
+    def _reserve_ways(self, n_states: int) -> None:
+        width = self._rows.shape[1]
+        self._copies = np.zeros((n_states, width), np.uint64)
+        self._ways = np.zeros((2, n_states, width), np.uint64)
 
     def _widen(self) -> None:
         self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)], axis=1)
         self._front = np.concatenate([self._front, np.zeros_like(self._front)], axis=1)
-        self._reserve_ways()
+        self._reserve_ways(len(self._slot_of))
 
     def _grow_records(self) -> None:
         n = int(self._regs[tecs.NEXT_NODE])

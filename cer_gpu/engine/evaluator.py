@@ -18,12 +18,13 @@ from cer_gpu.engine.clocks import Clock, Window, ordered
 from cer_gpu.engine.columns import Block, numbers_of
 from cer_gpu.engine.counter import CountBuffers, Counter
 from cer_gpu.engine.lateness import parse_lateness
+from cer_gpu.engine.loop import Relevant
 from cer_gpu.engine.outputs import Output, output_schema
 from cer_gpu.engine.partitions import Partitions
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.reorder import Reorder
 from cer_gpu.engine.retention import Retained
-from cer_gpu.engine.run import MatchBuffers, Relevant, Run
+from cer_gpu.engine.run import MatchBuffers, Run
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable

@@ -20,9 +20,9 @@ from cer_gpu.ceql.syntax import Name, Within
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.clocks import time_column_type, window_length
 from cer_gpu.engine.columns import plain_type
+from cer_gpu.engine.loop import RunOptions
 from cer_gpu.engine.partitions import Keys
 from cer_gpu.engine.predicates import GuardWords
-from cer_gpu.engine.run import RunOptions
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import EventsError, QueryTypeError
 

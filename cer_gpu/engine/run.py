@@ -16,10 +16,8 @@ import numpy.typing as npt
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
+from cer_gpu.engine.loop import Int32, Int64, Loop, Relevant, RunOptions
 from cer_gpu.errors import EventsError
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 REBASE_POSITION = 1 << 30
 """Positions are kept as 32-bit numbers from a base, which moves on once they pass this."""
@@ -31,81 +29,6 @@ INITIAL_SIZE = 1 << 10
 """Entries that rings, stacks and paths begin with (a power of two)."""
 INITIAL_PAIRS = 4
 """Pairs that a union list has room for at first."""
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """How events are to be read.
-
-    Attributes
-    ----------
-    window
-        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.backend.evaluation`).
-    width
-        Of a COUNT_WINDOW, in events of a partition.
-    partitioned
-        Whether there are partitions.
-    timed
-        Whether start and end times are wanted.
-    limit
-        At most so many complex events for one end; 0 for all.
-    consume
-        CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
-    labelled
-        Whether the marks of the kept positions are wanted.
-    share
-        (k, n): list part k of n of the complex events; None for all.
-    first_end
-        Complex events that end before this position are not listed.
-    placed
-        Whether the positions that are reported are given.
-    """
-
-    window: int = ev.NO_WINDOW
-    width: int = 0
-    partitioned: bool = False
-    timed: bool = False
-    limit: int = 0
-    consume: int = ev.CONSUME_NONE
-    labelled: bool = False
-    share: tuple[int, int] | None = None
-    first_end: int = 0
-    placed: bool = False
-
-    @property
-    def numbers_its_partitions(self) -> bool:
-        """Whether starts are numbered in each partition by itself."""
-        return self.partitioned and self.window != ev.GLOBAL_WINDOW
-
-
-@dataclass(frozen=True)
-class Relevant:
-    """Relevant events of a block.
-
-    Attributes
-    ----------
-    symbols : int32, shape (n,)
-    positions : int64, shape (n,)
-        Over the whole input.
-    lows : int64, shape (n,)
-        Ordinals of the first event in each window (empty unless it is a GLOBAL_WINDOW).
-    clocks : int64, shape (n,)
-        Times for the output (empty when not timed).
-    partitions : int32, shape (n,)
-        (empty when there are none)
-    ordinals : int64, shape (n,)
-        Numbers in the partition (empty where they do not matter).
-    places : int64, shape (n,)
-        The positions that are reported (empty where they are `positions`).
-    """
-
-    symbols: Int32
-    positions: Int64
-    lows: Int64
-    clocks: Int64
-    partitions: Int32
-    ordinals: Int64
-    places: Int64
 
 
 @dataclass(frozen=True)
@@ -128,17 +51,12 @@ class MatchBuffers:
         return self.spans[:, 1]
 
 
-class Run:
-    """Feeds relevant events to the loop and gives it what it asks for."""
+class Run(Loop):
+    """Feeds relevant events to the loop that lists complex events, and gives it what it asks for."""
 
     def __init__(self, table: Determinization, options: RunOptions) -> None:
-        self.table = table
-        self.options = options
-        self.base = 0
-        self.last_low = 0
-        self._regs = np.zeros(tecs.N_REGS, np.int64)
+        super().__init__(table, options, np.zeros((0, tecs.PAIRS + 2 * INITIAL_PAIRS), np.int32))
         self._regs[tecs.LONGEST] = 1
-        self._regs[tecs.CURRENT] = self._regs[tecs.FREE_SLOT] = -1
         self._regs[tecs.LAST_NODE] = self._last_node
         kept = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
         self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
@@ -146,11 +64,6 @@ class Run:
         self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
         self._extras = np.zeros((INITIAL_SIZE, sum(kept)), np.int64)
         self._history = np.zeros((INITIAL_SIZE if options.window == ev.GLOBAL_WINDOW else 1, 2), np.int32)
-        self._parts = np.zeros((0, 5), np.int64)
-        self._slots = np.zeros((0, tecs.PAIRS + 2 * INITIAL_PAIRS), np.int32)
-        self._slot_of = np.zeros(0, np.int32)
-        self._scratch = np.zeros((0, 6), np.int32)
-        self._roots = np.zeros((0, 3), np.int32)
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
@@ -160,13 +73,7 @@ class Run:
         self._max_rows = OUTPUT_ROWS
         self._reserve_weights()
         self._reserve_states()
-        self.reserve_partitions(1)
         self._new_output(8 * OUTPUT_ROWS)
-
-    @property
-    def n_relevant(self) -> int:
-        """Relevant events so far: the ordinal of the next one."""
-        return int(self._regs[tecs.ORDINAL])
 
     @property
     def _last_node(self) -> int:
@@ -230,14 +137,13 @@ class Run:
                 case tecs.DONE:
                     break
                 case tecs.NEED_STEP:
-                    resolve(self.table, self._regs, self._parts, self._slots)
-                    self._reserve_states()
+                    self._resolve()
                 case tecs.GROW_NODES:
                     self._grow_nodes()
                 case tecs.GROW_LISTS:
                     self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)], axis=1)
                 case tecs.GROW_SLOTS:
-                    self._slots = grow_slots(self._slots, self._regs)
+                    self._grow_slots()
                 case tecs.GROW_STACK:
                     self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
                     self._path = np.concatenate([self._path, np.zeros_like(self._path)])
@@ -265,28 +171,6 @@ class Run:
         self._regs[tecs.N_OUT] = self._regs[tecs.N_VALUES] = 0
         return buffers
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
-        """Return which of the first partitions hold nothing, after their expired lists are dropped."""
-        idle = np.zeros(n_partitions, np.bool_)
-        low = self.last_low - self.base if self.options.window == ev.GLOBAL_WINDOW else 0
-        self._drop_expired(low, idle)
-        return idle
-
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
-        self._slot_of.fill(-1)
-        self._regs[tecs.CURRENT] = -1
-        self._parts = self._parts[: len(kept)][kept]
-        self.reserve_partitions(max(1, len(self._parts)))
-
-    def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
-        old = len(self._parts)
-        if n > old:
-            added = np.zeros((max(n, 2 * old) - old, 5), np.int64)
-            added[:, tecs.HEAD], added[:, tecs.PREVIOUS], added[:, tecs.EPOCH] = -1, -2, self._regs[tecs.CONSUMED]
-            self._parts = np.concatenate([self._parts, added])
-
     def live_positions(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending; not for a GLOBAL_WINDOW."""
         self._collect()
@@ -304,9 +188,7 @@ class Run:
             self._collect()  # all that is alive comes first
         n = len(self._nodes) if self.options.window == ev.GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
         return {
-            "regs": self._regs,
-            "parts": self._parts,
-            "slots": self._slots,
+            **super().snapshot(),
             "nodes": self._nodes[:n],
             "extras": self._extras[:n],
             "history": self._history,
@@ -316,16 +198,14 @@ class Run:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
-        self._regs, self._parts, self._slots = snapshot["regs"], snapshot["parts"], snapshot["slots"]
+        super().restore(snapshot)
         self._history, self._share = snapshot["history"], snapshot["share"]
         self.base, self.last_low, size = map(int, snapshot["scalars"])
         n = len(snapshot["nodes"])
         self._nodes = np.zeros((size, 4), np.int32)
         self._extras = np.zeros((size, self._extras.shape[1]), np.int64)
         self._nodes[:n], self._extras[:n] = snapshot["nodes"], snapshot["extras"]
-        self._regs[tecs.CURRENT] = -1
         self._regs[tecs.LAST_NODE] = self._last_node
-        self._reserve_states()
         self._reserve_weights()
 
     # ---- room -----------------------------------------------------------------------------------------------
@@ -337,15 +217,10 @@ class Run:
         self._positions = np.zeros(n_values, np.int64)
         self._marks = np.zeros(n_values if self.options.labelled else 0, np.int32)
 
-    def _reserve_states(self) -> None:
-        """Give every determinised state a place."""
-        old, n_states = len(self._slot_of), self.table.n_states
-        if old < n_states or not old:
-            size = max(2 * n_states, 4)
-            self._slot_of = np.concatenate([self._slot_of, np.full(size - old, -1, np.int32)])
-            self._scratch = np.zeros((size, 6), np.int32)
-            self._roots = np.zeros(((size + 1) * self.table.max_moves, 3), np.int32)
-            self._root_weights = np.zeros(len(self._roots) + 1 if self.options.share else 0)
+    def _reserve_for(self, n_states: int) -> None:
+        self._scratch = np.zeros((n_states, 6), np.int32)
+        self._roots = np.zeros(((n_states + 1) * self.table.max_moves, 3), np.int32)
+        self._root_weights = np.zeros(len(self._roots) + 1 if self.options.share else 0)
 
     def _reserve_weights(self) -> None:
         n = len(self._nodes) if self.options.share else 0
@@ -398,18 +273,10 @@ class Run:
                 "partition\nhint: add WITHIN, or a shorter one"
             )
 
-    def _drop_expired(self, low: int, idle: npt.NDArray[np.bool_] | None = None) -> None:
-        options = self.options
-        if idle is None:
-            idle = np.zeros(len(self._parts), np.bool_)
-        collection.drop_expired(
-            self._parts, len(idle), self._slots, self._slot_of, self._regs, low, options.window, options.width, idle
-        )
-
     def _collect(self, shift_from: int = 1 << 29) -> int:
         """Move the nodes that are alive together; return the smallest number among them."""
         options, regs = self.options, self._regs
-        self._drop_expired(0)
+        self.idle(len(self._parts))
         n = int(regs[tecs.NEXT_NODE])
         ids, stack = np.full(n, -1, np.int32), np.empty(n, np.int32)
         n_parts = len(self._parts)
@@ -465,29 +332,6 @@ class Run:
         self._history[:, 1] -= shift
         regs[tecs.FLOOR] -= shift
         regs[tecs.NEXT_NODE] -= shift
-
-
-def resolve(table: Determinization, regs: Int64, parts: Int64, slots: npt.NDArray[Any]) -> None:
-    """Compute the steps that are missing at the open event."""
-    part = parts[regs[tecs.CURRENT]]
-    active, slot = [], int(part[tecs.HEAD])
-    while slot >= 0:
-        active.append(int(slots[slot, tecs.STATE]))
-        slot = int(slots[slot, tecs.NEXT_SLOT])
-    table.resolve(int(regs[tecs.WANTED]), active, int(part[tecs.CONTROL]))
-
-
-def grow_slots(slots: npt.NDArray[Any], regs: Int64) -> npt.NDArray[Any]:
-    """Return twice as many slots; the new ones are free."""
-    old, width = slots.shape
-    n = max(2 * old, 8)
-    grown = np.zeros((n, width), slots.dtype)
-    grown[:old] = slots
-    grown[old:, tecs.NEXT_SLOT] = np.arange(old + 1, n + 1)
-    grown[-1, tecs.NEXT_SLOT] = regs[tecs.FREE_SLOT]
-    regs[tecs.FREE_SLOT] = old
-    regs[tecs.N_FREE] += n - old
-    return grown
 
 
 def _too_many(n: int) -> EventsError:
