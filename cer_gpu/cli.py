@@ -6,30 +6,37 @@ import contextlib
 import io
 import os
 import re
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 import click
 import pyarrow as pa
 
 import cer_gpu
-from cer_gpu.engine.clocks import TIME_UNITS
+from cer_gpu.command_line import (
+    Commands,
+    abandon_stdout,
+    chosen_type_column,
+    query_options,
+    read_query,
+    run_commands,
+    say,
+    say_errors,
+)
 from cer_gpu.engine.outputs import OUTPUTS
 from cer_gpu.engine.reorder import LATE
 from cer_gpu.engine.sinks import ENDINGS, FORMATS, Sink, open_pipe, open_sink
 from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.engine.standard_input import open_standard_input
 from cer_gpu.engine.streams import STREAM_COLUMN
-from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError
 from cer_gpu.preview import preview, rows_to_show
 from cer_gpu.progress import Display, Watched
 from cer_gpu.query import DEVICES, Query, analyse
-from cer_gpu.signals import SIGPIPE, Signals, Stopped
+from cer_gpu.signals import Signals, Stopped
 from cer_gpu.tally import Tally, counted
 
 STANDARD = "-"
@@ -37,65 +44,17 @@ STANDARD = "-"
 TEXT_WIDTH = 200
 """Of a preview that goes to a file or another program: as wide as it needs to be."""
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    args
-        The arguments; those of this process when None.
-
-    Returns
-    -------
-    int
-        The exit code: 0; 1 when the query, the events or the output are wrong; 2 when the arguments are; 130 when
-        interrupted (143 by SIGTERM, 129 by SIGHUP); 141 when nobody reads the output any more.  Other exceptions are
-        bugs, and pass.
-    """
-    try:
-        with Signals() as signals:
-            return int(cli.main(args=args, prog_name="cer-gpu", standalone_mode=False, obj=signals) or 0)
-    except Stopped as stopped:
-        if stopped.signum == SIGPIPE:
-            _abandon_stdout()
-        else:
-            name = signal.Signals(stopped.signum).name
-            _say("interrupted" if name == "SIGINT" else f"stopped by {name}")
-        return 128 + stopped.signum
-    except click.ClickException as error:
-        error.show()
-        return error.exit_code
-    except (CerError, OSError) as error:
-        _say_error(error)
-        return 1
-
-
-class _Commands(click.Group):
-    """Commands whose reader may go away, which is no error."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            return super().invoke(ctx)
-        except BrokenPipeError:
-            raise Stopped(SIGPIPE) from None
-
-
-def _abandon_stdout() -> None:
-    """Let nobody wait for a reader: the rest of standard output, as the interpreter flushes at its end, is dropped."""
-    with contextlib.suppress(OSError, ValueError):  # there may be no descriptor
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
+    """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
+    return run_commands(cli, "cer-gpu", args)
 
 
 # ---- commands ---------------------------------------------------------------------------------------------------
 
 
 @click.group(
-    cls=_Commands,
+    cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="""\b
 Examples:
@@ -106,19 +65,6 @@ Examples:
 @click.version_option(cer_gpu.__version__, prog_name="cer-gpu", message="%(prog)s %(version)s")
 def cli() -> None:
     """Find complex events in recorded events with queries in CEQL."""
-
-
-def _query_options(command: Command) -> Command:
-    """Add the options that a query is compiled with."""
-    options = [
-        click.option("--type-column", metavar="NAME", help="Column of event types.  [default: type]"),
-        click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
-        click.option("--time-column", metavar="NAME", help="Column of times; they never decrease, or see --sort."),
-        click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
-    ]
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @cli.command(
@@ -151,7 +97,7 @@ it appears whole at the end or not at all."""
 )
 @click.option("--output", type=click.Choice(OUTPUTS), default="positions", show_default=True, help="What a row is.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
-@_query_options
+@query_options
 @click.option("--sort", is_flag=True, help="Sort the events by time first.")
 @click.option("--lateness", metavar="TIME", help="Events may come this much late, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="What becomes of later ones.  [default: refuse]")
@@ -183,23 +129,23 @@ def run(
     NAME=PATH.
     """
     streams = _streams(events)
-    types = _type_column(type_column, no_type_column)
+    types = chosen_type_column(type_column, no_type_column)
     format_ = _format(out, format_)
     timed = {"--sort": sort, "--lateness": lateness, "--late": late}
     for option, given in timed.items():
         if given and time_column is None:
             raise click.UsageError(f"{option} needs a time: --time-column")
 
-    name, text = _read_query(query)
+    name, text = read_query(query)
     compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
     if compiled is None:
-        _say_errors(errors, name)
+        say_errors(errors, name)
         return 1
     tally = Tally(output, limit)
     try:
         evaluation = _Evaluation(compiled, streams, device, output, sort=sort, lateness=lateness, late=late)
     except QueryError as error:
-        _say_errors([error], name)
+        say_errors([error], name)
         return 1
     evaluator = evaluation.evaluator
 
@@ -235,7 +181,7 @@ def run(
     if late == "drop":
         said.append(f"{counted(evaluator.n_late, 'late event')} dropped")
     said += [f"{seconds:.2f} s", f"{evaluation.n_read / seconds:,.0f} rows/s"]
-    _say(
+    say(
         ", ".join(said)
         + (f"; stopped at --limit {limit}" if tally.is_full else "")
         + (f" -> {out}" if out not in (None, STANDARD) else "")
@@ -251,7 +197,7 @@ Examples:
 )
 @click.argument("query")
 @click.argument("events", nargs=-1)
-@_query_options
+@query_options
 def check(
     query: str,
     events: tuple[str, ...],
@@ -264,8 +210,8 @@ def check(
 
     The exit code is 1 when there are errors.
     """
-    name, text = _read_query(query)
-    types = _type_column(type_column, no_type_column)
+    name, text = read_query(query)
+    types = chosen_type_column(type_column, no_type_column)
     said, columns = set[str](), list[str]()
     streams = _streams(events)
     compiled, _ = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
@@ -281,16 +227,16 @@ def check(
         errors += wrong
         new = [error for error in errors if str(error) not in said]
         said.update(map(str, new))
-        _say_errors(new, name)
+        say_errors(new, name)
         if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
-            _say(f"(for the events in {shown})")
+            say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
             columns = [name for name in compiled.columns(schema) if name != STREAM_COLUMN]
     n_errors = len(said)
     for note in compiled.notes if compiled else ():
         click.echo(f"note: {note}")
     if n_errors:
-        _say(counted(n_errors, "error"))
+        say(counted(n_errors, "error"))
         return 1
     if events:
         click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
@@ -364,27 +310,6 @@ def _standard_input() -> Source:
     if sys.stdin is None:
         raise OptionError("standard input is closed: expected an Arrow IPC stream")
     return open_standard_input(sys.stdin.buffer)
-
-
-def _read_query(given: str) -> tuple[str | None, str]:
-    """Return the name of the file that the query is in, if it is in one, and its text."""
-    path = Path(given)
-    if os.path.isfile(given):
-        try:
-            return given, path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise OptionError(f"{given}: is not text in UTF-8: {error.reason} at byte {error.start}") from None
-    if given.endswith(".ceql") or not any(c.isspace() for c in given):  # a query has several words
-        siblings = [p.name for p in path.parent.glob("*.ceql")]
-        near = did_you_mean(path.name, siblings, "queries there")
-        raise OptionError(f"{given!r} is neither a file nor the text of a query" + (f"\nhint: {near}" if near else ""))
-    return None, given
-
-
-def _type_column(name: str | None, none: bool) -> str | None:
-    if none and name is not None:
-        raise click.UsageError("--type-column and --no-type-column exclude each other")
-    return None if none else name or "type"
 
 
 def _format(out: str | None, given: str | None) -> str | None:
@@ -472,7 +397,7 @@ def _standard_output() -> Iterator[IO[bytes]]:
     try:
         yield file
     except (OSError, Stopped):
-        _abandon_stdout()  # closing would wait for a reader again
+        abandon_stdout()  # closing would wait for a reader again
         raise
     finally:
         if file is not sys.stdout.buffer:
@@ -480,23 +405,6 @@ def _standard_output() -> Iterator[IO[bytes]]:
 
 
 # ---- messages ---------------------------------------------------------------------------------------------------
-
-
-def _say(text: str) -> None:
-    click.echo(text, err=True)
-
-
-def _say_error(error: CerError | OSError, name: str | None = None) -> None:
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    _say(click.style("error: ", fg="red", bold=True) + (f"{name}: " if name else "") + text)
-
-
-def _say_errors(errors: Sequence[CerError], name: str | None) -> None:
-    """Tell all errors; `name` is the file that the query is in."""
-    for error in errors:
-        _say_error(error, name if isinstance(error, QueryError) and error.text is not None else None)
 
 
 def _show(rows: pa.Table, tally: Tally) -> None:

@@ -1,0 +1,128 @@
+"""What the command lines of this package and of spark_glue share: how a command ends, and how a query is given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from cer_gpu.engine.clocks import TIME_UNITS
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.signals import SIGPIPE, Signals, Stopped
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Parameters
+    ----------
+    commands
+        They get the `Signals` as their object.
+    prog_name
+    args
+        The arguments; those of this process when None.
+
+    Returns
+    -------
+    int
+        The exit code: 0; 1 when the query, the events or the output are wrong; 2 when the arguments are; 130 when
+        interrupted (143 by SIGTERM, 129 by SIGHUP); 141 when nobody reads the output any more.  Other exceptions are
+        bugs, and pass.
+    """
+    try:
+        with Signals() as signals:
+            return int(commands.main(args=args, prog_name=prog_name, standalone_mode=False, obj=signals) or 0)
+    except Stopped as stopped:
+        if stopped.signum == SIGPIPE:
+            abandon_stdout()
+        else:
+            name = signal.Signals(stopped.signum).name
+            say("interrupted" if name == "SIGINT" else f"stopped by {name}")
+        return 128 + stopped.signum
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (CerError, OSError) as error:
+        say_error(error)
+        return 1
+
+
+class Commands(click.Group):
+    """Commands whose reader may go away, which is no error."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was given."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise Stopped(SIGPIPE) from None
+
+
+def abandon_stdout() -> None:
+    """Let nobody wait for a reader: the rest of standard output, as the interpreter flushes at its end, is dropped."""
+    with contextlib.suppress(OSError, ValueError):  # there may be no descriptor
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def query_options(command: Command) -> Command:
+    """Add the options that a query is compiled with."""
+    options = [
+        click.option("--type-column", metavar="NAME", help="Column of event types.  [default: type]"),
+        click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
+        click.option("--time-column", metavar="NAME", help="Column of times; they never decrease, or see --sort."),
+        click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def read_query(given: str) -> tuple[str | None, str]:
+    """Return the name of the file that the query is in, if it is in one, and its text."""
+    path = Path(given)
+    if os.path.isfile(given):
+        try:
+            return given, path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise OptionError(f"{given}: is not text in UTF-8: {error.reason} at byte {error.start}") from None
+    if given.endswith(".ceql") or not any(c.isspace() for c in given):  # a query has several words
+        siblings = [p.name for p in path.parent.glob("*.ceql")]
+        near = did_you_mean(path.name, siblings, "queries there")
+        raise OptionError(f"{given!r} is neither a file nor the text of a query" + (f"\nhint: {near}" if near else ""))
+    return None, given
+
+
+def chosen_type_column(name: str | None, none: bool) -> str | None:
+    """Return the column of types that the options ask for; None: there is none."""
+    if none and name is not None:
+        raise click.UsageError("--type-column and --no-type-column exclude each other")
+    return None if none else name or "type"
+
+
+def say(text: str) -> None:
+    """Print a line to standard error."""
+    click.echo(text, err=True)
+
+
+def say_error(error: CerError | OSError, name: str | None = None) -> None:
+    """Tell an error; `name` is the file that it is in."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    say(click.style("error: ", fg="red", bold=True) + (f"{name}: " if name else "") + text)
+
+
+def say_errors(errors: Sequence[CerError], name: str | None) -> None:
+    """Tell all errors; `name` is the file that the query is in."""
+    for error in errors:
+        say_error(error, name if isinstance(error, QueryError) and error.text is not None else None)
