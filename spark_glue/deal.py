@@ -12,16 +12,22 @@ What is here needs no Spark: which strategy a query allows, and what one task do
 
 from __future__ import annotations
 
+import bisect
 import itertools
-from collections.abc import Iterator
+import math
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError
 from spark_glue.stage import plain
+from spark_glue.survey import Stream
 
 if TYPE_CHECKING:
     from cer_gpu import Evaluator
@@ -29,6 +35,9 @@ if TYPE_CHECKING:
 
 POSITION, PART = "$position", "$part"
 """Columns that are added to the rows: the position in the stream, and the part that a copy of a row goes to."""
+
+LEAST, MOST = -(2**63), 2**63 - 1
+"""Of whole numbers."""
 
 STRATEGIES = ("auto", "partition", "range", "replicate")
 
@@ -79,6 +88,82 @@ def _against_range(query: Query) -> str | None:
 
 
 @dataclass(frozen=True)
+class Ranges:
+    """The ranges of a stream, and what lies in the window before each.
+
+    A row of range k goes to range k, and to every later range j up to k + `reach` with ``begins[j] <= where``, `where`
+    being the position of the row for a window of events, and what the window is measured in otherwise.
+
+    Attributes
+    ----------
+    firsts : tuple of int
+        The first position of each range, ascending.
+    begins : tuple of int or float
+    reach : int
+    """
+
+    firsts: tuple[int, ...]
+    begins: tuple[int | float, ...]
+    reach: int
+
+
+def ranges(
+    firsts: Sequence[int], lows: Sequence[int | float], highs: Sequence[int | float], length: int | float
+) -> Ranges:
+    """Return the ranges that begin at some positions.
+
+    Parameters
+    ----------
+    firsts
+        The first position of each range, ascending.
+    lows
+        For each range a value that is not above `where` of its first row.
+    highs
+        For each range a value that is not below `where` of its last row.
+    length
+        Of the window, in units of `where`.
+    """
+    whole = all(isinstance(value, int) for value in (*lows, length))
+    begins = [max(low - length, LEAST) if whole else low - length for low in lows]
+    last_of = [bisect.bisect_right(begins, high) - 1 for high in highs]
+    reach = max((last - k for k, last in enumerate(last_of)), default=0)
+    return Ranges(tuple(firsts), tuple(begins), max(reach, 0))
+
+
+def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_position: bool) -> Ranges:
+    """Return ranges of like size of a stream that lies in order; range k begins at ``ceil(k * n_rows / n_parts)``."""
+    firsts = [-(-k * stream.n_rows // n_parts) for k in range(n_parts)]
+    ends = [*firsts[1:], stream.n_rows]
+    if by_position or not stream.n_rows:
+        return ranges(firsts, firsts, [end - 1 for end in ends], length)
+    wheres = stream.wheres.tolist()
+    at = np.searchsorted(stream.positions, firsts, "right") - 1
+    after = np.searchsorted(stream.positions, ends, "left")
+    highs = [wheres[i] if i < len(wheres) else math.inf for i in after]
+    return ranges(firsts, [wheres[i] for i in at], highs, length)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one part.
+
+    Attributes
+    ----------
+    n_rows, n_found
+        Rows that were read, those of the window before a range too, and complex events.
+    seconds
+        Of the evaluation, without the wait for rows.
+    peak_memory
+        Of the worker's process so far, in bytes.
+    """
+
+    n_rows: int
+    n_found: int
+    seconds: float
+    peak_memory: int
+
+
+@dataclass(frozen=True)
 class Task:
     """What a task does with its rows: those of one part after those of another, each in the order of the stream.
 
@@ -92,6 +177,8 @@ class Task:
     firsts : tuple of int
         For "range", the first position of each part.
     n_parts : int
+    report
+        Called with a dictionary of `Done` by part when a part is done; an accumulator's ``add``, if anything.
     """
 
     query: Query
@@ -99,28 +186,53 @@ class Task:
     strategy: str
     firsts: tuple[int, ...]
     n_parts: int
+    report: Any = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of the parts that the rows are of."""
-        current, evaluator = None, None
+        part: _Part | None = None
         for batch in batches:
-            parts = np.asarray(batch.column(PART))
-            bounds = [0, *(np.flatnonzero(parts[1:] != parts[:-1]) + 1).tolist(), len(parts)]
+            numbers = batch.column(PART).to_numpy()
+            bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
             rows = batch.drop_columns([PART])
             for begin, end in itertools.pairwise(bounds):
                 if begin == end:
                     continue
-                if parts[begin] != current:
-                    if evaluator is not None:
-                        yield from map(plain, evaluator.finish_batches())
-                    current = parts[begin]
-                    evaluator = self._evaluator(int(current))
-                assert evaluator is not None
-                yield from map(plain, evaluator.push_batches(rows.slice(begin, end - begin)))
-        if evaluator is not None:
-            yield from map(plain, evaluator.finish_batches())
+                if part is None or numbers[begin] != part.number:
+                    if part is not None:
+                        yield from self._finish(part)
+                    part = _Part(int(numbers[begin]), self._evaluator(int(numbers[begin])))
+                yield from part.timed(part.evaluator.push_batches(rows.slice(begin, end - begin)))
+        if part is not None:
+            yield from self._finish(part)
 
     def _evaluator(self, part: int) -> Evaluator:
         share = (part, self.n_parts) if self.strategy == "replicate" else None
         first = self.firsts[part] if self.strategy == "range" else 0
         return self.query.evaluator(output=self.output, position_column=POSITION, share=share, first_end=first)
+
+    def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
+        yield from part.timed(part.evaluator.finish_batches())
+        if self.report is not None:
+            found = part.evaluator
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+            self.report.add({part.number: Done(found.n_events, found.n_matches, part.seconds, peak)})
+
+
+class _Part:
+    """A part that is under way."""
+
+    def __init__(self, number: int, evaluator: Evaluator) -> None:
+        self.number = number
+        self.evaluator = evaluator
+        self.seconds = 0.0
+
+    def timed(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the batches as Spark wants them, and count the time that they take."""
+        while True:
+            begun = time.perf_counter()
+            batch = next(found, None)
+            self.seconds += time.perf_counter() - begun
+            if batch is None:
+                return
+            yield plain(batch)

@@ -1,0 +1,245 @@
+"""Give each row of a DataFrame its position in the stream, and cut the stream into ranges.
+
+Rows that lie in their order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cer_gpu.errors import QueryTypeError
+from spark_glue.deal import MOST, PART, POSITION, Ranges, even_ranges, ranges
+from spark_glue.survey import FILE, FIRST, IN_ORDER, LAST, N_ROWS, ROW, WHERE, Stream, stream_of, survey
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+ADDED = (POSITION, PART, FILE, ROW, WHERE)
+"""Columns that are added to the events on the way."""
+
+SAMPLES = 10_000
+"""Accuracy of the quantiles that cut the stream into ranges of like size: the error is 1 in so many."""
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """The rows of a stream with their positions.
+
+    Attributes
+    ----------
+    df
+        The columns that are read, and `POSITION`.
+    n_rows
+    was_in_order
+        Whether the rows needed no sort.
+    ranges
+        None unless asked for.
+    range_of
+        The range of a row, from 0.
+    where
+        What its window is measured in.
+    """
+
+    df: DataFrame
+    n_rows: int
+    was_in_order: bool
+    ranges: Ranges | None
+    range_of: Column
+    where: Column
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the stream is to be cut into ranges.
+
+    Attributes
+    ----------
+    column
+        That the window is measured in; None: in events.
+    length
+        Of the window, in events or in units of the column.
+    """
+
+    column: str | None
+    length: int | float
+
+
+def number(
+    df: DataFrame, order: Sequence[str], columns: Sequence[str], n_parts: int, cut: Cut | None = None
+) -> Numbered:
+    """Give each row its position.
+
+    Parameters
+    ----------
+    df
+        The events.
+    order
+        The columns that order them.
+    columns
+        Those to keep.
+    n_parts
+        How many parts a sort has, and how many ranges there are.
+    cut
+        None where no ranges are needed.
+
+    Raises
+    ------
+    QueryTypeError
+        If the first column of the order is NULL in some row, or of another type than times and numbers.
+    """
+    from pyspark.sql import functions as sf
+
+    key = _key(df, order[0])
+    measure = None if cut is None or cut.column is None else _key(df, cut.column)
+    where = sf.col(POSITION) if measure is None else measure
+    kept = list(dict.fromkeys([*columns, *([cut.column] if cut and cut.column else [])]))
+    located = _located(df)
+    if located is not None:
+        stream = _stream(located, order, measure)
+        if stream is not None:
+            numbered = _counted(located, stream).select(POSITION, *map(quoted, kept))
+            found = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
+            own = sf.expr(f"CAST({quoted(POSITION)} * {n_parts} DIV {max(stream.n_rows, 1)} AS int)")
+            return Numbered(numbered, stream.n_rows, True, found, own, where)
+        df = located
+    numbered, lows, highs, firsts, n_rows = _sorted(df, key, order, kept, n_parts, measure)
+    found = None
+    if cut is not None:
+        found = ranges(firsts, lows, highs, cut.length)
+    return Numbered(numbered, n_rows, False, found, sf.col(PART), where)
+
+
+def _counted(df: DataFrame, stream: Stream) -> DataFrame:
+    """Add the positions of rows that lie in order in their files."""
+    from pyspark.sql import functions as sf
+
+    offsets = sf.array(*(sf.lit(offset).cast("long") for offset in stream.offsets or (0,)))
+    offset = sf.element_at(offsets, sf.col(quoted(FILE)) + 1)
+    return df.withColumn(POSITION, (sf.col(quoted(ROW)) + offset).cast("long"))
+
+
+def _sorted(
+    df: DataFrame, key: Column, order: Sequence[str], kept: Sequence[str], n_parts: int, measure: Column | None
+) -> tuple[DataFrame, list[Any], list[Any], list[int], int]:
+    """Sort the rows and count them, in ranges of like size; each begins with another value of the first column.
+
+    Returns the rows with `POSITION` and the range in `PART`, what bounds `where` in each range, where each begins, and
+    how many rows there are.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    shares = [k / n_parts for k in range(1, n_parts)]
+    quantiles = sf.percentile_approx(key, shares, SAMPLES) if shares else sf.lit(None)
+    bounds, n_rows, n_valid = df.agg(quantiles, sf.count(sf.lit(1)), sf.count(key)).collect()[0]
+    if n_valid < n_rows:
+        raise QueryTypeError(f"the stream is ordered by {order[0]!r}, which is NULL in some rows")
+    own = sf.lit(0)
+    for bound in sorted(set(bounds or [])):
+        own = own + (key >= sf.lit(bound)).cast("int")
+    of_range = df.groupBy(own.alias(PART)).agg(sf.count(sf.lit(1)), sf.min(sf.lit(0) if measure is None else measure))
+    found = {row[0]: (row[1], row[2]) for row in of_range.collect()}
+
+    firsts = list(itertools.accumulate((found.get(k, (0, None))[0] for k in range(n_parts)), initial=0))[:-1]
+    if measure is None:
+        lows, highs = firsts, [first - 1 for first in [*firsts[1:], n_rows]]
+    else:
+        end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MOST
+        # a range without rows begins where the next one does
+        lows = list(itertools.accumulate((found.get(k, (0, end))[1] for k in reversed(range(n_parts))), min))[::-1]
+        highs = [*lows[1:], end]
+
+    ties = [name for name in df.columns if name not in order and name in {*kept, FILE, ROW} and _orderable(df, name)]
+    ties.sort(
+        key=lambda name: name not in (FILE, ROW)
+    )  # where the rows of a Parquet file agree, their order there counts
+    placed = df.withColumn(PART, own)
+    if hasattr(placed, "repartitionById"):
+        placed = placed.repartitionById(n_parts, PART)
+    window = Window.partitionBy(PART).orderBy(*map(quoted, [*order, *ties]))
+    offset = sf.element_at(sf.array(*map(sf.lit, firsts)), sf.col(PART) + 1)
+    position = (sf.row_number().over(window) - 1 + offset).cast("long")
+    numbered = placed.select(position.alias(POSITION), PART, *map(quoted, kept))
+    return numbered, lows, highs, firsts, n_rows
+
+
+def _located(df: DataFrame) -> DataFrame | None:
+    """Return the rows with the number of their file and their number in it, where Spark tells them: Parquet files."""
+    from pyspark.sql import functions as sf
+
+    if not _tells_rows(df):
+        return None
+    df = df.withColumn(ROW, sf.col("_metadata.row_index")).withColumn(FILE, sf.col("_metadata.file_path"))
+    if len(df.inputFiles()) < 2:
+        return df.withColumn(FILE, sf.lit(0))
+    paths = sorted(row[0] for row in df.select(quoted(FILE)).distinct().collect())
+    numbers = pa.table({FILE: pa.array(paths, pa.string()), "$number": pa.array(range(len(paths)), pa.int32())})
+    files = df.sparkSession.createDataFrame(numbers)
+    joined = df.join(sf.broadcast(files), on=FILE)
+    return joined.withColumn(FILE, sf.col(quoted("$number"))).drop("$number")
+
+
+def _tells_rows(df: DataFrame) -> bool:
+    """Return whether Spark can tell the number of a row in its file; asking for it outright would log an error."""
+    try:
+        known = df._jdf.queryExecution().analyzed().metadataOutput()
+        return known.size() == 1 and "row_index" in known.apply(0).dataType().simpleString()
+    except Exception:  # other implementations of DataFrames have other insides
+        return False
+
+
+def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stream | None:
+    """Return the stream that the rows make up if they lie in order: one pass over the columns of the order."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    read = df.select(FILE, ROW, (sf.lit(0) if measure is None else measure).alias(WHERE), *map(quoted, order))
+    fields = [read.schema[name] for name in (FILE, ROW, WHERE)]
+    fields += [st.StructField(N_ROWS, st.LongType()), st.StructField(IN_ORDER, st.BooleanType())]
+    for end in (FIRST, LAST):
+        fields += [st.StructField(f"{end}{i}", df.schema[name].dataType) for i, name in enumerate(order)]
+    stretches = read.mapInArrow(partial(_survey, list(order)), st.StructType(fields))
+    return stream_of(stretches.toArrow(), len(order))
+
+
+def _survey(order: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return survey(batches, order)
+
+
+def quoted(name: str) -> str:
+    """Return a name of a column as Spark's expressions write it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _key(df: DataFrame, name: str) -> Column:
+    """Return an ordering column as a number that ascends with it: microseconds or days of times."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql import types as st
+
+    column, kind = sf.col(quoted(name)), df.schema[name].dataType
+    if isinstance(kind, st.TimestampType):
+        return sf.unix_micros(column)
+    if isinstance(kind, st.TimestampNTZType):  # by its parts, as no time zone must come into it
+        minutes = (sf.unix_date(column.cast("date")).cast("long") * 24 + sf.hour(column)) * 60 + sf.minute(column)
+        return minutes * 60_000_000 + (sf.date_part(sf.lit("SECOND"), column) * 1_000_000).cast("long")
+    if isinstance(kind, st.DateType):
+        return sf.unix_date(column)
+    if isinstance(kind, st.NumericType):
+        return column
+    raise QueryTypeError(
+        f"the stream is ordered by {name!r} first, which is {kind.simpleString()}",
+        hint="expected a timestamp, a date or a number",
+    )
+
+
+def _orderable(df: DataFrame, name: str) -> bool:
+    from pyspark.sql import types as st
+
+    return isinstance(df.schema[name].dataType, st.AtomicType)

@@ -1,0 +1,200 @@
+"""The pass that counts the rows of a stored stream, and learns where its ranges begin and whether it is in order.
+
+Rows that lie in their order already need no sort: the position of a row is its number in its file, and the rows in the
+files before it.  What is here needs no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+FILE, ROW, WHERE = "$file", "$row", "$where"
+"""Columns that the pass reads besides those that order the stream: the number of the row's file, its number in the
+file, and what ranges are measured in: the column of the window, as a number that does not decrease."""
+N_ROWS, IN_ORDER, FIRST, LAST = "$n", "$in_order", "$first", "$last"
+"""What it gives besides: how many rows, whether they are in order, and their first and last values of the order."""
+
+MOST_STRETCHES = 4096
+"""Stretches that one task reports: their number bounds how much more than its window a range reads."""
+SHORTEST = 64
+"""Rows of a stretch at first."""
+
+
+def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.RecordBatch]:
+    """Yield the stretches of rows that follow one another in a file, and what is known of each.
+
+    Parameters
+    ----------
+    batches
+        With `FILE` (int32), `ROW` and `WHERE` (int64 or float64), and the columns of `order`.
+    order
+        The columns that order the stream.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        One row for a stretch: `FILE`, `ROW` and `WHERE` of its first row, `N_ROWS`, `IN_ORDER`, and for column i of the
+        order ``$first{i}`` and ``$last{i}``.  The first that is not in order is the last that is told of.
+    """
+    table: pa.Table | None = None
+    length, n_rows = SHORTEST, 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        n_rows += batch.num_rows
+        found = _stretches(batch, order, length)
+        table = found if table is None else pa.concat_tables([table, found])
+        if not pc.all(found[IN_ORDER]).as_py():
+            break
+        while len(table) > MOST_STRETCHES and length < n_rows:
+            length *= 2
+            table = _joined(table, length, len(order))
+    if table is not None:
+        yield from table.combine_chunks().to_batches()
+
+
+def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table:
+    """Return the stretches of a batch, of at most `length` rows."""
+    n = batch.num_rows
+    files, rows = batch.column(FILE).to_numpy(), batch.column(ROW).to_numpy()
+    columns = [batch.column(name) for name in order]
+    same_file = files[1:] == files[:-1]
+    rises = not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
+    begins = np.union1d(np.arange(0, n, length), np.flatnonzero(~same_file) + 1)
+    ends = np.append(begins[1:], n)
+    # rises[i] tells of rows i and i + 1: of a stretch, all but the last; rows that were left out are as bad
+    follows = rows[1:] == rows[:-1] + 1
+    n_falls = np.concatenate([[0], np.cumsum(~(rises & follows))])
+    in_order = n_falls[ends - 1] == n_falls[begins]
+    in_order &= np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False)[begins] for c in columns])
+    firsts = {f"{FIRST}{i}": c.take(pa.array(begins)) for i, c in enumerate(columns)}
+    lasts = {f"{LAST}{i}": c.take(pa.array(ends - 1)) for i, c in enumerate(columns)}
+    found = {
+        FILE: files[begins],
+        ROW: rows[begins],
+        WHERE: batch.column(WHERE).take(pa.array(begins)),
+        N_ROWS: ends - begins,
+        IN_ORDER: in_order,
+    }
+    return pa.table({**found, **firsts, **lasts})
+
+
+def _joined(table: pa.Table, length: int, n_order: int) -> pa.Table:
+    """Return the stretches with those that follow one another joined in pairs, as long as they are no longer than that.
+
+    Whether rows are in order is asked of each pair anew, for the last of one and the first of the other.
+    """
+    table = table.combine_chunks()
+    n = len(table)
+    links, rises = _links(table, n_order)
+    sizes = table[N_ROWS].to_numpy()
+    may = links & (sizes[1:] + sizes[:-1] <= length)
+    # of three in a row that may be joined, the first two are: a joint is taken where that before it is not
+    starts = np.flatnonzero(may & ~np.concatenate([[False], may[:-1]]))
+    run_start = np.zeros(n - 1, np.int64)
+    run_start[starts] = starts
+    run_start = np.maximum.accumulate(run_start)
+    taken = may & ((np.arange(n - 1) - run_start) % 2 == 0)
+    left = np.flatnonzero(np.concatenate([[True], ~taken]))
+    right = np.flatnonzero(np.concatenate([~taken, [True]]))
+    in_order = table[IN_ORDER].to_numpy()
+    joined_rises = np.where(left == right, True, np.append(rises, True)[left])
+    columns = {
+        name: table[name].take(pa.array(right if name.startswith(LAST) else left)) for name in table.column_names
+    }
+    columns[N_ROWS] = pa.array(np.add.reduceat(sizes, left))
+    columns[IN_ORDER] = pa.array(in_order[left] & in_order[right] & joined_rises)
+    return pa.table(columns)
+
+
+def _links(table: pa.Table, n_order: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return whether each stretch but the first follows that before it in a file, and is not before it in order."""
+    n = len(table)
+    files, rows, sizes = (table[name].to_numpy() for name in (FILE, ROW, N_ROWS))
+    links = (files[1:] == files[:-1]) & (rows[1:] == (rows + sizes)[:-1])
+    lasts = [table[f"{LAST}{i}"].combine_chunks().slice(0, n - 1) for i in range(n_order)]
+    firsts = [table[f"{FIRST}{i}"].combine_chunks().slice(1) for i in range(n_order)]
+    return links, not_after(lasts, firsts)
+
+
+def not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
+    """Return whether each row of one is at or before that of the other, in the order of all columns together.
+
+    False wherever a NULL or a NaN decides.
+    """
+    decided = np.zeros(len(before[0]), bool)
+    found = np.zeros(len(before[0]), bool)
+    for left, right in zip(before, after, strict=True):
+        try:
+            less = _flags(pc.less(left, right))
+            equal = _flags(pc.equal(left, right))
+        except pa.ArrowNotImplementedError:
+            return found
+        found |= ~decided & less
+        decided |= ~equal
+    return found | ~decided
+
+
+def _flags(found: pa.Array) -> np.ndarray[Any, Any]:
+    return found.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream whose rows lie in order in their files.
+
+    Attributes
+    ----------
+    n_rows : int
+    offsets : tuple of int
+        What to add to the number of a row in its file to get its position, for each file by its number.
+    positions : ndarray, shape (n_stretches,), int64
+        Of the first row of each stretch, ascending.
+    wheres : ndarray, shape (n_stretches,), int64 or float64
+        The value of `WHERE` there.
+    """
+
+    n_rows: int
+    offsets: tuple[int, ...]
+    positions: np.ndarray[Any, Any]
+    wheres: np.ndarray[Any, Any]
+
+
+def stream_of(table: pa.Table, n_order: int) -> Stream | None:
+    """Return the stream that stretches of all tasks make up, or None if its rows do not lie in order.
+
+    The files are put in the order of their first rows; where these agree, of their last rows, then of their numbers.
+    """
+    if not len(table):
+        return Stream(0, (), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    if not all(table[IN_ORDER].to_pylist()) or table[WHERE].null_count:
+        return None
+    table = table.sort_by([(FILE, "ascending"), (ROW, "ascending")]).combine_chunks()
+    files = table[FILE].to_numpy()
+    heads = np.flatnonzero(np.append(True, files[1:] != files[:-1]))
+    tails = np.append(heads[1:], len(table)) - 1
+    links, _ = _links(table, n_order)
+    if (~links & (files[1:] == files[:-1])).any():
+        return None  # rows were left out, or come twice
+    ends = {f"{FIRST}{i}": table[f"{FIRST}{i}"].take(pa.array(heads)) for i in range(n_order)}
+    ends |= {f"{LAST}{i}": table[f"{LAST}{i}"].take(pa.array(tails)) for i in range(n_order)}
+    by_time = pc.sort_indices(
+        pa.table({**ends, FILE: files[heads]}), [(name, "ascending") for name in [*ends, FILE]]
+    ).to_numpy()
+    spans = np.concatenate([np.arange(heads[i], tails[i] + 1) for i in by_time])
+    table = table.take(pa.array(spans)).combine_chunks()
+    _, rises = _links(table, n_order)
+    if not rises.all():
+        return None
+    sizes = table[N_ROWS].to_numpy()
+    positions = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+    offsets = np.zeros(int(files.max()) + 1, np.int64)
+    firsts = np.flatnonzero(np.append(True, np.diff(table[FILE].to_numpy()) != 0))
+    offsets[table[FILE].to_numpy()[firsts]] = positions[firsts] - table[ROW].to_numpy()[firsts]
+    return Stream(int(sizes.sum()), tuple(offsets.tolist()), positions, table[WHERE].to_numpy())
