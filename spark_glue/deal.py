@@ -52,10 +52,11 @@ def choose(query: Query, strategy: str) -> tuple[str, str]:
     """
     if strategy not in STRATEGIES:
         raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    against = {"partition": _against_partition(query), "range": _against_range(query), "replicate": None}
+    against = _against(query)
     allowed = [name for name, reason in against.items() if reason is None]
     if strategy == "auto":
-        reasons = [f"not {name}: {reason}" for name, reason in against.items() if reason is not None]
+        before = list(against.items())[: list(against).index(allowed[0])]
+        reasons = [f"not {name}: {reason}" for name, reason in before]
         return allowed[0], "; ".join(reasons) or "the keys of PARTITION BY are independent of one another"
     if against[strategy] is not None:
         raise OptionError(
@@ -63,6 +64,34 @@ def choose(query: Query, strategy: str) -> tuple[str, str]:
             f"hint: strategy={allowed[0]!r}"
         )
     return strategy, "as asked"
+
+
+def explain(query: Query, strategy: str = "auto") -> str:
+    """Say how the events of a query are dealt to tasks, why, and what other ways there are.
+
+    Raises
+    ------
+    OptionError
+        As `choose`.
+    """
+    chosen, reason = choose(query, strategy)
+    lines = [f"{chosen}: {_WAYS[chosen]}", f"  {reason}"]
+    for name, against in _against(query).items():
+        if name != chosen:
+            lines.append(f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}")
+    return "\n".join(lines)
+
+
+_WAYS = {
+    "partition": "each task gets all events of some keys",
+    "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
+    "replicate": "each task gets all events, and reports its share of the complex events",
+}
+
+
+def _against(query: Query) -> dict[str, str | None]:
+    """Return for each strategy why it is not exact for the query; None: it is."""
+    return {"partition": _against_partition(query), "range": _against_range(query), "replicate": None}
 
 
 def _against_partition(query: Query) -> str | None:

@@ -1,7 +1,13 @@
-"""The exceptions that only Spark can cause; all are `cer_gpu.errors.CerError`."""
+"""The exceptions that only Spark can cause, all of them `cer_gpu.errors.CerError`; and those of workers, plainly."""
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sys
+from collections.abc import Iterator
+
+import cer_gpu.errors
 from cer_gpu.errors import CerError
 
 INSTALL = "pip install 'cer-gpu[spark]'"
@@ -13,3 +19,61 @@ class SparkSetupError(CerError):
 
 class StreamSplitError(CerError):
     """The rows of one stream came to the stage in several parts, each of which would count from 0."""
+
+
+class SparkJobError(CerError):
+    """A job of Spark failed for a reason of its own: a path that is not there, a worker that was lost."""
+
+
+_OURS = re.compile(r"^(cer_gpu|spark_glue)\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
+_STACK = re.compile(r"^\s*(at [\w.$/]+\(|\.\.\. \d+ more|Caused by: |JVM stacktrace:|Driver stacktrace:)", re.MULTILINE)
+_LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOfMemoryError")
+
+
+@contextlib.contextmanager
+def plain_errors() -> Iterator[None]:
+    """Raise what a worker raised as it is, and other failures of Spark as a `SparkJobError` of a few lines.
+
+    Examples
+    --------
+    >>> with plain_errors():  # doctest: +SKIP
+    ...     match(flights, query, order_by="ts").show()
+    """
+    if "pyspark" not in sys.modules and "py4j" not in sys.modules:
+        yield
+        return
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        raise plain_error(error) from None
+
+
+def plain_error(error: Exception) -> CerError:
+    """Return the error that a failure of Spark stands for."""
+    text = str(error)
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        text = str(java.toString())
+    stack = _STACK.search(text)
+    ours = _OURS.search(text)
+    if ours is not None:
+        message = ours[3][: stack.start() - ours.start(3)] if stack and stack.start() > ours.start(3) else ours[3]
+        kind = getattr(cer_gpu.errors if ours[1] == "cer_gpu" else sys.modules[__name__], ours[2], None)
+        if isinstance(kind, type) and issubclass(kind, CerError):
+            return kind(message.strip())
+    lost = _LOST.search(text)
+    if stack is not None:
+        text = text[: stack.start()]
+    lines = [line for line in text.strip().splitlines() if line.strip()]
+    if "Traceback (most recent call last):" in text:
+        lines = lines[-1:]  # the exception itself
+    # the tree of the query plan that follows is of no use here
+    message = re.sub(r"^[\w.]+(Exception|Error): |SQLSTATE: \w+[.;]?$", "", " ".join(lines[:2])).strip()
+    if lost is not None:
+        return SparkJobError(
+            f"a worker was lost: {message}\nhint: it may have run out of memory; more tasks, or a shorter window"
+        )
+    return SparkJobError(message or type(error).__name__)

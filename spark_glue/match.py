@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from spark_glue.stage import match_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
     from cer_gpu.query import Query
 
@@ -37,8 +39,9 @@ def match(
     query : Query
         What `cer_gpu.compile` returned. It travels to the workers as it is.
     order_by
-        The columns that order the stream; the first is a timestamp, date or number.  Rows that agree on all of them are
-        ordered by their other columns, so that the result does not depend on how the rows are stored.
+        The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
+        on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
+        result does not depend on how they come.
     strategy
         "partition", "range", "replicate" (see `spark_glue.deal`), or "auto": the first of them that
         is exact for the query.
@@ -63,27 +66,61 @@ def match(
     """
     options: dict[str, Any] = {"order_by": order_by, "strategy": strategy, "tasks": tasks, "output": output}
     if query is None:
-        return partial(_match_with, df, options)
-    return _match(df, query, **options)
+        return partial(_match, df, options)
+    return matching(df, query, **options).df
 
 
-def _match_with(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
-    return _match(df, query, **options)
+def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
+    return matching(df, query, **options).df
 
 
-def _match(
+@dataclass(frozen=True)
+class Matching:
+    """What `match` returns, and how it is got.
+
+    Attributes
+    ----------
+    df
+        The complex events.
+    strategy, reason
+        Which one, and why.
+    n_parts
+    n_rows
+        Of the stream.
+    was_in_order
+        Whether the rows needed no sort to be numbered.
+    """
+
+    df: DataFrame
+    strategy: str
+    reason: str
+    n_parts: int
+    n_rows: int
+    was_in_order: bool
+
+
+def matching(
     df: DataFrame,
     query: Query,
+    *,
     order_by: str | Sequence[str],
-    strategy: str,
-    tasks: int | None,
-    output: str,
+    strategy: str = "auto",
+    tasks: int | None = None,
+    output: str = "events",
     report: Any = None,
-) -> DataFrame:
+    check: Callable[[StructType], None] = lambda schema: None,
+) -> Matching:
+    """Do what `match` does.
+
+    `report` is that of `spark_glue.deal.Task`; `check` is called with the schema of the result before any row is read.
+    """
     order = [order_by] if isinstance(order_by, str) else list(order_by)
+    if not order:
+        raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
     _check_order(df, order)
-    chosen, _ = choose(query, strategy)
+    chosen, reason = choose(query, strategy)
     schema = match_schema(query, df, output=output)
+    check(schema)
     n_parts = df.sparkSession.sparkContext.defaultParallelism if tasks is None else tasks
     if n_parts < 1:
         raise OptionError(f"tasks must be a positive number, got {tasks!r}")
@@ -95,7 +132,8 @@ def _match(
         parts = dealt.repartitionById(n_parts, PART)
     else:
         parts = dealt.repartition(n_parts, PART)
-    return parts.sortWithinPartitions(PART, POSITION).mapInArrow(task, schema)
+    found = parts.sortWithinPartitions(PART, POSITION).mapInArrow(task, schema)
+    return Matching(found, chosen, reason, n_parts, numbered.n_rows, numbered.was_in_order)
 
 
 def _cut(query: Query, df: DataFrame, order: list[str]) -> Cut:

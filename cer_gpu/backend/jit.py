@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Callable
-from pathlib import Path
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from typing import Any
 
 from numba import njit
@@ -25,18 +26,15 @@ _njit: Any = njit  # its stubs do not know all that it takes
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
-def source_stamp(folder: Path) -> str:
-    """Return a digest of all modules of a folder."""
+def source_stamp(folder: Traversable) -> str:
+    """Return a digest of all modules of a folder, or of an archive."""
     digest = hashlib.sha256()
-    for path in sorted(folder.glob("*.py")):
+    for path in sorted((p for p in folder.iterdir() if p.name.endswith(".py")), key=lambda p: p.name):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-try:
-    _STAMP = source_stamp(Path(__file__).parent)
-except OSError:  # not in a folder: then kernels are not kept either
-    _STAMP = ""
+_STAMP = source_stamp(files("cer_gpu.backend"))
 
 
 def kernel(function: Function) -> Function:

@@ -1,0 +1,64 @@
+"""The archive of these packages that Spark ships to its workers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+from cer_gpu.backend.kernel_source import kernel_folder
+
+PACKAGES = ("cer_gpu", "spark_glue")
+EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Of all files, so that the same files make the same archive."""
+
+
+def package(path: str | os.PathLike[str] = "cer_gpu.zip") -> Path:
+    """Write these packages as one archive, for ``spark-submit --py-files``.
+
+    In a session that runs, ``spark.addArtifact("cer_gpu.zip", pyfile=True)`` does the same.
+
+    What they depend on (NumPy, PyArrow, Numba, lark, click, rich) must be installed where the workers are.
+
+    Parameters
+    ----------
+    path
+        The file to write; one that is there is replaced, and is whole at any time.
+
+    Returns
+    -------
+    Path
+        The same.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written.
+    """
+    path = Path(path)
+    descriptor, unfinished = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-")
+    try:
+        with open(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            places = {**{name: files(name) for name in PACKAGES}, "cer_gpu/kernels": kernel_folder()}
+            contents = {place: found for name, folder in places.items() for place, found in _files(folder, name)}
+            for place, found in contents.items():
+                archive.writestr(zipfile.ZipInfo(place, EPOCH), found.read_bytes(), zipfile.ZIP_DEFLATED)
+        os.chmod(unfinished, 0o644)
+        os.replace(unfinished, path)
+    except BaseException:
+        os.unlink(unfinished)
+        raise
+    return path
+
+
+def _files(folder: Traversable, place: str) -> Iterator[tuple[str, Traversable]]:
+    for found in sorted(folder.iterdir(), key=lambda each: each.name):
+        if found.is_dir():
+            if found.name != "__pycache__":
+                yield from _files(found, f"{place}/{found.name}")
+        elif not found.name.endswith((".pyc", ".nbi", ".nbc")):
+            yield f"{place}/{found.name}", found

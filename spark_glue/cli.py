@@ -1,0 +1,245 @@
+"""The command line of jobs on Spark: ``python -m spark_glue`` (docs/spark.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+import cer_gpu
+from cer_gpu.command_line import (
+    Commands,
+    chosen_type_column,
+    query_options,
+    read_query,
+    run_commands,
+    say,
+    say_errors,
+)
+from cer_gpu.engine.outputs import OUTPUTS
+from cer_gpu.errors import CerError, OptionError
+from cer_gpu.query import analyse
+from cer_gpu.signals import Signals
+from spark_glue.archive import package
+from spark_glue.deal import STRATEGIES, explain
+from spark_glue.errors import plain_errors
+from spark_glue.job import INPUTS, read, run
+from spark_glue.local_session import session
+from spark_glue.result import FORMATS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import DataType
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
+    return run_commands(commands, "spark_glue", args)
+
+
+_strategy_option = click.option(
+    "--strategy",
+    type=click.Choice(STRATEGIES),
+    default="auto",
+    show_default=True,
+    help="How events are dealt.",
+)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  python -m spark_glue run late.ceql --input flights.parquet --order-by ts -o found
+  python -m spark_glue explain late.ceql --time-column ts
+  python -m spark_glue package cer_gpu.zip
+  spark-submit --py-files cer_gpu.zip spark_glue/__main__.py run late.ceql --input s3a://... --order-by ts -o s3a://...""",
+)
+@click.version_option(cer_gpu.__version__, prog_name="spark_glue", message="%(prog)s %(version)s")
+def commands() -> None:
+    """Find complex events in stored events with queries in CEQL, on Spark."""
+
+
+@commands.command(
+    "run",
+    epilog="""\b
+Examples:
+  python -m spark_glue run late.ceql --input flights.parquet --order-by ts -o found
+  python -m spark_glue run late.ceql --input day1.csv --input day2.csv --format csv \\
+      --read-option delimiter=';' --order-by ts --order-by id -o found --out-format json
+  python -m spark_glue run late.ceql --input events --format table --order-by ts -o found \\
+      --output count --partition-by tailnum --overwrite
+
+\b
+The folder OUT appears whole at the end or not at all. In a program that spark-submit
+started, the session is as it was asked for there, and --cores and --conf do nothing.""",
+)
+@click.argument("query")
+@click.option(
+    "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Files, folders, or a table's name."
+)
+@click.option(
+    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Of the input."
+)
+@click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader.")
+@click.option(
+    "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
+)
+@click.option("-o", "out", required=True, metavar="OUT", help="The folder to write.")
+@click.option("--out-format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of OUT.")
+@click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
+@click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
+@click.option("--output", type=click.Choice(OUTPUTS), default="events", show_default=True, help="What a row is.")
+@click.option(
+    "--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How events are dealt."
+)
+@click.option("--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]")
+@query_options
+@click.option("--cores", default="2", show_default=True, metavar="N", help="Of a local session; * for all.")
+@click.option("--conf", "config", multiple=True, metavar="NAME=VALUE", help="Settings of a local session.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
+@click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
+@click.pass_obj
+def run_command(
+    signals: Signals,
+    query: str,
+    inputs: tuple[str, ...],
+    format_: str,
+    read_options: tuple[str, ...],
+    order_by: tuple[str, ...],
+    out: str,
+    out_format: str,
+    partition_by: tuple[str, ...],
+    overwrite: bool,
+    output: str,
+    strategy: str,
+    tasks: int | None,
+    type_column: str | None,
+    no_type_column: bool,
+    time_column: str | None,
+    time_unit: str | None,
+    cores: str,
+    config: tuple[str, ...],
+    as_json: bool,
+    no_progress: bool,
+) -> int:
+    """Find the complex events of QUERY in the events of --input, and write them to OUT.
+
+    QUERY is a file or the text itself.  The first column of --order-by is the time column, if it holds times.
+    """
+    types = chosen_type_column(type_column, no_type_column)
+    name, text = read_query(query)
+    settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
+    # the query itself is read before Spark is started, which takes seconds
+    assumed = time_column or order_by[0]
+    compiled, errors = analyse(text, type_column=types, time_column=assumed, time_unit=time_unit)
+    if compiled is None:
+        say_errors(errors, name)
+        return 1
+    with _session(cores, settings) as spark, plain_errors():
+        events = read(spark, inputs, format_, options)
+        if time_column is None and time_unit is None and order_by[0] in events.columns:
+            time_column = order_by[0] if _is_time(events.schema[order_by[0]].dataType) else None
+        compiled, errors = analyse(
+            text, type_column=types, time_column=time_column or (assumed if time_unit else None), time_unit=time_unit
+        )
+        if compiled is None:
+            say_errors(errors, name)
+            return 1
+        try:
+            summary = run(
+                events,
+                compiled,
+                out,
+                order_by=order_by,
+                strategy=strategy,
+                tasks=tasks,
+                output=output,
+                format=out_format,
+                partition_by=partition_by,
+                overwrite=overwrite,
+                show_progress=not no_progress,
+            )
+        except CerError as error:
+            say_errors([error], name)
+            return 1
+        signals.check()
+    if as_json:
+        click.echo(json.dumps(summary.to_dict()))
+    else:
+        say(str(summary))
+    return 0
+
+
+@commands.command("explain")
+@click.argument("query")
+@click.option(
+    "--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How events are dealt."
+)
+@query_options
+def explain_command(
+    query: str,
+    strategy: str,
+    type_column: str | None,
+    no_type_column: bool,
+    time_column: str | None,
+    time_unit: str | None,
+) -> int:
+    """Say how the events of QUERY would be dealt to tasks, and why; Spark is not needed."""
+    types = chosen_type_column(type_column, no_type_column)
+    name, text = read_query(query)
+    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    if compiled is None:
+        say_errors(errors, name)
+        return 1
+    click.echo(explain(compiled, strategy))
+    return 0
+
+
+@commands.command("package")
+@click.argument("path", default="cer_gpu.zip")
+def package_command(path: str) -> int:
+    """Write the archive for --py-files, PATH (cer_gpu.zip)."""
+    say(f"{package(path)}: for spark-submit --py-files")
+    return 0
+
+
+@contextmanager
+def _session(cores: str, settings: dict[str, str]) -> Iterator[SparkSession]:
+    """Yield the session of spark-submit, or a local one that ends with the block."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.builder.getOrCreate()
+    else:
+        if not (cores == "*" or (cores.isdigit() and int(cores) > 0)):
+            raise click.UsageError(f"--cores is a positive number or *, not {cores!r}")
+        if sys.stderr.isatty():
+            say("starting Spark ...")
+        spark = session("cer_gpu", "*" if cores == "*" else int(cores), settings)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _is_time(kind: DataType) -> bool:
+    from pyspark.sql import types as st
+
+    return isinstance(kind, st.TimestampType | st.TimestampNTZType | st.DateType | st.DayTimeIntervalType)
+
+
+def _pairs(given: Sequence[str], option: str) -> dict[str, str]:
+    pairs = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise OptionError(f"{option} {text!r}: expected NAME=VALUE")
+        pairs[name] = value
+    return pairs

@@ -1,0 +1,229 @@
+"""A query over a stored stream as one job: the events in, the complex events written, and a summary."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.tally import counted
+from spark_glue.deal import Done
+from spark_glue.errors import plain_errors
+from spark_glue.match import matching
+from spark_glue.result import Result
+from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from cer_gpu.query import Query
+
+INPUTS = ("parquet", "csv", "json", "orc", "delta", "table")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a job did.
+
+    Attributes
+    ----------
+    out
+    output
+    n_rows
+        Events of the stream.
+    n_found
+        Complex events; valuations for the output "bindings".
+    seconds
+    strategy, reason
+    was_in_order
+        Whether the events needed no sort.
+    parts : tuple of Done
+        By the number of the part; those without events are left out.
+    stages : tuple of Stage
+    """
+
+    out: str
+    output: str
+    n_rows: int
+    n_found: int
+    seconds: float
+    strategy: str
+    reason: str
+    was_in_order: bool
+    n_parts: int
+    parts: tuple[Done, ...]
+    stages: tuple[Stage, ...]
+
+    @property
+    def skew(self) -> float:
+        """How many times the mean of all parts the part with the most events has."""
+        read = [part.n_rows for part in self.parts]
+        return max(read) * self.n_parts / sum(read) if sum(read) else 1.0
+
+    @property
+    def overlap(self) -> float:
+        """How many events were read for each of the stream: more than 1 where tasks share some."""
+        return sum(part.n_rows for part in self.parts) / self.n_rows if self.n_rows else 1.0
+
+    @property
+    def peak_memory(self) -> int:
+        """Bytes of the largest worker."""
+        return max((part.peak_memory for part in self.parts), default=0)
+
+    @property
+    def shuffled(self) -> int:
+        """Bytes that stages wrote for one another."""
+        return sum(stage.shuffled for stage in self.stages)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as numbers, texts, lists and dictionaries."""
+        derived = {name: getattr(self, name) for name in ("skew", "overlap", "peak_memory", "shuffled")}
+        return {**asdict(self), **derived}
+
+    def __str__(self) -> str:
+        """Say it in a few lines."""
+        found = counted(self.n_found, "valuation" if self.output == "bindings" else "complex event")
+        order = "the events lay in order" if self.was_in_order else "the events were sorted"
+        lines = [
+            f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
+            f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
+            f"strategy  {self.strategy}: {self.reason}; {order}",
+        ]
+        if self.parts:
+            slowest, usual = max(p.seconds for p in self.parts), mean(p.seconds for p in self.parts)
+            lines.append(
+                f"parts     {self.n_parts}; the largest has {self.skew:.2f} times the mean; evaluation {usual:.1f} s "
+                f"a part, {slowest:.1f} s the slowest; {self.overlap:.2f} events read for each of the stream"
+            )
+            lines.append(f"memory    {self.peak_memory / 2**20:,.0f} MiB in the largest worker")
+        if self.stages:
+            lines.append(
+                f"stages    {len(self.stages)}; {counted(sum(s.n_tasks for s in self.stages), 'task')}, "
+                f"{self.shuffled / 1e6:,.1f} MB shuffled"
+            )
+        return "\n".join(lines)
+
+
+def run(
+    df: DataFrame,
+    query: Query,
+    out: str,
+    *,
+    order_by: str | Sequence[str],
+    strategy: str = "auto",
+    tasks: int | None = None,
+    output: str = "events",
+    format: str = "parquet",
+    partition_by: Sequence[str] = (),
+    overwrite: bool = False,
+    show_progress: bool = True,
+) -> Summary:
+    """Find the complex events of a DataFrame and write them.
+
+    Parameters
+    ----------
+    df, query, order_by, strategy, tasks, output
+        As for `match`.
+    out
+        The folder to write, on any file system that Spark knows.  It is there whole, or not at all.
+    format
+        "parquet", "orc", "json", "csv" (for the output "count") or "delta".
+    partition_by
+        Columns of the result whose values become folders.
+    overwrite
+        Whether `out` is replaced where it is there already, once the new one is whole.
+    show_progress
+        A bar on the terminal, if stderr is one.
+
+    Returns
+    -------
+    Summary
+        Its ``str()`` is what the command line prints.
+
+    Raises
+    ------
+    OptionError
+        Before the job starts: `out` is there already, or an option is wrong.
+    QueryTypeError
+        Before the job starts: the query does not fit the events.
+    CerError
+        What a worker raised, as it is; `SparkJobError` for other failures of Spark.  Nothing is written.
+    """
+    spark = df.sparkSession
+    context = spark.sparkContext
+    result = Result(spark, out, format, partition_by, overwrite=overwrite)
+    report = context.accumulator({}, _accumulated())
+    first_stage = next_stage(context)
+    begun = time.perf_counter()
+    with plain_errors(), progress(context, hidden=not show_progress), cancelling(context):
+        found = matching(
+            df,
+            query,
+            order_by=order_by,
+            strategy=strategy,
+            tasks=tasks,
+            output=output,
+            report=report,
+            check=result.check,
+        )
+        result.write(found.df)
+    seconds = time.perf_counter() - begun
+    parts = tuple(report.value[number] for number in sorted(report.value))
+    return Summary(
+        out=out,
+        output=output,
+        n_rows=found.n_rows,
+        n_found=sum(part.n_found for part in parts),
+        seconds=seconds,
+        strategy=found.strategy,
+        reason=found.reason,
+        was_in_order=found.was_in_order,
+        n_parts=found.n_parts,
+        parts=parts,
+        stages=tuple(stages_since(context, first_stage)),
+    )
+
+
+def _accumulated() -> Any:
+    from spark_glue.accumulated import Accumulated
+
+    return Accumulated()
+
+
+def read(
+    spark: SparkSession, paths: Sequence[str], format: str = "parquet", options: dict[str, str] | None = None
+) -> DataFrame:
+    """Return the events that Spark reads from files, or from a table.
+
+    Parameters
+    ----------
+    spark
+    paths
+        Files or folders; the name of a table, for the format "table".
+    format
+        "parquet", "csv", "json", "orc", "delta" or "table".  CSV files have a header, and their types are inferred,
+        unless `options` say otherwise.
+    options
+        More options of Spark's reader.
+
+    Raises
+    ------
+    OptionError
+        When the format is not known, or several tables are named.
+    SparkJobError
+        When they cannot be read.
+    """
+    if format not in INPUTS:
+        hint = did_you_mean(format, INPUTS, "formats")
+        raise OptionError(f"the format of the events must be one of {', '.join(INPUTS)}, got {format!r}\nhint: {hint}")
+    with plain_errors():
+        if format == "table":
+            if len(paths) != 1:
+                raise OptionError(f"expected the name of one table, got {len(paths)}")
+            return spark.table(paths[0])
+        defaults = {"header": "true", "inferSchema": "true"} if format == "csv" else {}
+        reader = spark.read.format(format).options(**{**defaults, **(options or {})})
+        return reader.load(list(paths) if len(paths) > 1 or format != "delta" else paths[0])

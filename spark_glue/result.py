@@ -1,0 +1,119 @@
+"""Write complex events to a folder that is there whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cer_gpu.errors import OptionError, did_you_mean
+from spark_glue.errors import plain_errors
+from spark_glue.watch import cancelling
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+FORMATS = ("parquet", "orc", "json", "csv", "delta")
+"""Delta tables commit what is written to them themselves."""
+
+
+class Result:
+    """Where the complex events go.
+
+    Parameters
+    ----------
+    spark
+    out
+        The folder, on any file system that Spark knows.
+    format
+        One of `FORMATS`.
+    partition_by
+        Columns whose values become folders.
+    overwrite
+        Whether one that is there already is replaced, once the new one is whole.
+
+    Raises
+    ------
+    OptionError
+        When it is there already, or `format` is not known.
+    """
+
+    def __init__(
+        self, spark: SparkSession, out: str, format: str, partition_by: Sequence[str], *, overwrite: bool
+    ) -> None:
+        if format not in FORMATS:
+            raise OptionError(f"the format of the result must be one of {', '.join(FORMATS)}, got {format!r}")
+        self._format = format
+        self._partition_by = list(partition_by)
+        self._overwrite = overwrite
+        self._out = out
+        if format == "delta":
+            return
+        self._spark = spark
+        self._path = _path(spark, out)
+        if self._path.getParent() is None:
+            raise OptionError(f"{out!r} is no folder that can be written")
+        with plain_errors():
+            self._files = self._path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+            if not overwrite and self._files.exists(self._path):
+                raise OptionError(f"{out} is there already\nhint: another folder, or overwrite=True (--overwrite)")
+
+    def check(self, schema: StructType) -> None:
+        """Refuse complex events of a schema that cannot be written as asked.
+
+        Raises
+        ------
+        OptionError
+        """
+        from pyspark.sql.types import AtomicType
+
+        plain = [f.name for f in schema if isinstance(f.dataType, AtomicType)]
+        for name in self._partition_by:
+            if name not in plain:
+                hint = did_you_mean(name, plain, "columns")
+                raise OptionError(f"the result has no column {name!r} to be partitioned by\nhint: {hint}")
+        nested = [f.name for f in schema if f.name not in plain]
+        if self._format == "csv" and nested:
+            raise OptionError(
+                f"CSV has no lists, and {nested[0]!r} is one\nhint: another format, or output='count' (--output count)"
+            )
+        if len(self._partition_by) == len(schema):
+            raise OptionError("the result is partitioned by all of its columns: nothing is left to be written")
+
+    def write(self, df: DataFrame) -> None:
+        """Write the complex events; on any error nothing is left of them."""
+        writer = df.write.format(self._format).partitionBy(*self._partition_by)
+        if self._format == "delta":
+            writer.mode("overwrite" if self._overwrite else "errorifexists").save(self._out)
+            return
+        with self._unfinished() as place, cancelling(self._spark.sparkContext):
+            writer.mode("errorifexists").save(str(place.toString()))
+
+    @contextlib.contextmanager
+    def _unfinished(self) -> Iterator[Any]:
+        """Yield a folder beside the result, whose name Spark and others pass over; it becomes the result at the end."""
+        sibling = f"{self._path.getParent().toString()}/.{self._path.getName()}.{uuid.uuid4().hex[:12]}"
+        place, before = (_path(self._spark, f"{sibling}.{ending}") for ending in ("unfinished", "before"))
+        try:
+            yield place
+            replaced = self._files.exists(self._path)
+            if replaced and not self._overwrite:
+                raise OptionError(f"{self._out} has come into being meanwhile, and is left as it is")
+            if replaced:
+                self._files.rename(self._path, before)
+            if not self._files.rename(place, self._path):
+                if replaced:
+                    self._files.rename(before, self._path)
+                raise OptionError(f"the result cannot be moved to {self._out}")
+            if replaced:
+                self._files.delete(before, True)
+        finally:
+            self._files.delete(place, True)
+
+
+def _path(spark: SparkSession, text: str) -> Any:
+    """Return a path of Hadoop's, which knows its file system."""
+    gateway: Any = spark.sparkContext._gateway
+    return gateway.jvm.org.apache.hadoop.fs.Path(text)

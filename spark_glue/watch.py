@@ -1,0 +1,120 @@
+"""Watch the jobs of Spark: a bar on the terminal while they run, and what they took at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+EVERY = 0.25
+"""Seconds between two looks."""
+LONGEST_WAIT = 10
+"""Seconds that jobs have to end after they are cancelled."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage that ran.
+
+    Attributes
+    ----------
+    number, n_tasks
+    seconds
+        That its tasks ran, added up.
+    shuffled
+        Bytes that it wrote for the next one.
+    """
+
+    number: int
+    n_tasks: int
+    seconds: float
+    shuffled: int
+
+
+@contextlib.contextmanager
+def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
+    """Show the tasks of the stage that runs, on stderr if it is a terminal; Spark's own tracker tells of them."""
+    console = Console(stderr=True)
+    if hidden or not console.is_terminal:
+        yield
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(30), MofNCompleteColumn(), TimeElapsedColumn())
+    done = threading.Event()
+    with Progress(*columns, console=console, transient=True) as shown:
+        bar = shown.add_task("waiting for Spark", total=None)
+
+        def look() -> None:
+            tracker = context.statusTracker()
+            while not done.wait(EVERY):
+                with contextlib.suppress(Exception):  # the session may be on its way out
+                    for number in tracker.getActiveStageIds():
+                        stage = tracker.getStageInfo(number)
+                        if stage is not None:
+                            shown.update(
+                                bar,
+                                description=f"stage {number}, tasks",
+                                completed=stage.numCompletedTasks,
+                                total=stage.numTasks,
+                            )
+
+        watcher = threading.Thread(target=look, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+@contextlib.contextmanager
+def cancelling(context: SparkContext) -> Iterator[None]:
+    """Cancel the jobs of the block when it ends by an exception, and wait until they have ended."""
+    tag = f"cer_gpu-{uuid.uuid4().hex}"
+    context.addJobTag(tag)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            context.cancelJobsWithTag(tag)
+            until = time.monotonic() + LONGEST_WAIT
+            while context.statusTracker().getActiveJobsIds() and time.monotonic() < until:
+                time.sleep(0.1)
+        raise
+    finally:
+        with contextlib.suppress(Exception):
+            context.removeJobTag(tag)
+
+
+def stages_since(context: SparkContext, first: int) -> list[Stage]:
+    """Return the stages that ran since stage `first`; none where Spark does not tell."""
+    try:
+        store = context._jsc.sc().statusStore()
+        gateway: Any = context._gateway
+        quantiles = gateway.new_array(gateway.jvm.double, 0)
+        found = store.stageList(None, False, False, quantiles, gateway.jvm.java.util.ArrayList())
+        stages = [found.apply(i) for i in range(found.size())]
+        return sorted(
+            (
+                Stage(s.stageId(), s.numTasks(), s.executorRunTime() / 1000, s.shuffleWriteBytes())
+                for s in stages
+                if s.stageId() >= first and s.status().toString() == "COMPLETE"
+            ),
+            key=lambda stage: stage.number,
+        )
+    except Exception:  # the store is no part of Spark's public interface
+        return []
+
+
+def next_stage(context: SparkContext) -> int:
+    """Return a number that the stages to come do not fall below."""
+    return max((stage.number + 1 for stage in stages_since(context, 0)), default=0)
