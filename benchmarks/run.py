@@ -9,10 +9,6 @@ when the machine's speed drifts.  The floor is a bare pass over the columns that
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
-import re
 import statistics
 import sys
 import time
@@ -23,9 +19,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from report import save, show
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from streams import random_types
 
 import cer_gpu
@@ -154,31 +149,6 @@ def flights(repeat: int) -> list[dict[str, object]]:
     return rows
 
 
-def machine() -> str:
-    """Return the processor's name, as a file name."""
-    try:
-        found = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
-    except OSError:
-        found = None
-    name = found.group(1) if found else platform.processor() or platform.machine()
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def show(console: Console, title: str, rows: list[dict[str, object]]) -> None:
-    """Print the results of one benchmark."""
-    table = Table(title=title, title_justify="left")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name == "workload" else "right", overflow="fold")
-    for row in rows:
-        table.add_row(
-            *(
-                f"{v:,.2f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else escape(str(v))
-                for v in row.values()
-            )
-        )
-    console.print(table)
-
-
 def main(arguments: list[str]) -> int:
     """Run everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -197,16 +167,7 @@ def main(arguments: list[str]) -> int:
         results[title] = run()
         show(console, title, results[title])
     if options.save:
-        target = HERE / "results" / f"{machine()}.json"
-        about = {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(),
-            "python": platform.python_version(),
-            "cer_gpu": cer_gpu.__version__,
-            "command": "python benchmarks/run.py " + " ".join(arguments),
-        }
-        target.write_text(json.dumps({"about": about, "results": results}, indent=2) + "\n", encoding="utf-8")
-        console.print(f"written: {target.relative_to(HERE.parent)}")
+        save(console, "", results, "python benchmarks/run.py " + " ".join(arguments))
     return 0
 
 

@@ -3,23 +3,28 @@
     python benchmarks/spark.py [--events N] [--cores N] [--folder FOLDER] [--save]
 
 The events are generated once, in the folder (default: among the temporary files), in Parquet files in the order of
-time.  Every figure of Spark is that of its second run in a session; the first one also starts the workers.
+time.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from report import save, show
+from rich.console import Console
 
 import cer_gpu
+from spark_glue import run, session
 
 TYPES = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
 RARE = 1e-6
@@ -27,18 +32,18 @@ RARE = 1e-6
 N_KEYS = 10_000
 PER_SECOND = 1000
 FILE_EVENTS = 10_000_000
-QUERIES = {
-    "by key": ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 60 SECONDS", "partition"),
-    "by range, a window of time": (
-        "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.9] WITHIN 1 SECOND",
-        "range",
-    ),
-    "by range, a window of events": (
-        "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.9] WITHIN 1000 EVENTS",
-        "range",
-    ),
-    "by shares": ("SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.9] WITHIN 1000 EVENTS", "replicate"),
-}
+KEYED = "SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 60 SECONDS"
+TIMED = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.9] WITHIN 1 SECOND"
+COUNTED = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.9] WITHIN 1000 EVENTS"
+LONG = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.9999] AND B[x > 0.999] WITHIN 1 HOUR"
+JOBS = [
+    ("by key", KEYED, "partition", 2),
+    ("by range, a window of time", TIMED, "range", 2),
+    ("by range, a window of time, 16 tasks", TIMED, "range", 16),
+    ("by range, a long window, 16 tasks", LONG, "range", 16),
+    ("by range, a window of events", COUNTED, "range", 2),
+    ("by shares", COUNTED, "replicate", 2),
+]
 
 
 def generate(folder: Path, n_events: int) -> Path:
@@ -92,3 +97,70 @@ def single(events: Path, text: str) -> None:
     taken = time.perf_counter() - begun
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(json.dumps({"seconds": taken, "complex events": n_found, "peak": peak}))
+
+
+def jobs(events: Path, cores: int) -> list[dict[str, object]]:
+    """Run each job, and the same query in a single process."""
+    spark = session(cores=cores, config={"spark.driver.memory": "6g"})
+    df = spark.read.parquet(str(events))
+    rows: list[dict[str, object]] = []
+    alone: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, text, strategy, tasks in JOBS:
+            query = cer_gpu.compile(text, time_column="ts")
+            alone.setdefault(text, single_process(events, text))
+            done = run(
+                df,
+                query,
+                f"{folder}/found",
+                order_by="ts",
+                strategy=strategy,
+                tasks=tasks,
+                output="positions",
+                overwrite=True,
+            )
+            assert done.n_found == alone[text]["complex events"], (done.n_found, alone[text])
+            n = done.n_rows
+            rows.append(
+                {
+                    "workload": name,
+                    "events": n,
+                    "complex events": done.n_found,
+                    "million events/s": n / done.seconds / 1e6,
+                    "single process": n / alone[text]["seconds"] / 1e6,
+                    "counting pass, s": done.counting_seconds,
+                    "shuffled, bytes/event": done.shuffled / n,
+                    "events read / events": done.overlap,
+                    "largest part / mean": done.skew,
+                    "peak worker, MiB": done.peak_memory / 2**20,
+                    "peak single, MiB": alone[text]["peak"] / 2**20,
+                }
+            )
+            print(f"{name}: {done}", file=sys.stderr)
+    spark.stop()
+    return rows
+
+
+def main(arguments: list[str]) -> int:
+    """Run everything; see the module's docstring."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--events", type=int, default=100_000_000, help="events of the stream")
+    parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the events are kept")
+    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>-spark.json")
+    parser.add_argument("--single", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.single:
+        single(options.folder, options.single)
+        return 0
+    console = Console(width=180)
+    title = f"Spark, local[{options.cores}], and a single process"
+    results = {title: jobs(generate(options.folder, options.events), options.cores)}
+    show(console, title, results[title])
+    if options.save:
+        save(console, "-spark", results, "python benchmarks/spark.py " + " ".join(arguments))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

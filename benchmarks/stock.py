@@ -9,12 +9,8 @@ about 100 events of the four stocks of Q1 in each window of 30 seconds.
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
-import platform
 import sys
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -145,7 +141,7 @@ def stocks(n_events: int, repeat: int) -> list[dict[str, object]]:
 
 def main(arguments: list[str]) -> int:
     """Run everything; see the module's docstring."""
-    from run import HERE, machine, show
+    from report import save, show
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000, help="events of the market day")
@@ -157,16 +153,7 @@ def main(arguments: list[str]) -> int:
     results = {title: stocks(options.events, options.repeat)}
     show(console, title, results[title])
     if options.save:
-        target: Path = HERE / "results" / f"{machine()}-stock.json"
-        about = {
-            "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": machine(),
-            "python": platform.python_version(),
-            "cer_gpu": cer_gpu.__version__,
-            "command": "python benchmarks/stock.py " + " ".join(arguments),
-        }
-        target.write_text(json.dumps({"about": about, "results": results}, indent=2) + "\n", encoding="utf-8")
-        console.print(f"written: {target.relative_to(HERE.parent)}")
+        save(console, "-stock", results, "python benchmarks/stock.py " + " ".join(arguments))
     return 0
 
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.automaton.cea import build_cea
+from cer_gpu.automaton.cea import ANY, build_cea
+from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.normal_form import normal_form, variable_name
 from cer_gpu.ceql.checks import check, defined_variables
 from cer_gpu.ceql.parser import parse
@@ -250,6 +251,22 @@ class Query:
             window_column=None if within is None or within.attribute is None else within.attribute.name,
         )
 
+    @property
+    def needed_types(self) -> tuple[str, ...] | None:
+        """The types of the events that the query needs, where their positions are given; None: all events."""
+        plan = self._plan
+        cea = plan.cea
+        types = [guard.event_type for guard in cea.guards]
+        waits = [t.guard == ANY and t.source == t.target and not t.kept for t in cea.transitions]
+        if any(not wait and (t.guard == ANY or t.negated) for t, wait in zip(cea.transitions, waits, strict=True)):
+            return None
+        if plan.type_column is None:
+            return None
+        counts = plan.within is not None and plan.within.kind == "events"
+        if plan.partition and (counts or Determinization(cea, plan.strategy).has_gaps):
+            return None
+        return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of the column that it is measured in."""
         length = self.bind(schema).window_length
@@ -410,7 +427,8 @@ class Query:
 
         position_column
             An int64 column that tells the position of each event, which is reported; they ascend.  It is no
-            attribute, and `WITHIN n EVENTS` and contiguity count the events as they come.
+            attribute.  `WITHIN n EVENTS` and contiguity go by it, so that events that are of no use to the query
+            may be left out (`needed_types`); with PARTITION BY, they count the events of a partition as they come.
         first_end
             Complex events that end before this position are not listed, though their events are read.
 

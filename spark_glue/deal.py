@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 POSITION, PART = "$position", "$part"
 """Columns that are added to the rows: the position in the stream, and the part that a copy of a row goes to."""
+PLACE = "$place"
+"""The one column that goes to Python in their stead: the part times `PART_ROWS`, and the position."""
+PART_ROWS = 1 << 44
+"""More rows than a stream has."""
+MOST_PARTS = 1 << 18
 
 LEAST, MOST = -(2**63), 2**63 - 1
 """Of whole numbers."""
@@ -165,7 +170,7 @@ def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_positio
     ends = [*firsts[1:], stream.n_rows]
     if by_position or not stream.n_rows:
         return ranges(firsts, firsts, [end - 1 for end in ends], length)
-    wheres = stream.wheres.tolist()
+    wheres = stream.wheres
     at = np.searchsorted(stream.positions, firsts, "right") - 1
     after = np.searchsorted(stream.positions, ends, "left")
     highs = [wheres[i] if i < len(wheres) else math.inf for i in after]
@@ -194,7 +199,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Task:
-    """What a task does with its rows: those of one part after those of another, each in the order of the stream.
+    """What a task does with its rows, which are ordered by `PLACE`: part after part, each in the order of the stream.
 
     A class, because pickle refers to it by name.
 
@@ -221,9 +226,9 @@ class Task:
         """Yield the complex events of the parts that the rows are of."""
         part: _Part | None = None
         for batch in batches:
-            numbers = batch.column(PART).to_numpy()
+            numbers, positions = np.divmod(batch.column(PLACE).to_numpy(), PART_ROWS)
             bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-            rows = batch.drop_columns([PART])
+            rows = batch.drop_columns([PLACE]).append_column(POSITION, pa.array(positions))
             for begin, end in itertools.pairwise(bounds):
                 if begin == end:
                     continue

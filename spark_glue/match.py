@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from spark_glue.deal import PART, POSITION, Task, choose
+from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, choose
 from spark_glue.number import ADDED, Cut, Numbered, number, quoted
 from spark_glue.stage import match_schema
 
@@ -114,6 +114,8 @@ def matching(
 
     `report` is that of `spark_glue.deal.Task`; `check` is called with the schema of the result before any row is read.
     """
+    from pyspark.sql import functions as sf
+
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     if not order:
         raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
@@ -124,15 +126,19 @@ def matching(
     n_parts = df.sparkSession.sparkContext.defaultParallelism if tasks is None else tasks
     if n_parts < 1:
         raise OptionError(f"tasks must be a positive number, got {tasks!r}")
+    if n_parts > MOST_PARTS:
+        raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
     columns = query.columns(_arrow_schema(df), output)
     numbered = number(df, order, columns, n_parts, _cut(query, df, order) if chosen == "range" else None)
     task = Task(query, output, chosen, numbered.ranges.firsts if numbered.ranges else (), n_parts, report)
-    dealt = _dealt(numbered, query, chosen, n_parts).select(PART, POSITION, *map(quoted, columns))
+    dealt = _dealt(numbered, query, chosen, n_parts, _needed(query, order[0]))
+    place = (sf.col(quoted(PART)).cast("long") * PART_ROWS + sf.col(quoted(POSITION))).alias(PLACE)
+    dealt = dealt.select(place, PART, *map(quoted, columns))
     if hasattr(dealt, "repartitionById"):  # since Spark 4.1; two parts that hash alike share a task before
         parts = dealt.repartitionById(n_parts, PART)
     else:
         parts = dealt.repartition(n_parts, PART)
-    found = parts.sortWithinPartitions(PART, POSITION).mapInArrow(task, schema)
+    found = parts.drop(PART).sortWithinPartitions(PLACE).mapInArrow(task, schema)
     return Matching(found, chosen, reason, n_parts, numbered.n_rows, numbered.was_in_order)
 
 
@@ -159,11 +165,24 @@ def _arrow_schema(df: DataFrame) -> pa.Schema:
     return schema.to_arrow(df.schema)
 
 
-def _dealt(numbered: Numbered, query: Query, strategy: str, n_parts: int) -> DataFrame:
-    """Return the rows with the part that each goes to, once for each part."""
+def _needed(query: Query, first: str) -> tuple[str, ...] | None:
+    """Return the types of events that must be sent to tasks; None: all.
+
+    Events of no use must be in order, too; those that are sorted by the time column are.
+    """
+    clauses = query.clauses
+    times = {query.time_column, clauses.window_column} - {None}
+    return query.needed_types if times <= {first} else None
+
+
+def _dealt(numbered: Numbered, query: Query, strategy: str, n_parts: int, types: tuple[str, ...] | None) -> DataFrame:
+    """Return the rows with the part that each goes to, once for each part; of other types than those, none."""
     from pyspark.sql import functions as sf
 
     df = numbered.df
+    if types is not None:
+        assert query.type_column is not None
+        df = df.filter(sf.col(quoted(query.type_column)).isin(*types))
     if strategy == "replicate":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if strategy == "partition":

@@ -15,13 +15,26 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.errors import QueryTypeError
-from spark_glue.deal import MOST, PART, POSITION, Ranges, even_ranges, ranges
-from spark_glue.survey import FILE, FIRST, IN_ORDER, LAST, N_ROWS, ROW, WHERE, Stream, stream_of, survey
+from spark_glue.deal import MOST, PART, PLACE, POSITION, Ranges, even_ranges, ranges
+from spark_glue.survey import (
+    FILE,
+    FILE_ROWS,
+    FIRST,
+    IN_ORDER,
+    LAST,
+    LOCATION,
+    N_ROWS,
+    ROW,
+    WHERE,
+    Stream,
+    stream_of,
+    survey,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-ADDED = (POSITION, PART, FILE, ROW, WHERE)
+ADDED = (POSITION, PART, PLACE, FILE, ROW, LOCATION, WHERE)
 """Columns that are added to the events on the way."""
 
 SAMPLES = 10_000
@@ -102,7 +115,7 @@ def number(
     kept = list(dict.fromkeys([*columns, *([cut.column] if cut and cut.column else [])]))
     located = _located(df)
     if located is not None:
-        stream = _stream(located, order, measure)
+        stream = _stream(located, order, None if cut is None or cut.column == order[0] else measure)
         if stream is not None:
             numbered = _counted(located, stream).select(POSITION, *map(quoted, kept))
             found = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
@@ -200,9 +213,19 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
-    read = df.select(FILE, ROW, (sf.lit(0) if measure is None else measure).alias(WHERE), *map(quoted, order))
-    fields = [read.schema[name] for name in (FILE, ROW, WHERE)]
-    fields += [st.StructField(N_ROWS, st.LongType()), st.StructField(IN_ORDER, st.BooleanType())]
+    read = df.select(
+        (sf.col(quoted(FILE)).cast("long") * FILE_ROWS + sf.col(quoted(ROW))).alias(LOCATION),
+        *map(quoted, order),
+        *([] if measure is None else [measure.alias(WHERE)]),
+    )
+    kind = (_key(df, order[0]) if measure is None else measure).alias(WHERE)
+    fields = [
+        st.StructField(FILE, st.LongType()),
+        st.StructField(ROW, st.LongType()),
+        st.StructField(WHERE, df.select(kind).schema[0].dataType),
+        st.StructField(N_ROWS, st.LongType()),
+        st.StructField(IN_ORDER, st.BooleanType()),
+    ]
     for end in (FIRST, LAST):
         fields += [st.StructField(f"{end}{i}", df.schema[name].dataType) for i, name in enumerate(order)]
     stretches = read.mapInArrow(partial(_survey, list(order)), st.StructType(fields))

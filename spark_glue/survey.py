@@ -14,9 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-FILE, ROW, WHERE = "$file", "$row", "$where"
-"""Columns that the pass reads besides those that order the stream: the number of the row's file, its number in the
-file, and what ranges are measured in: the column of the window, as a number that does not decrease."""
+LOCATION, WHERE = "$location", "$where"
+"""Columns that the pass reads besides those that order the stream (each costs more than all the rest of the pass): the
+number of the row's file times `FILE_ROWS` and its number in the file; and the column of the window, as a number."""
+FILE_ROWS = 1 << 40
+"""More rows than a file has."""
+FILE, ROW = "$file", "$row"
 N_ROWS, IN_ORDER, FIRST, LAST = "$n", "$in_order", "$first", "$last"
 """What it gives besides: how many rows, whether they are in order, and their first and last values of the order."""
 
@@ -32,7 +35,8 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
     Parameters
     ----------
     batches
-        With `FILE` (int32), `ROW` and `WHERE` (int64 or float64), and the columns of `order`.
+        With `LOCATION` (int64), the columns of `order`, and perhaps `WHERE` (a number); without it, the first of the
+        order tells where ranges begin: a number, or a time.
     order
         The columns that order the stream.
 
@@ -62,7 +66,7 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
 def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table:
     """Return the stretches of a batch, of at most `length` rows."""
     n = batch.num_rows
-    files, rows = batch.column(FILE).to_numpy(), batch.column(ROW).to_numpy()
+    files, rows = np.divmod(batch.column(LOCATION).to_numpy(), FILE_ROWS)
     columns = [batch.column(name) for name in order]
     same_file = files[1:] == files[:-1]
     rises = not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
@@ -73,16 +77,26 @@ def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table
     n_falls = np.concatenate([[0], np.cumsum(~(rises & follows))])
     in_order = n_falls[ends - 1] == n_falls[begins]
     in_order &= np.logical_and.reduce([c.is_valid().to_numpy(zero_copy_only=False)[begins] for c in columns])
+    wheres = batch.column(WHERE) if WHERE in batch.schema.names else columns[0]
     firsts = {f"{FIRST}{i}": c.take(pa.array(begins)) for i, c in enumerate(columns)}
     lasts = {f"{LAST}{i}": c.take(pa.array(ends - 1)) for i, c in enumerate(columns)}
     found = {
         FILE: files[begins],
         ROW: rows[begins],
-        WHERE: batch.column(WHERE).take(pa.array(begins)),
+        WHERE: as_number(wheres.take(pa.array(begins))),
         N_ROWS: ends - begins,
         IN_ORDER: in_order,
     }
     return pa.table({**found, **firsts, **lasts})
+
+
+def as_number(column: pa.Array) -> pa.Array:
+    """Return times as numbers of their units; numbers stay."""
+    if not pa.types.is_temporal(column.type):
+        return column
+    if column.type.bit_width == 64:
+        return column.view(pa.int64())
+    return column.view(pa.int32())
 
 
 def _joined(table: pa.Table, length: int, n_order: int) -> pa.Table:
@@ -156,14 +170,14 @@ class Stream:
         What to add to the number of a row in its file to get its position, for each file by its number.
     positions : ndarray, shape (n_stretches,), int64
         Of the first row of each stretch, ascending.
-    wheres : ndarray, shape (n_stretches,), int64 or float64
-        The value of `WHERE` there.
+    wheres : list of int, float or Decimal
+        What the window is measured in there.
     """
 
     n_rows: int
     offsets: tuple[int, ...]
     positions: np.ndarray[Any, Any]
-    wheres: np.ndarray[Any, Any]
+    wheres: list[Any]
 
 
 def stream_of(table: pa.Table, n_order: int) -> Stream | None:
@@ -172,7 +186,7 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     The files are put in the order of their first rows; where these agree, of their last rows, then of their numbers.
     """
     if not len(table):
-        return Stream(0, (), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        return Stream(0, (), np.zeros(0, np.int64), [])
     if not all(table[IN_ORDER].to_pylist()) or table[WHERE].null_count:
         return None
     table = table.sort_by([(FILE, "ascending"), (ROW, "ascending")]).combine_chunks()
@@ -197,4 +211,4 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     offsets = np.zeros(int(files.max()) + 1, np.int64)
     firsts = np.flatnonzero(np.append(True, np.diff(table[FILE].to_numpy()) != 0))
     offsets[table[FILE].to_numpy()[firsts]] = positions[firsts] - table[ROW].to_numpy()[firsts]
-    return Stream(int(sizes.sum()), tuple(offsets.tolist()), positions, table[WHERE].to_numpy())
+    return Stream(int(sizes.sum()), tuple(offsets.tolist()), positions, table[WHERE].to_pylist())

@@ -257,7 +257,7 @@ class Evaluator:
             labelled=output == "bindings",
             share=given.share,
             first_end=given.first_end,
-            placed=given.position_column is not None,
+            placed=given.position_column is not None and bool(plan.partition),
         )
         self._window = None
         if options.window == GLOBAL_WINDOW:
@@ -294,7 +294,7 @@ class Evaluator:
         first: int | Positions = self.n_events
         if self._options.position_column is not None:
             first = self._check_positions(batch.column(self._options.position_column))
-            if len(first):
+            if len(first) and self._retained is not None and self._partitions is not None:
                 self._places.append((self.n_events, int(first[0])))
         for start in range(0, batch.num_rows, BLOCK_ROWS):
             for found in self._block(binding, batch.slice(start, BLOCK_ROWS)):
@@ -329,7 +329,11 @@ class Evaluator:
         if not len(rows):
             return
         positions = rows + np.int64(first)
-        places = np.empty(0, np.int64) if name is None else block.numbers(name)[rows]
+        places = np.empty(0, np.int64)
+        if name is not None and self._partitions is None:
+            positions = block.numbers(name)[rows]
+        elif name is not None:
+            places = block.numbers(name)[rows]
         lows = clocks = np.empty(0, np.int64)
         if self._plan.time_column is not None:
             clocks = times[self._plan.time_column][rows].astype(np.int64)
@@ -338,8 +342,9 @@ class Evaluator:
             moments = positions if column is None else times[column][rows]
             lows = self._window.lows(ordered(moments), self._run.n_relevant)
         if self._retained is not None:
-            self._retained.add(positions if name is None else places, block.batch, rows)
-        yield from self._run.feed(Relevant(symbols, positions, lows, clocks, partitions, ordinals, places))
+            self._retained.add(places if len(places) else positions, block.batch, rows)
+        for events in Relevant(symbols, positions, lows, clocks, partitions, ordinals, places).near_one_another():
+            yield from self._run.feed(events)
 
     def _check_positions(self, column: pa.Array) -> Positions:
         """Return the given positions of a batch after checking that they ascend."""
@@ -354,7 +359,7 @@ class Evaluator:
 
     def _place_of(self, position: int) -> int:
         """Return a given position that is not after that of an event, by the batches since."""
-        if self._options.position_column is None:
+        if self._options.position_column is None or self._partitions is None:
             return position
         while len(self._places) > 1 and self._places[1][0] <= position:
             self._places.pop(0)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ import numpy.typing as npt
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
+
+FARTHEST = 1 << 29
+"""Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -89,6 +93,17 @@ class Relevant:
     partitions: Int32
     ordinals: Int64
     places: Int64
+
+    def near_one_another(self) -> Iterator[Relevant]:
+        """Yield the events in pieces, so that the positions of each differ by no more than `FARTHEST`."""
+        begin = 0
+        while begin < len(self.positions):
+            end = int(np.searchsorted(self.positions, self.positions[begin] + FARTHEST, "right"))
+            if begin == 0 and end == len(self.positions):
+                yield self
+            else:
+                yield Relevant(*(getattr(self, f.name)[begin:end] for f in fields(self)))
+            begin = end
 
 
 class Loop:
