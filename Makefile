@@ -4,10 +4,10 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test test-long lint bench clean
+.PHONY: help install demo demo-spark test test-long lint bench clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 install: .venv/.installed ## Make .venv with the pinned versions (again only after a change of them)
 
@@ -21,6 +21,9 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 
 demo: install ## Find complex events in 665,297 flight events
 	$(BIN)/python examples/demo.py
+
+demo-spark: install ## The same flights on Spark, by all three strategies
+	$(BIN)/python examples/spark_flights.py
 
 test: install ## Run the test suite
 	$(BIN)/python -m pytest -q tests

@@ -400,7 +400,9 @@ class Query:
 
     def matches(self, source: Source, evaluator: Evaluator) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of a source, in pieces of bounded size."""
-        for batch in source.batches(self.columns(source.schema, evaluator.output)):
+        names = self.columns(source.schema, evaluator.output)
+        evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
+        for batch in source.batches(names):
             before = evaluator.n_events
             try:
                 yield from evaluator.push_batches(batch)

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import click
@@ -212,7 +213,10 @@ def package_command(path: str) -> int:
 
 @contextmanager
 def _session(cores: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """Yield the session of spark-submit, or a local one that ends with the block."""
+    """Yield the session that there is, or that of spark-submit; else a local one that ends with the block."""
+    if find_spec("pyspark") and _active() is not None:
+        yield session()
+        return
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession
 
@@ -227,6 +231,12 @@ def _session(cores: str, settings: dict[str, str]) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def _active() -> SparkSession | None:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
 
 
 def _is_time(kind: DataType) -> bool:

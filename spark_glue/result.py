@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.errors import OptionError, did_you_mean
 from spark_glue.errors import plain_errors
-from spark_glue.watch import cancelling
+from spark_glue.watch import cancelling, in_another_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -109,8 +109,9 @@ class Result:
                 raise OptionError(f"the result cannot be moved to {self._out}")
             if replaced:
                 self._files.delete(before, True)
-        finally:
-            self._files.delete(place, True)
+        except BaseException:
+            in_another_thread(lambda: self._files.delete(place, True))
+            raise
 
 
 def _path(spark: SparkSession, text: str) -> Any:

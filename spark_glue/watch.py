@@ -6,7 +6,8 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,15 +85,25 @@ def cancelling(context: SparkContext) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        with contextlib.suppress(Exception):
+
+        def cancel() -> None:
             context.cancelJobsWithTag(tag)
             until = time.monotonic() + LONGEST_WAIT
             while context.statusTracker().getActiveJobsIds() and time.monotonic() < until:
                 time.sleep(0.1)
+
+        with contextlib.suppress(Exception):
+            in_another_thread(cancel)
         raise
     finally:
         with contextlib.suppress(Exception):
             context.removeJobTag(tag)
+
+
+def in_another_thread(action: Callable[[], object]) -> None:
+    """Call a function where Java can be reached for certain: an interrupt may break the connection of this thread."""
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(action).result()
 
 
 def stages_since(context: SparkContext, first: int) -> list[Stage]:

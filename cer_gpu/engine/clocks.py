@@ -38,13 +38,13 @@ class Clock:
         self._type: pa.DataType | None = None
         self._n_rows = 0
 
-    def read(self, block: Block) -> npt.NDArray[Any]:
+    def read(self, block: Block, positions: npt.NDArray[np.int64] | None = None) -> npt.NDArray[Any]:
         """Return the column's values (integers in their own width, or float64) after checking their order.
 
         Raises
         ------
         TimeOrderError
-            Naming the row, counted over the whole input, and both values.
+            Naming both values and the event: by its position, where `positions` are given, else by its number.
         EventsError
             When the column's type is not that of the blocks before.
         """
@@ -58,17 +58,22 @@ class Clock:
         self._type = data_type
         values = block.numbers(self.name)
         valid = block.valid(self.name)
+        numbers = range(self._n_rows, self._n_rows + len(values)) if positions is None else positions
         if valid is not None and not valid.all():
-            self._fail(int(np.argmin(valid)), "is missing (NULL)", _FILL)
+            _fail(self.name, numbers[int(np.argmin(valid))], "is missing (NULL)", _FILL)
         if values.dtype.kind == "f" and np.isnan(values).any():
-            self._fail(int(np.argmax(np.isnan(values))), "is not a number (NaN)", _FILL)
+            _fail(self.name, numbers[int(np.argmax(np.isnan(values)))], "is not a number (NaN)", _FILL)
         if len(values):
             if self._last is not None and values[0] < self._last:
-                self._fail(0, f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})")
+                _fail(
+                    self.name,
+                    numbers[0],
+                    f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})",
+                )
             falls = values[1:] < values[:-1]
             if falls.any():
                 row = int(np.argmax(falls)) + 1
-                self._fail(row, f"({_shown(array[row])}) is less than the one before ({_shown(array[row - 1])})")
+                _fail_order(self.name, numbers[row], array[row], array[row - 1])
             self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
         return values
@@ -88,13 +93,17 @@ class Clock:
             self._last_shown = column[0]
             self._last = numbers_of(column.combine_chunks())[0]
 
-    def _fail(self, row: int, what: str, hint: str = "") -> None:
-        position = self._n_rows + row
-        raise TimeOrderError(
-            f"the {self.name!r} of event {position} {what}\n"
-            "expected: events in the order of time, equal times allowed\n"
-            f"hint: {hint or f'sort the events by {self.name!r} first'}"
-        )
+
+def _fail(name: str, position: int, what: str, hint: str = "") -> None:
+    raise TimeOrderError(
+        f"the {name!r} of event {position} {what}\n"
+        "expected: events in the order of time, equal times allowed\n"
+        f"hint: {hint or f'sort the events by {name!r} first'}"
+    )
+
+
+def _fail_order(name: str, position: int, value: pa.Scalar, before: pa.Scalar) -> None:
+    _fail(name, position, f"({_shown(value)}) is less than the one before ({_shown(before)})")
 
 
 def _shown(value: pa.Scalar) -> str:

@@ -98,8 +98,9 @@ class Counter(Loop):
                     more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
                     self._rows = np.concatenate([self._rows, more])
                 case counting.TOO_MANY:
+                    shown = events.places if len(events.places) else events.positions
                     raise EventsError(
-                        f"more than 2**63 - 1 complex events end at event {events.positions[self._regs[tecs.EVENT]]}\n"
+                        f"more than 2**63 - 1 complex events end at event {shown[self._regs[tecs.EVENT]]}\n"
                         "hint: a shorter WITHIN, or a selection strategy such as SELECT MAX"
                     )
                 case _:

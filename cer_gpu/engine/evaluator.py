@@ -89,6 +89,17 @@ class Evaluator:
         """Events that came later than `lateness` allows, so far."""
         return 0 if self._reorder is None else self._reorder.n_late
 
+    def expect(self, schema: pa.Schema) -> None:
+        """Let the results be those over events of a schema, unless there have been events already.
+
+        Raises
+        ------
+        QueryTypeError
+            When the query does not fit the schema.
+        """
+        if self._binding is None:
+            self._bind(schema)
+
     def push(self, batch: pa.RecordBatch, stream: str | None = None) -> pa.RecordBatch:
         """Read the events of a batch and return the complex events that end in it.
 
@@ -310,11 +321,12 @@ class Evaluator:
 
     def _block(self, binding: Binding, rows_of_block: pa.RecordBatch) -> Iterator[MatchBuffers | CountBuffers]:
         block = Block(rows_of_block, self._coders)
-        times = {name: clock.read(block) for name, clock in self._clocks.items()}
+        name = self._options.position_column
+        given = None if name is None else block.numbers(name)
+        times = {column: clock.read(block, given) for column, clock in self._clocks.items()}
         symbols, rows = self._symbols.select(binding.guards.words(block))
         first = self.n_events
         self.n_events += block.n_rows
-        name = self._options.position_column
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
         if self._partitions is not None:
             if self._partitions.wants_sweep:
@@ -330,10 +342,10 @@ class Evaluator:
             return
         positions = rows + np.int64(first)
         places = np.empty(0, np.int64)
-        if name is not None and self._partitions is None:
-            positions = block.numbers(name)[rows]
-        elif name is not None:
-            places = block.numbers(name)[rows]
+        if given is not None and self._partitions is None:
+            positions = given[rows]
+        elif given is not None:
+            places = given[rows]
         lows = clocks = np.empty(0, np.int64)
         if self._plan.time_column is not None:
             clocks = times[self._plan.time_column][rows].astype(np.int64)

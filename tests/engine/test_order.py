@@ -517,3 +517,14 @@ def test_a_folder_that_is_full(tmp_path):
         f"EventsError the events do not fit the memory for sorting, and the temporary folder {tmp_path}"
     )
     assert done.stdout.endswith("TMPDIR []\n")
+
+
+@pytest.mark.parametrize("output", ["positions", "events"])
+def test_keys_and_attributes_are_of_the_types_of_the_events(output):
+    """Strings of dictionaries too, which are larger while they are sorted."""
+    texts = pa.array(["x", "y", "x", "x"]).dictionary_encode()
+    events = pa.table({"type": pa.array(["B", "A", "A", "B"]).dictionary_encode(), "k": texts, "ts": [4, 3, 1, 2]})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")
+    found = query.evaluate(events, sort=True, output=output)
+    assert found["k"].to_pylist() == ["x", "x"]
+    assert found.schema == query.output_schema(events.schema, output)

@@ -17,7 +17,9 @@ def spark():
     pytest.importorskip("pyspark")
     from spark_glue import session
 
-    spark = session("cer_gpu tests", config={"spark.sql.shuffle.partitions": 2})
+    # a task may fail three times, as on a cluster
+    settings = {"spark.sql.shuffle.partitions": 2, "spark.master": "local[2, 4]"}
+    spark = session("cer_gpu tests", config=settings)
     yield spark
     spark.stop()
 

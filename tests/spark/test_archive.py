@@ -1,0 +1,85 @@
+"""The archive for --py-files works from where it is: nothing of it needs to be unpacked or installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from spark_glue import package
+from spark_glue.cli import main
+
+HERE = Path(__file__).parent
+
+CODE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import cer_gpu, spark_glue
+from cer_gpu.backend.kernel_source import kernel_names
+assert cer_gpu.__file__.startswith(sys.argv[1]) and spark_glue.__file__.startswith(sys.argv[1])
+assert kernel_names()
+import pyarrow as pa
+query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+print(query.evaluate(pa.table({"type": ["A", "B"]}))["positions"].to_pylist())
+print(spark_glue.explain(query))
+"""
+
+
+def test_it_is_whole_and_always_the_same(tmp_path):
+    first, second = package(tmp_path / "a.zip"), package(tmp_path / "b.zip")
+    assert first.read_bytes() == second.read_bytes()
+    names = zipfile.ZipFile(first).namelist()
+    assert {
+        "cer_gpu/py.typed",
+        "cer_gpu/ceql/grammar.lark",
+        "cer_gpu/kernels/common.cuh",
+        "spark_glue/__main__.py",
+    } <= set(names)
+    assert not [name for name in names if "__pycache__" in name]
+    assert sorted(os.listdir(tmp_path)) == ["a.zip", "b.zip"]
+
+
+def test_a_query_from_the_archive(tmp_path):
+    archive = package(tmp_path / "cer_gpu.zip")
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", CODE, str(archive)], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("[[0, 1]]\nreplicate: ")
+
+
+def test_spark_submit(tmp_path):
+    """The driver and the workers run the archive alone."""
+    pyspark = pytest.importorskip("pyspark")
+    from spark_glue.java import find_java
+
+    archive, program = package(tmp_path / "cer_gpu.zip"), tmp_path / "job.py"
+    program.write_bytes((HERE.parents[1] / "spark_glue" / "__main__.py").read_bytes())
+    (tmp_path / "events.csv").write_text("type,id\nA,1\nB,2\nA,3\nB,4\n")
+    # no folder of the packages on the path of the workers
+    environment = {**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": sys.executable, **find_java().environment}
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += ["--conf", "spark.driver.host=127.0.0.1", "--py-files", str(archive), str(program)]
+    command += ["run", "SELECT * FROM S WHERE A ; B", "--input", "events.csv", "--format", "csv", "--order-by", "id"]
+    done = subprocess.run(
+        [*command, "-o", "found", "--output", "positions"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert pq.read_table(tmp_path / "found")["positions"].to_pylist() == [[0, 1], [0, 3], [2, 3]]
+
+
+def test_the_command(tmp_path, capsys):
+    assert main(["package", str(tmp_path / "x.zip")]) == 0
+    assert zipfile.is_zipfile(tmp_path / "x.zip")
+    assert main(["package", str(tmp_path / "no" / "x.zip")]) == 1
+    assert "No such file or directory" in capsys.readouterr().err

@@ -1,0 +1,145 @@
+"""All strategies, tasks, files and batches give the table of a single process; on generators, without Spark.
+
+What Spark does between the two passes (number the rows, send them, sort them) is done here with NumPy.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from stored_streams import stored_stream, surveyed
+
+import cer_gpu
+from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose, even_ranges, ranges
+
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "60")))
+STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
+PATTERNS = [
+    "A ; B",
+    "A ; B+ ; C",
+    "A : B+",
+    "A : B ; C",
+    "(A OR B) ; C",
+    "A+ : C",
+    "A AS a ; C FILTER a[x > 3]",
+    "A ; X",
+]
+WINDOWS = ["", "WITHIN 6 EVENTS", "WITHIN 25 EVENTS", "WITHIN 9 SECONDS", "WITHIN 0 SECONDS", "WITHIN 7 [x]"]
+
+
+def random_query(rng):
+    keys = rng.choice(["", "", "PARTITION BY [k]", "PARTITION BY [k], [name]", "PARTITION BY [k, x]"])
+    consume = rng.choice(["", "", "", "CONSUME BY PARTITION", "CONSUME BY ANY"])
+    strategy = rng.choice(STRATEGIES)
+    return cer_gpu.compile(
+        f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} {rng.choice(WINDOWS)} {consume}",
+        time_column="ts",
+    )
+
+
+def random_stream(rng, n):
+    table, _, _, times = stored_stream(rng, n, rng.randint(1, 3))
+    return (
+        table.drop_columns("id")
+        .append_column("type", [rng.choices("ABCDX", k=n)])
+        .append_column("k", [rng.choices([1, 2, 3, None], k=n)])
+        .append_column("name", [rng.choices(["x", "y"], k=n)])
+        .append_column("x", [times])
+    )
+
+
+def dealt(rng, events, query, strategy, n_parts):
+    """Return the rows of each part, in the order of `PLACE`, and where ranges begin."""
+    n = len(events)
+    positions = np.arange(n)
+    parts = [np.zeros(0, np.int64)] * n_parts
+    firsts = ()
+    if strategy == "replicate":
+        parts = [positions] * n_parts
+    elif strategy == "partition":
+        rows = events.to_pylist()
+        keys = [
+            tuple(next((r[c] for c in names if r[c] is not None), None) for names in query.clauses.keys) for r in rows
+        ]
+        of_key = {key: rng.randrange(n_parts) for key in keys}
+        parts = [
+            np.array([i for i in range(n) if None not in keys[i] and of_key[keys[i]] == part], np.int64)
+            for part in range(n_parts)
+        ]
+    else:
+        by_position = query.clauses.window == "events"
+        length = query.window_units(events.schema)
+        where = positions if by_position else np.array(events["x"])
+        if rng.random() < 0.5:
+            found = even_ranges(surveyed(rng, events, ["ts"]), n_parts, length, by_position=by_position)
+            own = positions * n_parts // n
+        else:  # as a sort cuts them: anywhere, some without rows
+            firsts = sorted(rng.choices(range(n + 1), k=n_parts - 1))
+            firsts = [0, *firsts]
+            ends = [*firsts[1:], n]
+            lows = [int(where[first]) if first < n else 2**63 - 1 for first in firsts]
+            highs = [int(where[end]) if end < n else 2**63 - 1 for end in ends]
+            if by_position:
+                lows, highs = firsts, [end - 1 for end in ends]
+            found = ranges(firsts, lows, highs, length)
+            own = np.searchsorted(firsts, positions, "right") - 1
+        firsts = found.firsts
+        for part in range(n_parts):
+            near = (own < part) & (part <= own + found.reach)
+            parts[part] = np.flatnonzero((own == part) | (near & (found.begins[part] <= where)))
+    if query.needed_types is not None:
+        types = np.array(events["type"].to_pylist())
+        parts = [rows[np.isin(types[rows], query.needed_types)] for rows in parts]
+    return [
+        events.take(rows).add_column(0, PLACE, [part * PART_ROWS + rows]) for part, rows in enumerate(parts)
+    ], firsts
+
+
+class Reports:
+    def __init__(self):
+        self.done: dict[int, Done] = {}
+
+    def add(self, value):
+        self.done.update(value)
+
+
+def rows_of(*tables):
+    return sorted(repr(row) for table in tables for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_table_of_a_single_process(seed):
+    rng = random.Random(seed)
+    query, output = random_query(rng), rng.choice(["positions", "bindings", "events", "count"])
+    events = random_stream(rng, rng.randint(1, 150))
+    n_parts = rng.choice([1, 2, 3, 7])
+    columns = query.columns(events.schema, output)
+    given = events.select(columns)
+    expected = query.evaluate(given, output=output)
+    for strategy in ("partition", "range", "replicate"):
+        try:
+            choose(query, strategy)
+        except cer_gpu.OptionError:
+            continue
+        parts, firsts = dealt(rng, events, query, strategy, n_parts)
+        reports = Reports()
+        task = Task(query, output, strategy, tuple(firsts), n_parts, reports)
+        # parts may share a task of Spark, and each task begins anew
+        n_tasks = rng.randint(1, n_parts)
+        found = []
+        for number in range(n_tasks):
+            rows = pa.concat_tables([part.select([PLACE, *columns]) for part in parts[number::n_tasks]])
+            batches = rows.to_batches(max_chunksize=rng.choice([1, 7, 1000]))
+            found += list(task(iter(batches)))
+        table = pa.Table.from_batches(found, expected.schema) if found else expected.slice(0, 0)
+        if "ANY" in query.text.split("FROM")[0]:  # which one is kept is not the same; that there is one is
+            assert rows_of(table.select(["end"])) == rows_of(expected.select(["end"])), (seed, strategy)
+        else:
+            assert rows_of(table) == rows_of(expected), (seed, strategy)
+        assert sum(done.n_rows for done in reports.done.values()) == sum(map(len, parts))
+        if output == "positions":
+            assert sum(done.n_found for done in reports.done.values()) == len(table)

@@ -1,0 +1,236 @@
+"""Whole jobs on real Spark: what is written, what is said, and what becomes of one that fails or is interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+
+import cer_gpu
+from spark_glue import match, plain_errors, run
+from spark_glue.cli import main
+from spark_glue.match import matching
+
+pytest.importorskip("pyspark")
+
+LATE_AGAIN = """
+SELECT * FROM flights WHERE LANDED AS late ; DEPARTED AS again FILTER late[delay > 120] AND again[delay > 60]
+PARTITION BY [tailnum] WITHIN 4 HOURS
+"""
+
+
+@pytest.fixture
+def query():
+    return cer_gpu.compile(LATE_AGAIN, time_column="ts")
+
+
+@pytest.fixture
+def df(spark, flights):
+    return spark.read.parquet(flights)
+
+
+def rows_of(table):
+    return table.sort_by([("end", "ascending"), ("start", "ascending")]).to_pylist()
+
+
+def read(folder, schema):
+    return ds.dataset(str(folder), partitioning=ds.partitioning(flavor="hive")).to_table().select(schema.names)
+
+
+@pytest.mark.parametrize("strategy", ["partition", "range", "replicate"])
+def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query, tmp_path, strategy):
+    """Positions too: events of equal times keep the order of their file."""
+    expected = query.evaluate(flights, output="events")
+    summary = run(df, query, str(tmp_path / "found"), order_by="ts", strategy=strategy, tasks=3)
+    assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
+    assert (summary.n_rows, summary.n_found) == (665_297, expected.num_rows)
+    assert summary.was_in_order
+    assert len(summary.parts) == 3
+    assert summary.peak_memory > 50e6
+    assert summary.stages
+    assert summary.shuffled > 1e6
+    assert f"{expected.num_rows} complex events" in str(summary)
+    assert json.loads(json.dumps(summary.to_dict()))["strategy"] == strategy
+    assert os.listdir(tmp_path) == ["found"]
+
+
+def test_several_files_in_any_order_of_their_names(spark, flights, query, tmp_path):
+    table = pq.read_table(flights)
+    for name, begin in (("c", 0), ("a", 200_000), ("b", 400_000)):
+        end = begin + 200_000 if name != "b" else len(table)
+        pq.write_table(table.slice(begin, end - begin), tmp_path / f"{name}.parquet", row_group_size=50_000)
+    df = spark.read.parquet(*(str(tmp_path / f"{name}.parquet") for name in "abc"))
+    found = matching(df, query, order_by="ts", strategy="range", tasks=4, output="positions")
+    expected = query.evaluate(flights)
+    assert found.was_in_order
+    assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
+
+
+def test_events_that_are_not_in_order_are_sorted(spark, flights, query, tmp_path):
+    table = pq.read_table(flights).slice(0, 50_000)
+    pq.write_table(table.sort_by("flight"), tmp_path / "events.parquet")
+    df = spark.read.parquet(str(tmp_path / "events.parquet"))
+    found = matching(df, query, order_by="ts", strategy="range", tasks=3, output="positions")
+    assert not found.was_in_order
+    expected = query.evaluate(tmp_path / "events.parquet", sort=True)
+    assert expected.num_rows > 10
+    assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
+
+
+class DieOnce:
+    """Kills its process when the first part is done, after all rows of it were given."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def add(self, done: object) -> None:
+        if not self.mark.exists():
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("strategy", ["partition", "range"])
+def test_a_worker_that_is_killed(df, flights, query, tmp_path, strategy):
+    """Its task runs again, and the rows are the same."""
+    expected = query.evaluate(flights)
+    mark = tmp_path / "killed"
+    found = matching(df, query, order_by="ts", strategy=strategy, output="positions", report=DieOnce(mark))
+    assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
+    assert mark.exists()
+
+
+def test_an_error_of_a_worker_arrives_as_it_is(spark, query):
+    times = pa.array([10, 20, 15, 30], pa.timestamp("s"))
+    events = pa.table({"type": ["LANDED"] * 4, "tailnum": ["x"] * 4, "delay": [1] * 4, "ts": times, "n": range(4)})
+    df = match(spark.createDataFrame(events), query, order_by="n", strategy="partition", tasks=1)
+    expected = r"the 'ts' of event 2 .*00:00:15.* is less than the one before"
+    with pytest.raises(cer_gpu.TimeOrderError, match=expected) as e, plain_errors():
+        df.collect()
+    assert "Traceback" not in str(e.value)
+    assert "\tat " not in str(e.value)
+
+
+def test_a_job_that_fails_leaves_nothing(spark, query, tmp_path):
+    times = pa.array([10, 20, 15, 30], pa.timestamp("s"))
+    events = pa.table({"type": ["LANDED"] * 4, "tailnum": ["x"] * 4, "delay": [1] * 4, "ts": times, "n": range(4)})
+    with pytest.raises(cer_gpu.TimeOrderError, match="event 2"):
+        run(spark.createDataFrame(events), query, str(tmp_path / "found"), order_by="n")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_job_that_is_interrupted_leaves_nothing(df, query, tmp_path):
+    def interrupt():
+        while not list(tmp_path.glob(".found.*/*")):
+            if done.wait(0.01):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    done = threading.Event()
+    watcher = threading.Thread(target=interrupt)
+    watcher.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run(df, query, str(tmp_path / "found"), order_by="ts", strategy="replicate", tasks=40)
+    finally:
+        done.set()
+        watcher.join()
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_there_is_kept_until_the_new_one_is_whole(df, flights, query, tmp_path):
+    out = tmp_path / "found"
+    out.mkdir()
+    (out / "old.txt").write_text("kept")
+    with pytest.raises(cer_gpu.OptionError, match=r"is there already[\s\S]*--overwrite"):
+        run(df, query, str(out), order_by="ts")
+    run(df, query, str(out), order_by="ts", overwrite=True, partition_by=["tailnum"])
+    expected = query.evaluate(flights, output="events")
+    assert rows_of(read(out, expected.schema).cast(expected.schema)) == rows_of(expected)
+    assert {path.name.partition("=")[0] for path in out.iterdir() if path.is_dir()} == {"tailnum"}
+    assert os.listdir(tmp_path) == ["found"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "csv"}, "CSV has no lists"),
+        ({"format": "xml"}, "must be one of parquet"),
+        ({"partition_by": ["tailnumber"]}, "no column 'tailnumber'.*\n.*did you mean 'tailnum'"),
+        ({"strategy": "key"}, "strategy must be one of"),
+        ({"order_by": "tss"}, "did you mean 'ts'"),
+        ({"order_by": []}, "order_by names no column"),
+        ({"tasks": 0}, "tasks must be a positive number"),
+        ({"output": "position"}, "did you mean 'positions'"),
+    ],
+)
+def test_what_is_refused_before_the_job(df, query, tmp_path, options, message):
+    with pytest.raises(cer_gpu.CerError, match=message):
+        run(df, query, str(tmp_path / "found"), **{"order_by": "ts", **options})
+    assert os.listdir(tmp_path) == []
+
+
+# ---- the command line -------------------------------------------------------------------------------------------
+
+
+def test_the_command_line(spark, flights, query, tmp_path, capsys):
+    out = tmp_path / "found"
+    arguments = ["run", LATE_AGAIN, "--input", flights, "--order-by", "ts", "-o", str(out), "--output", "count"]
+    assert main([*arguments, "--out-format", "csv", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    expected = query.evaluate(flights, output="count")
+    assert said["n_found"] == sum(expected["count"].to_pylist())
+    n_lines = sum(len(path.read_text().splitlines()) for path in out.glob("*.csv"))
+    assert n_lines == expected.num_rows
+    assert main(arguments) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input", "/not/there"], "Path does not exist: file:/not/there"),
+        (["--input", "nothing", "--format", "table"], "The table or view `nothing` cannot be found"),
+        (["--input", "x", "--format", "delta"], "Failed to find the data source: delta"),
+        (["--input", "FLIGHTS", "--read-option", "nonsense"], "expected NAME=VALUE"),
+        (["--input", "FLIGHTS", "--time-column", "tss"], "did you mean 'ts'"),
+    ],
+)
+def test_errors_at_the_command_line(spark, flights, tmp_path, capsys, arguments, message):
+    given = [flights if argument == "FLIGHTS" else argument for argument in arguments]
+    assert main(["run", LATE_AGAIN, *given, "--order-by", "ts", "-o", str(tmp_path / "found")]) == 1
+    said = capsys.readouterr().err
+    assert message in said
+    assert "Traceback" not in said
+    assert "\tat " not in said
+    assert os.listdir(tmp_path) == []
+
+
+def test_csv_and_json_are_read(spark, tmp_path, capsys):
+    (tmp_path / "events.csv").write_text("type,id,x\nA,1,5\nB,2,7\nA,3,1\nB,4,9\n")
+    (tmp_path / "events.json").write_text("".join(f'{{"type": "{t}", "id": {i}}}\n' for i, t in enumerate("ABAB")))
+    for format_ in ("csv", "json"):
+        source, out = str(tmp_path / f"events.{format_}"), str(tmp_path / f"found_{format_}")
+        query = ["run", "SELECT * FROM S WHERE A ; B", "--input", source, "--format", format_, "--order-by", "id"]
+        assert main([*query, "-o", out, "--output", "positions"]) == 0
+        assert "3 complex events" in capsys.readouterr().err
+        assert pq.read_table(out)["positions"].to_pylist() == [[0, 1], [0, 3], [2, 3]]
+
+
+def test_a_query_with_an_error(capsys):
+    assert main(["run", "SELECT * FROM S WHERE", "--input", "x", "--order-by", "ts", "-o", "y"]) == 1
+    assert "expected" in capsys.readouterr().err
+
+
+def test_explain(capsys):
+    assert main(["explain", "SELECT MAX * FROM S WHERE A ; B WITHIN 5 SECONDS", "--time-column", "ts"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("replicate: each task gets all events")
+    assert "range would not be exact: MAX compares" in said
+    assert "partition would not be exact: the query has no PARTITION BY" in said

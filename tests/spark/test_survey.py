@@ -1,0 +1,55 @@
+"""The counting pass: positions of rows that lie in order in their files, however files and batches are cut."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from stored_streams import stored_stream, surveyed
+
+from spark_glue import survey as module
+from spark_glue.survey import stream_of
+
+
+@pytest.mark.parametrize("most", [4, 50, 4096])
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_in_order_are_counted(monkeypatch, most, seed):
+    monkeypatch.setattr(module, "MOST_STRETCHES", most)
+    monkeypatch.setattr(module, "SHORTEST", 2)
+    rng = random.Random(seed)
+    n = rng.randint(1, 300)
+    table, files, rows, times = stored_stream(rng, n, rng.randint(1, 4))
+    found = surveyed(rng, table)
+    assert found is not None
+    assert found.n_rows == n
+    assert (np.array(found.offsets)[files] + rows).tolist() == list(range(n))
+    assert [times[p] for p in found.positions] == found.wheres
+
+
+def test_no_rows():
+    assert stream_of(pa.table({}), 1).n_rows == 0
+
+
+@pytest.mark.parametrize("what", ["swapped", "left out", "missing", "not a number", "twice"])
+@pytest.mark.parametrize("seed", range(10))
+def test_other_rows_must_be_sorted(what, seed):
+    rng = random.Random(seed)
+    n = rng.randint(5, 200)
+    table, _, _, times = stored_stream(rng, n, 1)
+    times = [float(t) for t in times]
+    row = rng.randrange(1, n - 1)
+    if what == "swapped":
+        times[row - 1], times[row] = times[row] + 1, times[row - 1]
+    if what == "not a number":
+        times[row] = math.nan
+    if what == "missing":
+        times[row] = None
+    table = table.set_column(1, "ts", pa.array(times))
+    if what == "left out":
+        table = pa.concat_tables([table.slice(0, row), table.slice(row + 1)])
+    if what == "twice":
+        table = pa.concat_tables([table.slice(0, row + 1), table.slice(row)])
+    assert surveyed(rng, table, ["ts"]) is None
