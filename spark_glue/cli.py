@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from spark_glue.errors import plain_errors
 from spark_glue.job import INPUTS, read, run
 from spark_glue.local_session import session
 from spark_glue.result import FORMATS
+from spark_glue.watch import in_another_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,10 +215,14 @@ def package_command(path: str) -> int:
 
 @contextmanager
 def _session(cores: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """Yield the session that there is, or that of spark-submit; else a local one that ends with the block."""
+    """Yield the session that there is, or that of spark-submit; else a local one that ends with the block.
+
+    The handler of SIGINT stays what it is, though Spark would have its own.
+    """
     if find_spec("pyspark") and _active() is not None:
         yield session()
         return
+    handler = signal.getsignal(signal.SIGINT)
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession
 
@@ -227,10 +233,11 @@ def _session(cores: str, settings: dict[str, str]) -> Iterator[SparkSession]:
         if sys.stderr.isatty():
             say("starting Spark ...")
         spark = session("cer_gpu", "*" if cores == "*" else int(cores), settings)
+    signal.signal(signal.SIGINT, handler)
     try:
         yield spark
     finally:
-        spark.stop()
+        in_another_thread(spark.stop)
 
 
 def _active() -> SparkSession | None:

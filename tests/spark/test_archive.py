@@ -23,10 +23,7 @@ import cer_gpu, spark_glue
 from cer_gpu.backend.kernel_source import kernel_names
 assert cer_gpu.__file__.startswith(sys.argv[1]) and spark_glue.__file__.startswith(sys.argv[1])
 assert kernel_names()
-import pyarrow as pa
-query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
-print(query.evaluate(pa.table({"type": ["A", "B"]}))["positions"].to_pylist())
-print(spark_glue.explain(query))
+print(spark_glue.explain(cer_gpu.compile("SELECT * FROM S WHERE A ; B")))
 """
 
 
@@ -44,13 +41,13 @@ def test_it_is_whole_and_always_the_same(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a.zip", "b.zip"]
 
 
-def test_a_query_from_the_archive(tmp_path):
+def test_the_packages_from_the_archive(tmp_path):
     archive = package(tmp_path / "cer_gpu.zip")
     done = subprocess.run(
         [sys.executable, "-P", "-c", CODE, str(archive)], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("[[0, 1]]\nreplicate: ")
+    assert done.stdout.startswith("replicate: ")
 
 
 def test_spark_submit(tmp_path):
@@ -75,7 +72,7 @@ def test_spark_submit(tmp_path):
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
-    assert pq.read_table(tmp_path / "found")["positions"].to_pylist() == [[0, 1], [0, 3], [2, 3]]
+    assert sorted(pq.read_table(tmp_path / "found")["positions"].to_pylist()) == [[0, 1], [0, 3], [2, 3]]
 
 
 def test_the_command(tmp_path, capsys):

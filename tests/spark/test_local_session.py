@@ -74,7 +74,7 @@ def test_session_that_is_active_is_returned(spark):
     assert session("another name", cores=1) is spark
     assert spark.sparkContext.appName == "cer_gpu tests"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
-    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.master == "local[2, 4]"
 
 
 def test_setting_of_a_session_that_is_active(spark):
