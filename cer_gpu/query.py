@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,6 +16,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
+from cer_gpu.engine.dealing import Clauses, against_ranges
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.order import sort_source
 from cer_gpu.engine.outputs import OUTPUTS, output_schema
@@ -26,6 +26,7 @@ from cer_gpu.engine.predicates import type_column_type
 from cer_gpu.engine.reorder import LATE
 from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
+from cer_gpu.engine.threads import on_threads, threads_that_help
 from cer_gpu.errors import (
     CerError,
     DeviceError,
@@ -186,28 +187,6 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     )
 
 
-@dataclass(frozen=True)
-class Clauses:
-    """What of a query decides how its events may be dealt to several processes.
-
-    Attributes
-    ----------
-    keys
-        Of PARTITION BY: the names in each bracket.
-    strategy, consume
-    window
-        None, "events", "time" or "attribute".
-    window_column
-        Of WITHIN n [attribute].
-    """
-
-    keys: tuple[tuple[str, ...], ...]
-    strategy: str
-    consume: str
-    window: str | None
-    window_column: str | None
-
-
 class Query:
     """A compiled query; made by `compile`.  Immutable, and can be pickled and shared.
 
@@ -323,7 +302,9 @@ class Query:
         late
             What happens to events that come later than that: "refuse" (an error) or "drop".
         threads
-            Not there yet; only the default (or 1) is accepted.
+            How many threads evaluate ranges of the stream at once, each with the window before it; None: as many as
+            help.  A query without WITHIN, with CONSUME BY, NEXT, LAST or MAX, or with WITHIN n EVENTS and PARTITION BY
+            is evaluated in one, and so is a share.
         share
             ``(k, n)``: read everything, and list only part k (from 0) of n of the complex events.  The parts are
             disjoint, together they are the whole, and they are of like size; no part needs to know of another.
@@ -377,12 +358,11 @@ class Query:
         pyarrow.RecordBatchReader
             Closed by ``close()`` or at the end of a ``with`` block.
         """
-        evaluator = self.evaluator(
-            device=device, output=output, lateness=lateness, late=late, threads=threads, share=share
-        )
+        evaluator = self.evaluator(device=device, output=output, lateness=lateness, late=late, share=share)
+        _check_options(threads=threads)
         source = self.source(events, sort=sort)
         schema = self.output_schema(source.schema, output)
-        return pa.RecordBatchReader.from_batches(schema, self.matches(source, evaluator))
+        return pa.RecordBatchReader.from_batches(schema, self.matches(source, evaluator, threads))
 
     def source(self, events: Any, *, sort: bool = False) -> Source:
         """Open anything that `evaluate` takes; its events are read in the order of time with `sort`."""
@@ -398,18 +378,22 @@ class Query:
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]
 
-    def matches(self, source: Source, evaluator: Evaluator) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a source, in pieces of bounded size."""
+    def matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events of a source, in pieces of bounded size.
+
+        With several threads the evaluator only counts; None: as many as help.
+        """
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
-        for batch in source.batches(names):
-            before = evaluator.n_events
-            try:
-                yield from evaluator.push_batches(batch)
-            except TimeOrderError as error:
-                where = source.locate(max(before, evaluator.n_events))
-                raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
-        yield from evaluator.finish_batches()
+        n_threads = threads_that_help(source.n_rows) if threads is None else threads
+        in_ranges = n_threads > 1 and evaluator.may_be_cut and against_ranges(self.clauses) is None
+        batches = source.batches(names)
+        found = on_threads(evaluator, batches, n_threads) if in_ranges else evaluator.over(batches)
+        try:
+            yield from found
+        except TimeOrderError as error:
+            where = source.locate(evaluator.n_events)
+            raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
 
     def evaluator(
         self,
@@ -509,8 +493,8 @@ def _check_options(
     if output not in OUTPUTS:
         hint = did_you_mean(str(output), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")
-    if threads not in (None, 1):
-        raise OptionError("more than one thread is not there yet\nhint: threads=None")
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise OptionError(f"threads must be a positive number, or None for as many as help, got {threads!r}")
     if share is not None:
         is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
         if not is_pair or not 0 <= share[0] < share[1]:

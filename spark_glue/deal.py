@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.engine.dealing import against_keys, against_ranges
 from cer_gpu.errors import OptionError
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
@@ -96,29 +97,7 @@ _WAYS = {
 
 def _against(query: Query) -> dict[str, str | None]:
     """Return for each strategy why it is not exact for the query; None: it is."""
-    return {"partition": _against_partition(query), "range": _against_range(query), "replicate": None}
-
-
-def _against_partition(query: Query) -> str | None:
-    clauses = query.clauses
-    if not clauses.keys:
-        return "the query has no PARTITION BY"
-    if clauses.consume == "ANY":
-        return "CONSUME BY ANY forgets what all partitions have read"
-    return None
-
-
-def _against_range(query: Query) -> str | None:
-    clauses = query.clauses
-    if clauses.window is None:
-        return "the query has no WITHIN, so that a complex event may begin anywhere before"
-    if clauses.window == "events" and clauses.keys:
-        return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
-    if clauses.strategy in ("NEXT", "LAST", "MAX"):
-        return f"{clauses.strategy} compares with complex events that may begin before the window"
-    if clauses.consume != "NONE":
-        return f"CONSUME BY {clauses.consume} depends on what was found before"
-    return None
+    return {"partition": against_keys(query.clauses), "range": against_ranges(query.clauses), "replicate": None}
 
 
 @dataclass(frozen=True)

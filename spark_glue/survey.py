@@ -23,7 +23,7 @@ FILE, ROW = "$file", "$row"
 N_ROWS, IN_ORDER, FIRST, LAST = "$n", "$in_order", "$first", "$last"
 """What it gives besides: how many rows, whether they are in order, and their first and last values of the order."""
 
-MOST_STRETCHES = 4096
+MOST_STRETCHES = 256
 """Stretches that one task reports: their number bounds how much more than its window a range reads."""
 SHORTEST = 64
 """Rows of a stretch at first."""

@@ -29,14 +29,16 @@ class Clock:
     ----------
     name
         The column.
+    begin
+        The number of the first event.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, begin: int = 0) -> None:
         self.name = name
         self._last: np.generic | None = None
         self._last_shown: pa.Scalar | None = None
         self._type: pa.DataType | None = None
-        self._n_rows = 0
+        self._n_rows = begin
 
     def read(self, block: Block, positions: npt.NDArray[np.int64] | None = None) -> npt.NDArray[Any]:
         """Return the column's values (integers in their own width, or float64) after checking their order.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -39,7 +39,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Options:
-    """How an evaluator reads and what it gives; see `cer_gpu.Query.evaluator`."""
+    """How an evaluator reads and what it gives; see `cer_gpu.Query.evaluator`.  `begin` is the first position."""
 
     output: str = "positions"
     lateness: Lateness | None = None
@@ -47,6 +47,7 @@ class Options:
     share: tuple[int, int] | None = None
     position_column: str | None = None
     first_end: int = 0
+    begin: int = 0
 
 
 class Evaluator:
@@ -66,8 +67,8 @@ class Evaluator:
     """
 
     def __init__(self, plan: Plan, options: Options) -> None:
-        self.n_pushed = 0
-        self.n_events = 0
+        self.n_pushed = options.begin
+        self.n_events = options.begin
         self.n_matches = 0
         self._last_position = -1
         self._places: list[tuple[int, int]] = [(0, 0)]  # of the first events of batches: their number, their position
@@ -155,6 +156,33 @@ class Evaluator:
                 yield from self._evaluate(self._bind(batch.schema), batch)
         finally:
             self._refusal = "the stream is finished"
+
+    def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Push all batches, finish, and yield what is found."""
+        for batch in batches:
+            yield from self.push_batches(batch)
+        yield from self.finish_batches()
+
+    # ---- ranges of the stream -------------------------------------------------------------------------------
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether nothing was read yet, and no option looks at the whole stream."""
+        options = self._options
+        return not self.n_pushed and options.lateness is None and options.share is None and not options.position_column
+
+    @property
+    def window(self) -> tuple[str | None, np.uint64 | np.float64]:
+        """The column that the window is measured in (None: events), and its length; after `expect`."""
+        assert self._binding is not None
+        assert self._binding.window_length is not None
+        return self._binding.window_column, self._binding.window_length
+
+    def part(self, begin: int, first_end: int) -> Evaluator:
+        """Return one for the same stream from position `begin` on, which lists what ends from `first_end` on."""
+        other = Evaluator(self._plan, replace(self._options, begin=begin, first_end=first_end))
+        other.expect(self._schema)
+        return other
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -274,7 +302,7 @@ class Evaluator:
         if options.window == GLOBAL_WINDOW:
             assert binding.window_length is not None
             self._window = Window(binding.window_length)
-        self._clocks = {name: Clock(name) for name in binding.clocks}
+        self._clocks = {name: Clock(name, given.begin) for name in binding.clocks}
         self._partitions = None
         if plan.partition:
             # events that are not relevant count where the window counts, and break what is contiguous

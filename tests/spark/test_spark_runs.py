@@ -191,10 +191,12 @@ def test_error_on_a_worker_is_readable(events):
     assert "TimeOrderError" in str(there.value)
 
 
-@pytest.mark.usefixtures("spark")
-def test_example_of_the_page(monkeypatch, capsys):
+def test_examples_of_the_page(spark, monkeypatch, capsys, tmp_path):
     root = Path(__file__).parents[2]
-    (code,) = re.findall(r"```python\n(.*?)```", (root / "docs" / "spark.md").read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", (root / "docs" / "spark.md").read_text(), re.DOTALL)
+    assert len(blocks) == 4
     monkeypatch.chdir(root)
-    exec(compile(code, "docs/spark.md", "exec"), {})
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(compile(block.replace("/tmp/found", str(tmp_path / "found")), "docs/spark.md", "exec"), names)
     assert "start_time" in capsys.readouterr().out

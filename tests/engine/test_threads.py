@@ -1,0 +1,139 @@
+"""Any number of threads gives the table of one, in the order of its ends."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import cer_gpu
+from cer_gpu.engine import threads as module
+from cer_gpu.engine.threads import Window, ranges
+
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "80")))
+PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
+WINDOWS = [
+    "WITHIN 6 EVENTS",
+    "WITHIN 25 EVENTS",
+    "WITHIN 9 SECONDS",
+    "WITHIN 0 SECONDS",
+    "WITHIN 7 [x]",
+    "WITHIN 7 [f]",
+]
+
+
+@pytest.fixture
+def small_ranges(monkeypatch):
+    def set_sizes(rng):
+        monkeypatch.setattr(module, "RANGE_ROWS", rng.randint(1, 40))
+        monkeypatch.setattr(module, "WINDOWS_A_RANGE", rng.choice([0, 1, 3]))
+        monkeypatch.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
+        monkeypatch.setattr(module, "MOST_WAITING", rng.choice([1, 2, 64]))
+
+    return set_sizes
+
+
+def random_events(rng, n):
+    times = sorted(rng.choices(range(n), k=n))
+    return pa.table(
+        {
+            "type": rng.choices("ABCD", k=n),
+            "k": rng.choices([1, 2, 3, None], k=n),
+            "ts": pa.array(times, pa.timestamp("s")),
+            "x": pa.array(times, pa.int32()),
+            "f": pa.array([t / 2 - 5 for t in times], pa.float64()),
+        }
+    )
+
+
+def rows_of(table):
+    return sorted(repr(row) for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_table_of_one_thread(small_ranges, seed):
+    rng = random.Random(seed)
+    small_ranges(rng)
+    strategy, keys = rng.choice(["ALL", "STRICT"]), rng.choice(["", "PARTITION BY [k]"])
+    window = rng.choice(WINDOWS)
+    text = f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} {window}"
+    query = cer_gpu.compile(text, time_column="ts")
+    events = random_events(rng, rng.randint(0, 200))
+    batches = events.to_batches(max_chunksize=rng.choice([1, 7, 1000]))
+    output = rng.choice(["positions", "bindings", "events", "count"])
+    expected = query.evaluate(events, output=output, threads=1)
+    reader = pa.RecordBatchReader.from_batches(events.schema, batches)
+    found = query.evaluate(reader, output=output, threads=rng.randint(2, 4))
+    assert found.schema == expected.schema
+    assert rows_of(found) == rows_of(expected)
+    assert found["end"].to_pylist() == expected["end"].to_pylist()
+
+
+@pytest.mark.parametrize("clauses", ["", "WITHIN 9 EVENTS CONSUME BY ANY", "PARTITION BY [k] WITHIN 9 EVENTS"])
+def test_queries_that_ranges_would_change_are_evaluated_in_one(small_ranges, monkeypatch, clauses):
+    rng = random.Random(0)
+    small_ranges(rng)
+    monkeypatch.setattr(module, "on_threads", None)
+    query, events = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {clauses}"), random_events(rng, 60)
+    assert query.evaluate(events, threads=2).equals(query.evaluate(events, threads=1))
+
+
+def test_the_counts_of_the_evaluator(small_ranges):
+    rng = random.Random(1)
+    small_ranges(rng)
+    events = random_events(rng, 300)
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
+    evaluator = query.evaluator()
+    found = sum(batch.num_rows for batch in query.matches(query.source(events), evaluator, 3))
+    assert (evaluator.n_events, evaluator.n_matches) == (300, found)
+
+
+@pytest.mark.parametrize("row", [3, 50, 51, 299])
+@pytest.mark.parametrize("value", [-1, None])
+def test_times_that_decrease_or_are_missing(monkeypatch, row, value):
+    monkeypatch.setattr(module, "RANGE_ROWS", 10)
+    times = list(range(300))
+    times[row] = value
+    events = pa.table({"type": ["A"] * 300, "ts": pa.array(times, pa.int64())})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 [ts]", time_column="ts")
+    messages = []
+    for threads in (1, 3):
+        with pytest.raises(cer_gpu.TimeOrderError) as error:
+            query.evaluate(events, threads=threads)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+    assert f"event {row} " in messages[0]
+
+
+def test_results_that_nobody_reads(monkeypatch):
+    """The threads end with the reader."""
+    monkeypatch.setattr(module, "RANGE_ROWS", 500)
+    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    before = threading.active_count()
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 200 EVENTS")
+    reader = query.matches(query.source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
+    assert next(reader).num_rows
+    reader.close()
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
+def test_a_wrong_number_of_threads(threads):
+    with pytest.raises(cer_gpu.OptionError, match="threads must be a positive number"):
+        cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(pa.table({"type": ["A"]}), threads=threads)
+
+
+def test_ranges_have_the_window_before_them(monkeypatch):
+    monkeypatch.setattr(module, "RANGE_ROWS", 10)
+    monkeypatch.setattr(module, "WINDOWS_A_RANGE", 1)
+
+    table = pa.table({"x": list(range(35))})
+    cut = [
+        (r.begin, r.first, sum(b.num_rows for b in r.batches))
+        for r in ranges(table.to_batches(), Window("x", np.uint64(4)))
+    ]
+    assert cut == [(0, 0, 10), (5, 10, 15), (15, 20, 15), (25, 30, 10)]
