@@ -39,8 +39,10 @@ lint: install ## Check style, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: install ## Run the benchmarks
+bench: install ## Run the benchmarks, and compare with DuckDB
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/stock.py
+	$(BIN)/python benchmarks/peers.py
 
 clean: ## Remove .venv, caches and what a build leaves
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -9,6 +9,7 @@ when the machine's speed drifts.  The floor is a bare pass over the columns that
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import sys
 import time
@@ -28,6 +29,7 @@ import cer_gpu
 HERE = Path(__file__).parent
 FLIGHTS = HERE.parent / "examples" / "data" / "flights.parquet"
 RARE = 1e-6
+FILTERED = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.5] AND B[x < 0.3] AND C[x >= 0] WITHIN 100 EVENTS"
 
 
 def seconds(*runs: Callable[[], object], repeat: int) -> list[float]:
@@ -63,15 +65,16 @@ def floor(table: pa.Table, columns: list[str]) -> Callable[[], object]:
 def throughput(n_events: int, repeat: int) -> list[dict[str, object]]:
     """Sequences over nine types of which the last is rare: the cost of reading, not of listing."""
     query = "SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS"
-    filtered = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.5] AND B[x < 0.3] AND C[x >= 0] WITHIN 100 EVENTS"
     rows = []
     for layout, plain in (("dictionary", False), ("plain strings", True)):
         table = random_types(n_events, shares={"C": RARE}, plain=plain)
-        for text in (query, filtered):
+        for text in (query, FILTERED):
             compiled = cer_gpu.compile(text)
             found = compiled.evaluate(table).num_rows
             taken, bare = seconds(
-                partial(compiled.evaluate, table), floor(table, compiled.columns(table.schema)), repeat=repeat
+                partial(compiled.evaluate, table, threads=1),
+                floor(table, compiled.columns(table.schema)),
+                repeat=repeat,
             )
             rows.append(
                 {
@@ -91,7 +94,7 @@ def windows(n_events: int, repeat: int) -> list[dict[str, object]]:
     for missing in ("A", "B", "C"):
         table = random_types(n_events, shares={missing: 0.0})
         queries = [cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C WITHIN {n} EVENTS") for n in (100, 100_000)]
-        runs = [partial(query.evaluate, table) for query in queries]
+        runs = [partial(query.evaluate, table, threads=1) for query in queries]
         short, long = seconds(*runs, repeat=2 * repeat + 1)
         rows.append(
             {
@@ -100,6 +103,32 @@ def windows(n_events: int, repeat: int) -> list[dict[str, object]]:
                 "million events/s, WITHIN 100": n_events / short / 1e6,
                 "million events/s, WITHIN 100000": n_events / long / 1e6,
                 "long / short": long / short,
+            }
+        )
+    return rows
+
+
+def threads(n_events: int, repeat: int) -> list[dict[str, object]]:
+    """One thread and all of them (wall time)."""
+    n_cores = len(os.sched_getaffinity(0))
+    table = random_types(2 * n_events, shares={"C": RARE})
+    rows = []
+    for text in ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS", FILTERED):
+        query = cer_gpu.compile(text)
+        times: dict[int, list[float]] = {1: [], n_cores: []}
+        for _ in range(repeat + 1):
+            for n in times:
+                before = time.perf_counter()
+                query.evaluate(table, threads=n)
+                times[n].append(time.perf_counter() - before)
+        one, several = (statistics.median(taken[1:]) for taken in times.values())
+        rows.append(
+            {
+                "workload": text,
+                "events": len(table),
+                "one thread, million events/s": len(table) / one / 1e6,
+                f"{n_cores} threads, million events/s": len(table) / several / 1e6,
+                "times as fast": one / several,
             }
         )
     return rows
@@ -121,10 +150,10 @@ def listing(repeat: int) -> list[dict[str, object]]:
 
 
 def _listing(name: str, query: cer_gpu.Query, table: pa.Table, repeat: int) -> dict[str, object]:
-    found = sum(batch.num_rows for batch in query.stream(table))
+    found = sum(batch.num_rows for batch in query.stream(table, threads=1))
 
     def run() -> None:
-        for _ in query.stream(table):
+        for _ in query.stream(table, threads=1):
             pass
 
     (taken,) = seconds(run, repeat=repeat)
@@ -161,6 +190,7 @@ def main(arguments: list[str]) -> int:
     for title, run in (
         ("Events read per second", lambda: throughput(options.events, options.repeat)),
         ("Long windows", lambda: windows(max(options.events // 10, 1000), options.repeat)),
+        ("Threads", lambda: threads(options.events, options.repeat)),
         ("Complex events listed per second", lambda: listing(options.repeat)),
         ("Flights, from Parquet", lambda: flights(options.repeat)),
     ):

@@ -102,6 +102,7 @@ it appears whole at the end or not at all."""
 @click.option("--lateness", metavar="TIME", help="Events may come this much late, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="What becomes of later ones.  [default: refuse]")
 @click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where to evaluate.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to use.  [default: as many as help]")
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
 @click.pass_obj
 def run(
@@ -120,6 +121,7 @@ def run(
     lateness: str | None,
     late: str | None,
     device: str,
+    threads: int | None,
     no_progress: bool,
 ) -> int:
     """Find the complex events of QUERY in EVENTS.
@@ -143,7 +145,9 @@ def run(
         return 1
     tally = Tally(output, limit)
     try:
-        evaluation = _Evaluation(compiled, streams, device, output, sort=sort, lateness=lateness, late=late)
+        evaluation = _Evaluation(
+            compiled, streams, device, output, sort=sort, lateness=lateness, late=late, threads=threads
+        )
     except QueryError as error:
         say_errors([error], name)
         return 1
@@ -351,8 +355,10 @@ class _Evaluation:
         sort: bool,
         lateness: str | None,
         late: str | None,
+        threads: int | None,
     ) -> None:
         self._query = query
+        self._threads = threads
         self._reorders = lateness is not None or late is not None
         options: dict[str, Any] = {"lateness": lateness or "0", "late": late or LATE[0]} if self._reorders else {}
         self.evaluator = query.evaluator(device=device, output=output, **options)
@@ -362,7 +368,7 @@ class _Evaluation:
 
     def batches(self, tick: Callable[[], None]) -> Iterator[pa.RecordBatch]:
         """Yield the results; `tick` is called before each batch of events."""
-        return self._query.matches(Watched(self._source, tick), self.evaluator)
+        return self._query.matches(Watched(self._source, tick), self.evaluator, self._threads)
 
     @property
     def n_read(self) -> int:

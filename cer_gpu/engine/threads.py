@@ -68,8 +68,11 @@ class Range:
 
 
 def threads_that_help(n_rows: int | None) -> int:
-    """Return how many threads to use where none are asked for."""
-    if n_rows is not None and n_rows < FEWEST_ROWS:
+    """Return how many threads to use where none are asked for.
+
+    One for a stream of unknown length: its events may come slowly, and results are not to wait for a whole range.
+    """
+    if n_rows is None or n_rows < FEWEST_ROWS:
         return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
