@@ -244,7 +244,7 @@ REFUSED = [
     ({"output": "position"}, cer_gpu.OptionError, "did you mean 'positions'"),
     ({"lateness": "5s"}, cer_gpu.OptionError, "name the time column"),
     ({"late": "keep"}, cer_gpu.OptionError, "late must be one of refuse, drop, got 'keep'"),
-    ({"threads": 2}, cer_gpu.OptionError, "thread"),
+    ({"threads": 0}, cer_gpu.OptionError, "threads must be a positive number"),
     ({"share": (2, 2)}, cer_gpu.OptionError, "share must be"),
 ]
 
