@@ -228,6 +228,7 @@ class Query:
             consume=plan.consume,
             window=None if within is None else within.kind,
             window_column=None if within is None or within.attribute is None else within.attribute.name,
+            limit=plan.limit,
         )
 
     @property
@@ -304,8 +305,8 @@ class Query:
         threads
             How many threads evaluate ranges of the stream at once, each with the window before it; None: as many as
             help (one for a stream of unknown length, whose results are not to wait for a whole range).  A query
-            without WITHIN, with CONSUME BY, NEXT, LAST or MAX, or with WITHIN n EVENTS and PARTITION BY is evaluated
-            in one, and so is a share.
+            without WITHIN, with CONSUME BY, LIMIT, a selection strategy other than STRICT, or with WITHIN n EVENTS and
+            PARTITION BY is evaluated in one, and so is a share.
         share
             ``(k, n)``: read everything, and list only part k (from 0) of n of the complex events.  The parts are
             disjoint, together they are the whole, and they are of like size; no part needs to know of another.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.dealing import against_keys, against_ranges
+from cer_gpu.engine.dealing import against_keys, against_ranges, before
 from cer_gpu.errors import OptionError
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
@@ -48,8 +48,14 @@ LEAST, MOST = -(2**63), 2**63 - 1
 STRATEGIES = ("auto", "partition", "range", "replicate")
 
 
-def choose(query: Query, strategy: str) -> tuple[str, str]:
+def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, str]:
     """Return the strategy for a query, and why it is this one.
+
+    Parameters
+    ----------
+    query, strategy
+    first
+        The first column that orders the stream; None: that of times.
 
     Raises
     ------
@@ -58,7 +64,7 @@ def choose(query: Query, strategy: str) -> tuple[str, str]:
     """
     if strategy not in STRATEGIES:
         raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
-    against = _against(query)
+    against = _against(query, first)
     allowed = [name for name, reason in against.items() if reason is None]
     if strategy == "auto":
         before = list(against.items())[: list(against).index(allowed[0])]
@@ -82,10 +88,21 @@ def explain(query: Query, strategy: str = "auto") -> str:
     """
     chosen, reason = choose(query, strategy)
     lines = [f"{chosen}: {_WAYS[chosen]}", f"  {reason}"]
-    for name, against in _against(query).items():
+    for name, against in _against(query, None).items():
         if name != chosen:
             lines.append(f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}")
     return "\n".join(lines)
+
+
+def _against(query: Query, first: str | None) -> dict[str, str | None]:
+    """Return for each strategy why it is not exact for the query; None: it is."""
+    clauses = query.clauses
+    times = [query.time_column, clauses.window_column]
+    unchecked = next((name for name in times if name is not None and first not in (None, name)), None)
+    by_key = against_keys(clauses)
+    if by_key is None and unchecked is not None:
+        by_key = f"that {unchecked!r} never decreases is to be seen only where the events of all keys are together"
+    return {"partition": by_key, "range": against_ranges(clauses), "replicate": None}
 
 
 _WAYS = {
@@ -93,11 +110,6 @@ _WAYS = {
     "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
     "replicate": "each task gets all events, and reports its share of the complex events",
 }
-
-
-def _against(query: Query) -> dict[str, str | None]:
-    """Return for each strategy why it is not exact for the query; None: it is."""
-    return {"partition": against_keys(query.clauses), "range": against_ranges(query.clauses), "replicate": None}
 
 
 @dataclass(frozen=True)
@@ -137,7 +149,7 @@ def ranges(
         Of the window, in units of `where`.
     """
     whole = all(isinstance(value, int) for value in (*lows, length))
-    begins = [max(low - length, LEAST) if whole else low - length for low in lows]
+    begins = [max(low - length, LEAST) if whole else before(low, length) for low in lows]
     last_of = [bisect.bisect_right(begins, high) - 1 for high in highs]
     reach = max((last - k for k, last in enumerate(last_of)), default=0)
     return Ranges(tuple(firsts), tuple(begins), max(reach, 0))

@@ -26,7 +26,9 @@ class SparkJobError(CerError):
 
 
 _OURS = re.compile(r"^(cer_gpu|spark_glue)\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
-_STACK = re.compile(r"^\s*(at [\w.$/]+\(|\.\.\. \d+ more|Caused by: |JVM stacktrace:|Driver stacktrace:)", re.MULTILINE)
+_STACK = re.compile(
+    r"^\s*(?:at [\w.$/]+\(|\.\.\. \d+ more|Caused by: |JVM stacktrace:|Driver stacktrace:)", re.MULTILINE
+)
 _LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOfMemoryError")
 
 
@@ -57,16 +59,14 @@ def plain_error(error: Exception) -> CerError:
     java = getattr(error, "java_exception", None)
     if java is not None:
         text = str(java.toString())
-    stack = _STACK.search(text)
     ours = _OURS.search(text)
     if ours is not None:
-        message = ours[3][: stack.start() - ours.start(3)] if stack and stack.start() > ours.start(3) else ours[3]
+        message = _STACK.split(ours[3], maxsplit=1)[0]
         kind = getattr(cer_gpu.errors if ours[1] == "cer_gpu" else sys.modules[__name__], ours[2], None)
         if isinstance(kind, type) and issubclass(kind, CerError):
             return kind(message.strip())
     lost = _LOST.search(text)
-    if stack is not None:
-        text = text[: stack.start()]
+    text = _STACK.split(text, maxsplit=1)[0]
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if "Traceback (most recent call last):" in text:
         lines = lines[-1:]  # the exception itself

@@ -120,7 +120,7 @@ def matching(
     if not order:
         raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
     _check_order(df, order)
-    chosen, reason = choose(query, strategy)
+    chosen, reason = choose(query, strategy, order[0])
     schema = match_schema(query, df, output=output)
     check(schema)
     n_parts = df.sparkSession.sparkContext.defaultParallelism if tasks is None else tasks

@@ -115,7 +115,9 @@ def number(
     kept = list(dict.fromkeys([*columns, *([cut.column] if cut and cut.column else [])]))
     located = _located(df)
     if located is not None:
-        stream = _stream(located, order, None if cut is None or cut.column == order[0] else measure)
+        decimal = "decimal" in df.schema[order[0]].dataType.simpleString()
+        same = cut is None or (cut.column == order[0] and not decimal)
+        stream = _stream(located, order, None if same else measure)
         if stream is not None:
             numbered = _counted(located, stream).select(POSITION, *map(quoted, kept))
             found = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
@@ -165,18 +167,17 @@ def _sorted(
         lows, highs = firsts, [first - 1 for first in [*firsts[1:], n_rows]]
     else:
         end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MOST
-        # a range without rows begins where the next one does
-        lows = list(itertools.accumulate((found.get(k, (0, end))[1] for k in reversed(range(n_parts))), min))[::-1]
+        # a range without rows begins where the next one does; one that has only NULL is refused where it is evaluated
+        least = [end if k not in found or found[k][1] is None else found[k][1] for k in range(n_parts)]
+        lows = list(itertools.accumulate(reversed(least), min))[::-1]
         highs = [*lows[1:], end]
 
-    ties = [name for name in df.columns if name not in order and name in {*kept, FILE, ROW} and _orderable(df, name)]
-    ties.sort(
-        key=lambda name: name not in (FILE, ROW)
-    )  # where the rows of a Parquet file agree, their order there counts
+    ties = [name for name in df.columns if name not in order and name in {*kept, FILE, ROW}]
+    ties.sort(key=lambda name: name not in (FILE, ROW))  # that of a Parquet file comes first
     placed = df.withColumn(PART, own)
     if hasattr(placed, "repartitionById"):
         placed = placed.repartitionById(n_parts, PART)
-    window = Window.partitionBy(PART).orderBy(*map(quoted, [*order, *ties]))
+    window = Window.partitionBy(PART).orderBy(*map(quoted, order), *(_tie(df, name) for name in ties))
     offset = sf.element_at(sf.array(*map(sf.lit, firsts)), sf.col(PART) + 1)
     position = (sf.row_number().over(window) - 1 + offset).cast("long")
     numbered = placed.select(position.alias(POSITION), PART, *map(quoted, kept))
@@ -199,11 +200,20 @@ def _located(df: DataFrame) -> DataFrame | None:
     return joined.withColumn(FILE, sf.col(quoted("$number"))).drop("$number")
 
 
+_KEEP_ROWS = ("Project", "Filter", "SubqueryAlias", "View")
+"""Nodes of a plan under which a row is a row of a file, and not made of several or made up."""
+
+
 def _tells_rows(df: DataFrame) -> bool:
     """Return whether Spark can tell the number of a row in its file; asking for it outright would log an error."""
     try:
-        known = df._jdf.queryExecution().analyzed().metadataOutput()
-        return known.size() == 1 and "row_index" in known.apply(0).dataType().simpleString()
+        plan = df._jdf.queryExecution().analyzed()
+        known = plan.metadataOutput()
+        if known.size() != 1 or "row_index" not in known.apply(0).dataType().simpleString():
+            return False
+        while plan.children().size() == 1 and plan.nodeName() in _KEEP_ROWS:
+            plan = plan.children().apply(0)
+        return bool(plan.children().size() == 0)
     except Exception:  # other implementations of DataFrames have other insides
         return False
 
@@ -254,6 +264,8 @@ def _key(df: DataFrame, name: str) -> Column:
         return minutes * 60_000_000 + (sf.date_part(sf.lit("SECOND"), column) * 1_000_000).cast("long")
     if isinstance(kind, st.DateType):
         return sf.unix_date(column)
+    if isinstance(kind, st.DecimalType) and kind.precision <= 18:  # in units of the last digit, as windows are
+        return (column * sf.lit(10**kind.scale)).cast("long")
     if isinstance(kind, st.NumericType):
         return column
     raise QueryTypeError(
@@ -262,7 +274,13 @@ def _key(df: DataFrame, name: str) -> Column:
     )
 
 
-def _orderable(df: DataFrame, name: str) -> bool:
+def _tie(df: DataFrame, name: str) -> Column:
+    """Return something that orders the rows by a column, nested ones by a hash."""
+    from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
-    return isinstance(df.schema[name].dataType, st.AtomicType)
+    column = sf.col(quoted(name))
+    kind = df.schema[name].dataType
+    if isinstance(kind, st.AtomicType):
+        return column
+    return sf.lit(0) if "map<" in kind.simpleString() else sf.xxhash64(column)  # maps have no order, and no hash

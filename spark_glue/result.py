@@ -96,21 +96,25 @@ class Result:
         """Yield a folder beside the result, whose name Spark and others pass over; it becomes the result at the end."""
         sibling = f"{self._path.getParent().toString()}/.{self._path.getName()}.{uuid.uuid4().hex[:12]}"
         place, before = (_path(self._spark, f"{sibling}.{ending}") for ending in ("unfinished", "before"))
+
+        def restore() -> None:
+            if self._files.exists(before) and not self._files.exists(self._path):
+                self._files.rename(before, self._path)
+            self._files.delete(place, True)
+
         try:
             yield place
             replaced = self._files.exists(self._path)
             if replaced and not self._overwrite:
                 raise OptionError(f"{self._out} has come into being meanwhile, and is left as it is")
-            if replaced:
-                self._files.rename(self._path, before)
+            if replaced and not self._files.rename(self._path, before):
+                raise OptionError(f"{self._out} cannot be moved away, and is left as it is")
             if not self._files.rename(place, self._path):
-                if replaced:
-                    self._files.rename(before, self._path)
                 raise OptionError(f"the result cannot be moved to {self._out}")
             if replaced:
                 self._files.delete(before, True)
         except BaseException:
-            in_another_thread(lambda: self._files.delete(place, True))
+            in_another_thread(restore)
             raise
 
 

@@ -183,7 +183,8 @@ class Stream:
 def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     """Return the stream that stretches of all tasks make up, or None if its rows do not lie in order.
 
-    The files are put in the order of their first rows; where these agree, of their last rows, then of their numbers.
+    The files are put in the order of their first rows.  Rows of two files that agree must be in the order of the files'
+    numbers, as they would be if they were sorted.
     """
     if not len(table):
         return Stream(0, (), np.zeros(0, np.int64), [])
@@ -204,7 +205,7 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     spans = np.concatenate([np.arange(heads[i], tails[i] + 1) for i in by_time])
     table = table.take(pa.array(spans)).combine_chunks()
     _, rises = _links(table, n_order)
-    if not rises.all():
+    if not rises.all() or _tied_backwards(table, n_order):
         return None
     sizes = table[N_ROWS].to_numpy()
     positions = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
@@ -212,3 +213,12 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     firsts = np.flatnonzero(np.append(True, np.diff(table[FILE].to_numpy()) != 0))
     offsets[table[FILE].to_numpy()[firsts]] = positions[firsts] - table[ROW].to_numpy()[firsts]
     return Stream(int(sizes.sum()), tuple(offsets.tolist()), positions, table[WHERE].to_pylist())
+
+
+def _tied_backwards(table: pa.Table, n_order: int) -> bool:
+    """Return whether the last row of a file agrees with the first one of a file of a smaller number."""
+    n = len(table)
+    lasts = [table[f"{LAST}{i}"].combine_chunks().slice(0, n - 1) for i in range(n_order)]
+    firsts = [table[f"{FIRST}{i}"].combine_chunks().slice(1) for i in range(n_order)]
+    files = table[FILE].to_numpy()
+    return bool((not_after(firsts, lasts) & (files[1:] < files[:-1])).any())

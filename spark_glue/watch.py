@@ -82,6 +82,7 @@ def cancelling(context: SparkContext) -> Iterator[None]:
     """Cancel the jobs of the block when it ends by an exception, and wait until they have ended."""
     tag = f"cer_gpu-{uuid.uuid4().hex}"
     context.addJobTag(tag)
+    others = set(context.statusTracker().getActiveJobsIds())
     try:
         yield
     except BaseException:
@@ -89,7 +90,7 @@ def cancelling(context: SparkContext) -> Iterator[None]:
         def cancel() -> None:
             context.cancelJobsWithTag(tag)
             until = time.monotonic() + LONGEST_WAIT
-            while context.statusTracker().getActiveJobsIds() and time.monotonic() < until:
+            while set(context.statusTracker().getActiveJobsIds()) - others and time.monotonic() < until:
                 time.sleep(0.1)
 
         with contextlib.suppress(Exception):

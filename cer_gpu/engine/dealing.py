@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 
 
@@ -18,6 +19,7 @@ class Clauses:
         None, "events", "time" or "attribute".
     window_column
         Of WITHIN n [attribute].
+    limit
     """
 
     keys: tuple[tuple[str, ...], ...]
@@ -25,6 +27,7 @@ class Clauses:
     consume: str
     window: str | None
     window_column: str | None
+    limit: int | None
 
 
 def against_keys(clauses: Clauses) -> str | None:
@@ -44,6 +47,14 @@ def against_ranges(clauses: Clauses) -> str | None:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
     if clauses.strategy in ("NEXT", "LAST", "MAX"):
         return f"{clauses.strategy} compares with complex events that may begin before the window"
+    if clauses.strategy == "ANY" or clauses.limit is not None:
+        what = "ANY" if clauses.strategy == "ANY" else "LIMIT"
+        return f"{what} keeps the first of an order that depends on the events before the window"
     if clauses.consume != "NONE":
         return f"CONSUME BY {clauses.consume} depends on what was found before"
     return None
+
+
+def before(value: float, length: float) -> float:
+    """Return a number that is not above any from which `value` is at most `length` away, however that is rounded."""
+    return value - length - 4 * sys.float_info.epsilon * max(abs(value), abs(length))

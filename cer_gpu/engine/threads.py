@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cer_gpu.engine.clocks import ordered
 from cer_gpu.engine.columns import Block
+from cer_gpu.engine.dealing import before as at_or_before
 from cer_gpu.engine.evaluator import Evaluator
 
 RANGE_ROWS = 1 << 21
@@ -124,7 +125,8 @@ def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]
             values = ordered(Block(batch, {}).numbers(window.column))
             if least is None:
                 last = values[-1]
-                least = last - min(window.length, last) if values.dtype.kind == "u" else last - window.length
+                whole = values.dtype.kind == "u"
+                least = last - min(window.length, last) if whole else at_or_before(float(last), float(window.length))
             # missing values are found, and refused, where the range is evaluated
             begin = int(np.searchsorted(values, least)) if not batch.column(window.column).null_count else 0
             begin = min(begin, batch.num_rows - 1) if not kept else begin
@@ -152,6 +154,8 @@ class _Results:
         end: BaseException | None = None
         try:
             for batch in batches:
+                if self._stop.is_set():
+                    return
                 for found in evaluator.push_batches(batch):
                     self._put(found)
             for found in evaluator.finish_batches():
@@ -214,4 +218,5 @@ def on_threads(evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_thread
                     evaluator.n_matches += results.n_matches
         finally:
             stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
     yield from evaluator.finish_batches()

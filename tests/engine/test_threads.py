@@ -73,12 +73,23 @@ def test_the_table_of_one_thread(small_ranges, seed):
     assert found["end"].to_pylist() == expected["end"].to_pylist()
 
 
-@pytest.mark.parametrize("clauses", ["", "WITHIN 9 EVENTS CONSUME BY ANY", "PARTITION BY [k] WITHIN 9 EVENTS"])
-def test_queries_that_ranges_would_change_are_evaluated_in_one(small_ranges, monkeypatch, clauses):
+@pytest.mark.parametrize(
+    ("strategy", "clauses"),
+    [
+        ("ALL", ""),
+        ("ALL", "WITHIN 9 EVENTS CONSUME BY ANY"),
+        ("ALL", "PARTITION BY [k] WITHIN 9 EVENTS"),
+        ("ALL", "WITHIN 6 EVENTS LIMIT 1"),
+        ("ANY", "WITHIN 6 EVENTS"),
+        ("MAX", "WITHIN 6 EVENTS"),
+    ],
+)
+def test_queries_that_ranges_would_change_are_evaluated_in_one(small_ranges, strategy, clauses):
     rng = random.Random(0)
     small_ranges(rng)
-    monkeypatch.setattr(module, "on_threads", None)
-    query, events = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {clauses}"), random_events(rng, 60)
+    where = "A ; B" if clauses in ("", "PARTITION BY [k] WITHIN 9 EVENTS") else "(A OR B)+ ; (B OR C) ; C"
+    query = cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE {where} {clauses}")
+    events = random_events(rng, 200)
     assert query.evaluate(events, threads=2).equals(query.evaluate(events, threads=1))
 
 
@@ -107,6 +118,30 @@ def test_times_that_decrease_or_are_missing(monkeypatch, row, value):
         messages.append(str(error.value))
     assert messages[0] == messages[1]
     assert f"event {row} " in messages[0]
+
+
+def test_a_window_of_floats_that_rounding_makes_wider(monkeypatch):
+    """The end less the start is the window's length, though the end less the length is above the start."""
+    monkeypatch.setattr(module, "RANGE_ROWS", 1)
+    end = 0.057091294503929246
+    events = pa.table({"type": ["A", "C", "B"], "x": [-0.042908705496070766, end, end]})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 0.1 [x]")
+    for threads in (1, 2):
+        assert query.evaluate(events, threads=threads)["positions"].to_pylist() == [[0, 2]]
+
+
+def test_threads_stop_though_they_find_nothing():
+    read = []
+
+    def batches():
+        for i in range(50):
+            read.append(i)
+            yield pa.record_batch({"type": ["A"]})
+
+    stop = threading.Event()
+    stop.set()
+    module._Results(stop).find(cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator(), batches())
+    assert len(read) == 1
 
 
 def test_results_that_nobody_reads(monkeypatch):

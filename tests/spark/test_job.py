@@ -18,6 +18,7 @@ import pytest
 import cer_gpu
 from spark_glue import match, plain_errors, run
 from spark_glue.cli import main
+from spark_glue.errors import plain_error
 from spark_glue.match import matching
 
 pytest.importorskip("pyspark")
@@ -112,7 +113,7 @@ def test_a_worker_that_is_killed(df, flights, query, tmp_path, strategy):
 def test_an_error_of_a_worker_arrives_as_it_is(spark, query):
     times = pa.array([10, 20, 15, 30], pa.timestamp("s"))
     events = pa.table({"type": ["LANDED"] * 4, "tailnum": ["x"] * 4, "delay": [1] * 4, "ts": times, "n": range(4)})
-    df = match(spark.createDataFrame(events), query, order_by="n", strategy="partition", tasks=1)
+    df = match(spark.createDataFrame(events), query, order_by="n", strategy="range", tasks=1)
     expected = r"the 'ts' of event 2 .*00:00:15.* is less than the one before"
     with pytest.raises(cer_gpu.TimeOrderError, match=expected) as e, plain_errors():
         df.collect()
@@ -120,11 +121,22 @@ def test_an_error_of_a_worker_arrives_as_it_is(spark, query):
     assert "\tat " not in str(e.value)
 
 
+def test_the_stack_of_java_is_left_out():
+    text = (
+        "[TASK_WRITE_FAILED] Failed.\n\tat org.apache.spark.X.y(X.scala:1)\nCaused by: PythonException: Traceback\n"
+        "cer_gpu.errors.TimeOrderError: event 3 is wrong\nhint: sort\n\n\tat org.Z.z(Z.scala:2)\nDriver stacktrace:\n"
+    )
+    error = plain_error(RuntimeError(text))
+    assert type(error) is cer_gpu.TimeOrderError
+    assert str(error) == "event 3 is wrong\nhint: sort"
+
+
 def test_a_job_that_fails_leaves_nothing(spark, query, tmp_path):
     times = pa.array([10, 20, 15, 30], pa.timestamp("s"))
     events = pa.table({"type": ["LANDED"] * 4, "tailnum": ["x"] * 4, "delay": [1] * 4, "ts": times, "n": range(4)})
-    with pytest.raises(cer_gpu.TimeOrderError, match="event 2"):
+    with pytest.raises(cer_gpu.TimeOrderError, match="event 2") as e:
         run(spark.createDataFrame(events), query, str(tmp_path / "found"), order_by="n")
+    assert "\tat " not in str(e.value)
     assert os.listdir(tmp_path) == []
 
 

@@ -6,6 +6,7 @@ import datetime
 import random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
@@ -106,12 +107,46 @@ def test_what_auto_chooses(text, chosen):
         ("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS CONSUME BY ANY", "range", "CONSUME BY ANY depends"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k] CONSUME BY ANY", "partition", "CONSUME BY ANY forgets"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS", "range", "counts the events of a partition"),
+        ("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS LIMIT 3", "range", "LIMIT keeps the first"),
+        ("SELECT ANY * FROM S WHERE A ; B WITHIN 5 EVENTS", "range", "ANY keeps the first"),
         ("SELECT * FROM S WHERE A ; B", "rnage", "strategy must be one of"),
     ],
 )
 def test_what_is_not_exact_is_refused(text, strategy, reason):
     with pytest.raises(cer_gpu.OptionError, match=reason):
         choose(cer_gpu.compile(text), strategy)
+
+
+def test_times_that_are_not_the_order_need_all_events_together():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS", time_column="ts")
+    assert choose(query, "auto", "ts")[0] == "partition"
+    assert choose(query, "auto", "id")[0] == "range"
+    with pytest.raises(cer_gpu.OptionError, match="that 'ts' never decreases is to be seen only where"):
+        choose(query, "partition", "id")
+
+
+@pytest.mark.parametrize("change", ["distinct", "map", "union", "explode"])
+def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
+    """They have no number in a file; duplicates that were taken out stay out."""
+    table = pa.table({"type": list("AABBAB"), "id": [1, 1, 2, 2, 3, 4]})
+    pq.write_table(table, tmp_path / "events.parquet")
+    df = spark.read.parquet(str(tmp_path / "events.parquet"))
+    if change == "distinct":
+        df, rows = df.distinct(), [("A", 1), ("B", 2), ("A", 3), ("B", 4)]
+    elif change == "map":
+        df, rows = (
+            df.mapInArrow(lambda batches: batches, df.schema),
+            [("A", 1), ("A", 1), ("B", 2), ("B", 2), ("A", 3), ("B", 4)],
+        )
+    elif change == "union":
+        df, rows = df.filter("id > 2").unionAll(df.filter("id > 3")), [("A", 3), ("B", 4), ("B", 4)]
+    else:
+        df = df.filter("id > 2").selectExpr("type", "explode(array(id, id)) AS id")
+        rows = [("A", 3), ("A", 3), ("B", 4), ("B", 4)]
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    expected = query.evaluate(pa.table({"type": [t for t, _ in rows], "id": [i for _, i in rows]}))
+    found = match(df, query, order_by="id", tasks=2, output="positions").toArrow()
+    assert rows_of(found.cast(expected.schema)) == rows_of(expected)
 
 
 @pytest.mark.parametrize(

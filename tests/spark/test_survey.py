@@ -11,7 +11,7 @@ import pytest
 from stored_streams import stored_stream, surveyed
 
 from spark_glue import survey as module
-from spark_glue.survey import stream_of
+from spark_glue.survey import FILE, FILE_ROWS, LOCATION, stream_of, survey
 
 
 @pytest.mark.parametrize("most", [4, 50, 256])
@@ -27,6 +27,19 @@ def test_rows_in_order_are_counted(monkeypatch, most, seed):
     assert found.n_rows == n
     assert (np.array(found.offsets)[files] + rows).tolist() == list(range(n))
     assert [times[p] for p in found.positions] == found.wheres
+
+
+def test_equal_rows_of_two_files_keep_the_order_of_the_files():
+    """As they would if they were sorted: here they would not, and must be."""
+    times = {0: [5, 6, 9], 1: [1, 2, 5]}
+    found = []
+    for file, values in times.items():
+        rows = {LOCATION: [file * FILE_ROWS + i for i in range(3)], "ts": values}
+        found += list(survey([pa.record_batch(rows)], ["ts"]))
+    assert stream_of(pa.Table.from_batches(found), 1) is None
+    swapped = pa.Table.from_batches(found)
+    swapped = swapped.set_column(0, FILE, pa.array([1 - n for n in swapped[FILE].to_pylist()]))
+    assert stream_of(swapped, 1).offsets == (0, 3)
 
 
 def test_no_rows():
