@@ -4,10 +4,10 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-long lint bench clean
+.PHONY: help install demo demo-spark test test-long lint bench bench-quick clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-10s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 install: .venv/.installed ## Make .venv with the pinned versions (again only after a change of them)
 
@@ -43,6 +43,9 @@ bench: install ## Run the benchmarks, and compare with DuckDB
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/stock.py
 	$(BIN)/python benchmarks/peers.py
+
+bench-quick: install ## Some of them, in under two minutes, as ratios to the floor and to the results that are kept
+	$(BIN)/python benchmarks/run.py --events 2000000 --repeat 3 --compare
 
 clean: ## Remove .venv, caches and what a build leaves
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -42,6 +42,26 @@ def show(console: Console, title: str, rows: list[dict[str, object]]) -> None:
     console.print(table)
 
 
+def show_ratios(console: Console, results: dict[str, list[dict[str, object]]], suffix: str = "") -> None:
+    """Print each rate of the results over that of ``results/<machine><suffix>.json``; below 1 is slower."""
+    kept = RESULTS / f"{machine()}{suffix}.json"
+    if not kept.exists():
+        console.print(f"nothing to compare with: there is no {kept.name} in {RESULTS.name}/")
+        return
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    before = {(title, row["workload"]): row for title, rows in found["results"].items() for row in rows}
+    ratios: list[dict[str, object]] = []
+    for title, rows in results.items():
+        for row in rows:
+            old = before.get((title, row["workload"]), {})
+            for name in row.keys() & old.keys():
+                if "million" in name:
+                    workload = f"{title}: {row['workload']}"
+                    ratios.append({"workload": workload, "rate": name, "now / kept": row[name] / old[name]})
+    if ratios:
+        show(console, f"Against the results of {found['about']['date']}", ratios)
+
+
 def save(console: Console, suffix: str, results: dict[str, list[dict[str, object]]], command: str) -> None:
     """Write ``results/<machine><suffix>.json``."""
     target = RESULTS / f"{machine()}{suffix}.json"

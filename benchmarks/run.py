@@ -3,7 +3,7 @@
 Every figure is the median of several runs in one process; ratios compare runs that alternate, so that they hold
 when the machine's speed drifts.  The floor is a bare pass over the columns that the query reads.
 
-    python benchmarks/run.py [--events N] [--repeat K] [--save]
+    python benchmarks/run.py [--events N] [--repeat K] [--save] [--compare]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from report import save, show
+from report import save, show, show_ratios
 from rich.console import Console
 from streams import random_types
 
@@ -134,7 +134,7 @@ def threads(n_events: int, repeat: int) -> list[dict[str, object]]:
     return rows
 
 
-def listing(repeat: int) -> list[dict[str, object]]:
+def listing(limit: int, repeat: int) -> list[dict[str, object]]:
     """Complex events listed per second, for sequences of 3 to 9 and a Kleene pattern, into Arrow lists."""
     rows = []
     for n in (3, 5, 7, 9):
@@ -142,7 +142,7 @@ def listing(repeat: int) -> list[dict[str, object]]:
         copies = {3: 200, 5: 40, 7: 12, 9: 7}[n]
         types = [name for name in names for _ in range(copies)]
         table = pa.table({"type": types})
-        query = cer_gpu.compile(f"SELECT * FROM S WHERE {' ; '.join(names)} LIMIT 1000000")
+        query = cer_gpu.compile(f"SELECT * FROM S WHERE {' ; '.join(names)} LIMIT {limit}")
         rows.append(_listing(f"sequence of {n}", query, table, repeat))
     table = pa.table({"type": ["A"] + ["B"] * 20 + ["C"]})
     rows.append(_listing("A ; B+ ; C, 20 events B", cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C"), table, repeat))
@@ -183,6 +183,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000, help="events of the throughput workload")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken")
+    parser.add_argument("--compare", action="store_true", help="show rates as ratios to the results that are kept")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>.json")
     options = parser.parse_args(arguments)
     console = Console(width=150)
@@ -191,11 +192,13 @@ def main(arguments: list[str]) -> int:
         ("Events read per second", lambda: throughput(options.events, options.repeat)),
         ("Long windows", lambda: windows(max(options.events // 10, 1000), options.repeat)),
         ("Threads", lambda: threads(options.events, options.repeat)),
-        ("Complex events listed per second", lambda: listing(options.repeat)),
+        ("Complex events listed per second", lambda: listing(min(options.events, 1_000_000), options.repeat)),
         ("Flights, from Parquet", lambda: flights(options.repeat)),
     ):
         results[title] = run()
         show(console, title, results[title])
+    if options.compare:
+        show_ratios(console, results)
     if options.save:
         save(console, "", results, "python benchmarks/run.py " + " ".join(arguments))
     return 0
