@@ -54,7 +54,7 @@ def show_ratios(console: Console, results: dict[str, list[dict[str, object]]], s
     for title, rows in results.items():
         for row in rows:
             old = before.get((title, row["workload"]), {})
-            for name in row.keys() & old.keys():
+            for name in (name for name in row if name in old):
                 if "million" in name:
                     workload = f"{title}: {row['workload']}"
                     ratios.append({"workload": workload, "rate": name, "now / kept": row[name] / old[name]})
