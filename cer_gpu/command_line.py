@@ -79,7 +79,7 @@ def query_options(command: Command) -> Command:
     options = [
         click.option("--type-column", metavar="NAME", help="Column of event types.  [default: type]"),
         click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
-        click.option("--time-column", metavar="NAME", help="Column of times; they never decrease, or see --sort."),
+        click.option("--time-column", metavar="NAME", help="Column of times, which never decrease."),
         click.option("--time-unit", type=click.Choice(list(TIME_UNITS)), help="Unit of an integer time column."),
     ]
     for option in reversed(options):

@@ -28,10 +28,11 @@ from cer_gpu.errors import CerError, OptionError
 from cer_gpu.query import analyse
 from cer_gpu.signals import Signals
 from spark_glue.archive import package
-from spark_glue.deal import STRATEGIES, explain
+from spark_glue.deal import STRATEGIES, choose, explain
 from spark_glue.errors import plain_errors
 from spark_glue.job import INPUTS, read, run
 from spark_glue.local_session import session
+from spark_glue.match import check_order
 from spark_glue.result import FORMATS
 from spark_glue.watch import in_another_thread
 
@@ -60,7 +61,7 @@ _strategy_option = click.option(
     epilog="""\b
 Examples:
   python -m spark_glue run late.ceql --input flights.parquet --order-by ts -o found
-  python -m spark_glue explain late.ceql --time-column ts
+  python -m spark_glue explain late.ceql
   python -m spark_glue package cer_gpu.zip
   spark-submit --py-files cer_gpu.zip spark_glue/__main__.py run late.ceql --input s3a://... --order-by ts -o s3a://...""",
 )
@@ -91,6 +92,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
     "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Of the input."
 )
 @click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader.")
+@click.option("--schema", metavar="TEXT", help="Of --input, as 'type STRING, ts TIMESTAMP'.  [default: Spark finds it]")
 @click.option(
     "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
 )
@@ -115,6 +117,7 @@ def run_command(
     inputs: tuple[str, ...],
     format_: str,
     read_options: tuple[str, ...],
+    schema: str | None,
     order_by: tuple[str, ...],
     out: str,
     out_format: str,
@@ -145,15 +148,20 @@ def run_command(
     if compiled is None:
         say_errors(errors, name)
         return 1
+    choose(compiled, strategy, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
-        events = read(spark, inputs, format_, options)
-        if time_column is None and time_unit is None and order_by[0] in events.columns:
-            time_column = order_by[0] if _is_time(events.schema[order_by[0]].dataType) else None
-        compiled, errors = analyse(
-            text, type_column=types, time_column=time_column or (assumed if time_unit else None), time_unit=time_unit
-        )
+        events = read(spark, inputs, format_, options, schema)
+        check_order(events, order_by)
+        kind = events.schema[order_by[0]].dataType
+        no_time = time_column is None and time_unit is None and not _is_time(kind)
+        if time_column is None and not no_time:
+            time_column = order_by[0]
+        compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
         if compiled is None:
             say_errors(errors, name)
+            if no_time:
+                what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
+                say(f"({what}; --schema says the types of columns)")
             return 1
         try:
             summary = run(
@@ -197,7 +205,8 @@ def explain_command(
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is not needed."""
     types = chosen_type_column(type_column, no_type_column)
     name, text = read_query(query)
-    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    # as for `run`, there is one: that of the order
+    compiled, errors = analyse(text, type_column=types, time_column=time_column or "time", time_unit=time_unit)
     if compiled is None:
         say_errors(errors, name)
         return 1

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.engine.dealing import against_keys, against_ranges, before
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import OptionError, did_you_mean
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
 
@@ -63,7 +63,8 @@ def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, 
         When it is not known, or not exact for the query: with the reason, and one that is.
     """
     if strategy not in STRATEGIES:
-        raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}")
+        hint = did_you_mean(str(strategy), STRATEGIES, "strategies")
+        raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}\nhint: {hint}")
     against = _against(query, first)
     allowed = [name for name, reason in against.items() if reason is None]
     if strategy == "auto":
@@ -73,7 +74,7 @@ def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, 
     if against[strategy] is not None:
         raise OptionError(
             f"strategy {strategy!r} would not give the rows of a single process: {against[strategy]}\n"
-            f"hint: strategy={allowed[0]!r}"
+            f"hint: strategy={allowed[0]!r} (--strategy {allowed[0]})"
         )
     return strategy, "as asked"
 

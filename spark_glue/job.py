@@ -198,7 +198,11 @@ def _accumulated() -> Any:
 
 
 def read(
-    spark: SparkSession, paths: Sequence[str], format: str = "parquet", options: dict[str, str] | None = None
+    spark: SparkSession,
+    paths: str | Sequence[str],
+    format: str = "parquet",
+    options: dict[str, str] | None = None,
+    schema: str | None = None,
 ) -> DataFrame:
     """Return the events that Spark reads from files, or from a table.
 
@@ -212,6 +216,8 @@ def read(
         unless `options` say otherwise.
     options
         More options of Spark's reader.
+    schema
+        The columns and their types, as Spark writes them: ``"type STRING, ts TIMESTAMP, x DOUBLE"``.
 
     Raises
     ------
@@ -223,11 +229,14 @@ def read(
     if format not in INPUTS:
         hint = did_you_mean(format, INPUTS, "formats")
         raise OptionError(f"the format of the events must be one of {', '.join(INPUTS)}, got {format!r}\nhint: {hint}")
+    paths = [paths] if isinstance(paths, str) else list(paths)
     with plain_errors():
         if format == "table":
             if len(paths) != 1:
                 raise OptionError(f"expected the name of one table, got {len(paths)}")
             return spark.table(paths[0])
-        defaults = {"header": "true", "inferSchema": "true"} if format == "csv" else {}
+        defaults = {"header": "true", "inferSchema": str(schema is None).lower()} if format == "csv" else {}
         reader = spark.read.format(format).options(**{**defaults, **(options or {})})
-        return reader.load(list(paths) if len(paths) > 1 or format != "delta" else paths[0])
+        if schema is not None:
+            reader = reader.schema(schema)
+        return reader.load(paths if len(paths) > 1 or format != "delta" else paths[0])

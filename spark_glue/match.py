@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
+from cer_gpu.query import Query
 from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, choose
 from spark_glue.number import ADDED, Cut, Numbered, number, quoted
 from spark_glue.stage import match_schema
@@ -17,8 +18,6 @@ from spark_glue.stage import match_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-    from cer_gpu.query import Query
 
 
 def match(
@@ -116,10 +115,14 @@ def matching(
     """
     from pyspark.sql import functions as sf
 
+    if not isinstance(query, Query):
+        raise OptionError(
+            f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
+        )
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     if not order:
         raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
-    _check_order(df, order)
+    check_order(df, order)
     chosen, reason = choose(query, strategy, order[0])
     schema = match_schema(query, df, output=output)
     check(schema)
@@ -149,11 +152,18 @@ def _cut(query: Query, df: DataFrame, order: list[str]) -> Cut:
     return Cut(None if clauses.window == "events" else clauses.window_column or order[0], length)
 
 
-def _check_order(df: DataFrame, order: list[str]) -> None:
+def check_order(df: DataFrame, order: Sequence[str]) -> None:
+    """Refuse columns to order by that are not there.
+
+    Raises
+    ------
+    QueryTypeError
+        With the nearest name.
+    """
     for name in order:
         if name not in df.columns:
             hint = did_you_mean(name, df.columns, "columns")
-            raise QueryTypeError(f"order_by names {name!r}, which the events do not have", hint=hint)
+            raise QueryTypeError(f"order_by (--order-by) names {name!r}, which the events do not have", hint=hint)
     for name in ADDED:
         if name in df.columns:
             raise QueryTypeError(f"the events have a column {name!r}, a name that is needed here", hint="rename it")

@@ -155,7 +155,10 @@ def _sorted(
     quantiles = sf.percentile_approx(key, shares, SAMPLES) if shares else sf.lit(None)
     bounds, n_rows, n_valid = df.agg(quantiles, sf.count(sf.lit(1)), sf.count(key)).collect()[0]
     if n_valid < n_rows:
-        raise QueryTypeError(f"the stream is ordered by {order[0]!r}, which is NULL in some rows")
+        raise QueryTypeError(
+            f"the stream is ordered by {order[0]!r}, which is NULL in {n_rows - n_valid:,} of {n_rows:,} rows",
+            hint="leave such events out, or give them a value",
+        )
     own = sf.lit(0)
     for bound in sorted(set(bounds or [])):
         own = own + (key >= sf.lit(bound)).cast("int")

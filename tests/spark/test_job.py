@@ -219,6 +219,44 @@ def test_csv_and_json_are_read(spark, tmp_path, capsys):
         assert sorted(pq.read_table(out)["positions"].to_pylist()) == [[0, 1], [0, 3], [2, 3]]
 
 
+@pytest.mark.parametrize(
+    ("order", "more", "message"),
+    [
+        ("tss", [], "order_by (--order-by) names 'tss', which the events do not have\nhint: did you mean 'ts'?"),
+        ("ts", [], "('ts', the first column of --order-by, is string, which is no time"),
+        ("ts", ["--schema", "type STRING, ts TIMESTAMP, x INT"], None),
+    ],
+)
+def test_types_of_a_file_without_rows(spark, tmp_path, capsys, order, more, message):
+    (tmp_path / "events.csv").write_text("type,ts,x\n")
+    query = "SELECT * FROM S WHERE A ; B FILTER A[x > 3] WITHIN 5 SECONDS"
+    arguments = ["run", query, "--input", str(tmp_path / "events.csv"), "--format", "csv", "--order-by", order, *more]
+    assert main([*arguments, "-o", str(tmp_path / "found")]) == (0 if message is None else 1)
+    assert (message or "0 events, 0 complex events") in capsys.readouterr().err
+
+
+def test_an_order_of_text(spark, tmp_path, capsys):
+    (tmp_path / "events.csv").write_text("type,ts\nA,Mon 09:00\nB,Mon 10:00\n")
+    arguments = ["run", "SELECT * FROM S WHERE A ; B", "--input", str(tmp_path / "events.csv"), "--format", "csv"]
+    assert main([*arguments, "--order-by", "ts", "-o", str(tmp_path / "found")]) == 1
+    assert "the stream is ordered by 'ts' first, which is string" in capsys.readouterr().err
+
+
+def test_a_strategy_that_is_not_exact_is_refused_before_spark_starts(monkeypatch, capsys):
+    monkeypatch.setattr("spark_glue.cli.session", None)
+    query = "SELECT MAX * FROM S WHERE A ; B WITHIN 5 SECONDS"
+    arguments = ["run", query, "--input", "x", "--order-by", "ts", "-o", "y", "--strategy", "range"]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "MAX compares" in said
+    assert "(--strategy replicate)" in said
+
+
+def test_a_query_that_is_not_compiled(df):
+    with pytest.raises(cer_gpu.OptionError, match=r"expected a compiled query, got str[\s\S]*cer_gpu.compile"):
+        match(df, LATE_AGAIN, order_by="ts")
+
+
 def test_a_query_with_an_error(capsys):
     assert main(["run", "SELECT * FROM S WHERE", "--input", "x", "--order-by", "ts", "-o", "y"]) == 1
     assert "expected" in capsys.readouterr().err
