@@ -360,8 +360,9 @@ class Query:
         pyarrow.RecordBatchReader
             Closed by ``close()`` or at the end of a ``with`` block.
         """
-        evaluator = self.evaluator(device=device, output=output, lateness=lateness, late=late, share=share)
-        _check_options(threads=threads)
+        evaluator = self.evaluator(
+            device=device, output=output, lateness=lateness, late=late, threads=threads, share=share
+        )
         source = self.source(events, sort=sort)
         schema = self.output_schema(source.schema, output)
         return pa.RecordBatchReader.from_batches(schema, self.matches(source, evaluator, threads))

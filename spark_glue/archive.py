@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from importlib.resources import files
@@ -11,6 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from cer_gpu.backend.kernel_source import kernel_folder
+from spark_glue.cache import whole_file
 
 PACKAGES = ("cer_gpu", "spark_glue")
 EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -40,18 +40,11 @@ def package(path: str | os.PathLike[str] = "cer_gpu.zip") -> Path:
         When it cannot be written.
     """
     path = Path(path)
-    descriptor, unfinished = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}-")
-    try:
-        with open(descriptor, "wb") as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            places = {**{name: files(name) for name in PACKAGES}, "cer_gpu/kernels": kernel_folder()}
-            contents = {place: found for name, folder in places.items() for place, found in _files(folder, name)}
-            for place, found in contents.items():
-                archive.writestr(zipfile.ZipInfo(place, EPOCH), found.read_bytes(), zipfile.ZIP_DEFLATED)
-        os.chmod(unfinished, 0o644)
-        os.replace(unfinished, path)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
+    places = {**{name: files(name) for name in PACKAGES}, "cer_gpu/kernels": kernel_folder()}
+    contents = {place: found for name, folder in places.items() for place, found in _files(folder, name)}
+    with whole_file(path.absolute(), 0o644) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for place, found in contents.items():
+            archive.writestr(zipfile.ZipInfo(place, EPOCH), found.read_bytes(), zipfile.ZIP_DEFLATED)
     return path
 
 

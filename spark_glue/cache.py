@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import IO
 
 NAME = "cer-gpu"
 
@@ -46,6 +48,23 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
     folder = _temporary() / part
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@contextlib.contextmanager
+def whole_file(path: Path, mode: int) -> Iterator[IO[bytes]]:
+    """Yield a file to write; with the end of the block it is `path`, whole, whoever else writes it at the same time.
+
+    On an error nothing of it is left.  `mode` is that of the file system: 0o644, or 0o755 for a program.
+    """
+    descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+        os.chmod(written, mode)
+        os.replace(written, path)
+    except BaseException:
+        os.unlink(written)
+        raise
 
 
 def _temporary() -> Path:

@@ -101,9 +101,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
 @click.option("--output", type=click.Choice(OUTPUTS), default="events", show_default=True, help="What a row is.")
-@click.option(
-    "--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How events are dealt."
-)
+@_strategy_option
 @click.option("--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]")
 @query_options
 @click.option("--cores", default="2", show_default=True, metavar="N", help="Of a local session; * for all.")
@@ -190,9 +188,7 @@ def run_command(
 
 @commands.command("explain")
 @click.argument("query")
-@click.option(
-    "--strategy", type=click.Choice(STRATEGIES), default="auto", show_default=True, help="How events are dealt."
-)
+@_strategy_option
 @query_options
 def explain_command(
     query: str,

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.dealing import against_keys, against_ranges, before
+from cer_gpu.engine.dealing import against_keys, against_ranges, at_or_before
 from cer_gpu.errors import OptionError, did_you_mean
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
@@ -95,14 +95,18 @@ def explain(query: Query, strategy: str = "auto") -> str:
     return "\n".join(lines)
 
 
+def times_beside(query: Query, first: str) -> list[str]:
+    """Return the columns that must not decrease, but for the first of the order: tasks have to check that."""
+    return [name for name in (query.time_column, query.clauses.window_column) if name not in (None, first)]
+
+
 def _against(query: Query, first: str | None) -> dict[str, str | None]:
     """Return for each strategy why it is not exact for the query; None: it is."""
     clauses = query.clauses
-    times = [query.time_column, clauses.window_column]
-    unchecked = next((name for name in times if name is not None and first not in (None, name)), None)
     by_key = against_keys(clauses)
-    if by_key is None and unchecked is not None:
-        by_key = f"that {unchecked!r} never decreases is to be seen only where the events of all keys are together"
+    unchecked = [] if first is None else times_beside(query, first)
+    if by_key is None and unchecked:
+        by_key = f"that {unchecked[0]!r} never decreases is to be seen only where the events of all keys are together"
     return {"partition": by_key, "range": against_ranges(clauses), "replicate": None}
 
 
@@ -150,7 +154,7 @@ def ranges(
         Of the window, in units of `where`.
     """
     whole = all(isinstance(value, int) for value in (*lows, length))
-    begins = [max(low - length, LEAST) if whole else before(low, length) for low in lows]
+    begins = [max(low - length, LEAST) if whole else at_or_before(low, length) for low in lows]
     last_of = [bisect.bisect_right(begins, high) - 1 for high in highs]
     reach = max((last - k for k, last in enumerate(last_of)), default=0)
     return Ranges(tuple(firsts), tuple(begins), max(reach, 0))

@@ -8,13 +8,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from spark_glue.cache import cache_folder
+from spark_glue.cache import cache_folder, whole_file
 from spark_glue.errors import INSTALL, SparkSetupError
 
 MINIMUM = 17  # Spark 4 needs Java 17 or later
@@ -155,15 +154,8 @@ def write_launcher(java: Path, folder: Path) -> Path:
     if program.is_file() and os.access(program, os.X_OK) and program.read_text() == text:
         return program
     program.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, written = tempfile.mkstemp(dir=program.parent, prefix="java-")
-    try:
-        with open(descriptor, "w") as file:
-            file.write(text)
-        os.chmod(written, 0o755)
-        os.replace(written, program)
-    except BaseException:
-        os.unlink(written)
-        raise
+    with whole_file(program, 0o755) as file:
+        file.write(text.encode())
     return program
 
 

@@ -160,17 +160,18 @@ def run(
     report = context.accumulator({}, _accumulated())
     first_stage = next_stage(context)
     begun = time.perf_counter()
-    with plain_errors(), progress(context, hidden=not show_progress), cancelling(context):
-        found = matching(
-            df,
-            query,
-            order_by=order_by,
-            strategy=strategy,
-            tasks=tasks,
-            output=output,
-            report=report,
-            check=result.check,
-        )
+    with plain_errors(), progress(context, hidden=not show_progress):
+        with cancelling(context):
+            found = matching(
+                df,
+                query,
+                order_by=order_by,
+                strategy=strategy,
+                tasks=tasks,
+                output=output,
+                report=report,
+                check=result.check,
+            )
         counted_at = time.perf_counter()
         result.write(found.df)
     seconds = time.perf_counter() - begun

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, choose
+from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, choose, times_beside
 from spark_glue.number import ADDED, Cut, Numbered, number, quoted
 from spark_glue.stage import match_schema
 
@@ -115,6 +115,8 @@ def matching(
     """
     from pyspark.sql import functions as sf
 
+    from spark_glue.schema import to_arrow
+
     if not isinstance(query, Query):
         raise OptionError(
             f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
@@ -131,8 +133,9 @@ def matching(
         raise OptionError(f"tasks must be a positive number, got {tasks!r}")
     if n_parts > MOST_PARTS:
         raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
-    columns = query.columns(_arrow_schema(df), output)
-    numbered = number(df, order, columns, n_parts, _cut(query, df, order) if chosen == "range" else None)
+    events = to_arrow(df.schema)
+    columns = query.columns(events, output)
+    numbered = number(df, order, columns, n_parts, _cut(query, events, order) if chosen == "range" else None)
     task = Task(query, output, chosen, numbered.ranges.firsts if numbered.ranges else (), n_parts, report)
     dealt = _dealt(numbered, query, chosen, n_parts, _needed(query, order[0]))
     place = (sf.col(quoted(PART)).cast("long") * PART_ROWS + sf.col(quoted(POSITION))).alias(PLACE)
@@ -145,8 +148,8 @@ def matching(
     return Matching(found, chosen, reason, n_parts, numbered.n_rows, numbered.was_in_order)
 
 
-def _cut(query: Query, df: DataFrame, order: list[str]) -> Cut:
-    length = query.window_units(_arrow_schema(df))
+def _cut(query: Query, events: pa.Schema, order: list[str]) -> Cut:
+    length = query.window_units(events)
     assert length is not None
     clauses = query.clauses
     return Cut(None if clauses.window == "events" else clauses.window_column or order[0], length)
@@ -169,20 +172,12 @@ def check_order(df: DataFrame, order: Sequence[str]) -> None:
             raise QueryTypeError(f"the events have a column {name!r}, a name that is needed here", hint="rename it")
 
 
-def _arrow_schema(df: DataFrame) -> pa.Schema:
-    from spark_glue import schema
-
-    return schema.to_arrow(df.schema)
-
-
 def _needed(query: Query, first: str) -> tuple[str, ...] | None:
     """Return the types of events that must be sent to tasks; None: all.
 
     Events of no use must be in order, too; those that are sorted by the time column are.
     """
-    clauses = query.clauses
-    times = {query.time_column, clauses.window_column} - {None}
-    return query.needed_types if times <= {first} else None
+    return None if times_beside(query, first) else query.needed_types
 
 
 def _dealt(numbered: Numbered, query: Query, strategy: str, n_parts: int, types: tuple[str, ...] | None) -> DataFrame:

@@ -129,12 +129,16 @@ def _joined(table: pa.Table, length: int, n_order: int) -> pa.Table:
 
 def _links(table: pa.Table, n_order: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Return whether each stretch but the first follows that before it in a file, and is not before it in order."""
-    n = len(table)
     files, rows, sizes = (table[name].to_numpy() for name in (FILE, ROW, N_ROWS))
     links = (files[1:] == files[:-1]) & (rows[1:] == (rows + sizes)[:-1])
-    lasts = [table[f"{LAST}{i}"].combine_chunks().slice(0, n - 1) for i in range(n_order)]
+    return links, not_after(*_neighbours(table, n_order))
+
+
+def _neighbours(table: pa.Table, n_order: int) -> tuple[list[pa.Array], list[pa.Array]]:
+    """Return the last rows of all stretches but the last one, and the first rows of those that come after them."""
+    lasts = [table[f"{LAST}{i}"].combine_chunks().slice(0, len(table) - 1) for i in range(n_order)]
     firsts = [table[f"{FIRST}{i}"].combine_chunks().slice(1) for i in range(n_order)]
-    return links, not_after(lasts, firsts)
+    return lasts, firsts
 
 
 def not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
@@ -217,8 +221,6 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
 
 def _tied_backwards(table: pa.Table, n_order: int) -> bool:
     """Return whether the last row of a file agrees with the first one of a file of a smaller number."""
-    n = len(table)
-    lasts = [table[f"{LAST}{i}"].combine_chunks().slice(0, n - 1) for i in range(n_order)]
-    firsts = [table[f"{FIRST}{i}"].combine_chunks().slice(1) for i in range(n_order)]
+    lasts, firsts = _neighbours(table, n_order)
     files = table[FILE].to_numpy()
     return bool((not_after(firsts, lasts) & (files[1:] < files[:-1])).any())

@@ -161,3 +161,8 @@ def assert_same(one: pa.Table, other: pa.Table) -> None:
     """Same schema and same rows in the same order."""
     assert one.schema == other.schema
     assert plain(one.to_pydict()) == plain(other.to_pydict())
+
+
+def sorted_rows(*tables):
+    """The rows of tables, in an order of their own: for tables that may hold the same rows in other orders."""
+    return sorted(repr(row) for table in tables for row in table.to_pylist())

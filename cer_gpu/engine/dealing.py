@@ -55,6 +55,6 @@ def against_ranges(clauses: Clauses) -> str | None:
     return None
 
 
-def before(value: float, length: float) -> float:
+def at_or_before(value: float, length: float) -> float:
     """Return a number that is not above any from which `value` is at most `length` away, however that is rounded."""
     return value - length - 4 * sys.float_info.epsilon * max(abs(value), abs(length))

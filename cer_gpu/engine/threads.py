@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from cer_gpu.engine.clocks import ordered
 from cer_gpu.engine.columns import Block
-from cer_gpu.engine.dealing import before as at_or_before
+from cer_gpu.engine.dealing import at_or_before
 from cer_gpu.engine.evaluator import Evaluator
 
 RANGE_ROWS = 1 << 21

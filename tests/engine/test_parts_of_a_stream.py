@@ -7,6 +7,7 @@ import random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from cases import sorted_rows
 
 import cer_gpu
 
@@ -32,10 +33,6 @@ def evaluate(query, events, rows=23, **options):
     return pa.Table.from_batches(found)
 
 
-def rows_of(*tables):
-    return sorted(repr(row) for table in tables for row in table.to_pylist())
-
-
 @pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])
 @pytest.mark.parametrize("strategy", ["ALL", "NEXT", "MAX", "STRICT"])
 @pytest.mark.parametrize("window", ["WITHIN 9 EVENTS", "WITHIN 30 [ts]", ""])
@@ -47,7 +44,7 @@ def test_partitions_dealt_to_parts(window, strategy, output):
     whole = query.evaluate(events.drop_columns("position"), output=output)
     assert whole.num_rows > 2
     parts = [events.filter(pc.equal(events["k"], k)) for k in (1, 2, 3)]
-    assert rows_of(*(evaluate(query, part, output=output) for part in parts)) == rows_of(whole)
+    assert sorted_rows(*(evaluate(query, part, output=output) for part in parts)) == sorted_rows(whole)
 
 
 @pytest.mark.parametrize("output", ["positions", "events", "count"])
@@ -71,7 +68,7 @@ def test_ranges_with_the_window_before_them(text, reach, output):
     for first, end in ((0, 150), (150, 151), (151, 333), (333, 1500)):
         begin = max(0, reach(first, ts))
         parts.append(evaluate(query, events.slice(begin, end - begin), output=output, first_end=first))
-    assert rows_of(*parts) == rows_of(whole)
+    assert sorted_rows(*parts) == sorted_rows(whole)
 
 
 def test_positions_may_be_far_apart():

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pyarrow as pa
 import pytest
+from cases import sorted_rows
 
 import cer_gpu
 from cer_gpu.engine import threads as module
@@ -50,10 +51,6 @@ def random_events(rng, n):
     )
 
 
-def rows_of(table):
-    return sorted(repr(row) for row in table.to_pylist())
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_table_of_one_thread(small_ranges, seed):
     rng = random.Random(seed)
@@ -69,7 +66,7 @@ def test_the_table_of_one_thread(small_ranges, seed):
     reader = pa.RecordBatchReader.from_batches(events.schema, batches)
     found = query.evaluate(reader, output=output, threads=rng.randint(2, 4))
     assert found.schema == expected.schema
-    assert rows_of(found) == rows_of(expected)
+    assert sorted_rows(found) == sorted_rows(expected)
     assert found["end"].to_pylist() == expected["end"].to_pylist()
 
 

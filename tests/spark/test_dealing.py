@@ -11,6 +11,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from cases import sorted_rows
 from stored_streams import stored_stream, surveyed
 
 import cer_gpu
@@ -108,10 +109,6 @@ class Reports:
         self.done.update(value)
 
 
-def rows_of(*tables):
-    return sorted(repr(row) for table in tables for row in table.to_pylist())
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_table_of_a_single_process(seed):
     rng = random.Random(seed)
@@ -137,7 +134,7 @@ def test_the_table_of_a_single_process(seed):
             batches = rows.to_batches(max_chunksize=rng.choice([1, 7, 1000]))
             found += list(task(iter(batches)))
         table = pa.Table.from_batches(found, expected.schema) if found else expected.slice(0, 0)
-        assert rows_of(table) == rows_of(expected), (seed, strategy)
+        assert sorted_rows(table) == sorted_rows(expected), (seed, strategy)
         assert sum(done.n_rows for done in reports.done.values()) == sum(map(len, parts))
         if output == "positions":
             assert sum(done.n_found for done in reports.done.values()) == len(table)

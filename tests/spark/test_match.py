@@ -8,6 +8,7 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import sorted_rows
 
 import cer_gpu
 from spark_glue import match
@@ -46,10 +47,6 @@ def df(spark, events):
     return spark.createDataFrame(events.take(shuffled)).repartition(4).cache()
 
 
-def rows_of(table):
-    return sorted(repr(row) for row in table.to_pylist())
-
-
 CASES = [
     ("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 8 EVENTS", "partition", 3, "events"),
     ("SELECT MAX * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 30 EVENTS", "partition", 2, "count"),
@@ -68,7 +65,7 @@ def test_the_rows_of_a_single_process(df, events, text, strategy, tasks, output)
     expected = query.evaluate(events, output=output)
     assert expected.num_rows > 10
     found = match(df, query, order_by=["ts", "id"], strategy=strategy, tasks=tasks, output=output).toArrow()
-    assert rows_of(found.cast(expected.schema)) == rows_of(expected)
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
 def test_the_flights_by_aircraft(spark, flights):
@@ -80,7 +77,7 @@ def test_the_flights_by_aircraft(spark, flights):
     expected = query.evaluate(flights).group_by("tailnum").aggregate([([], "count_all")])
     found = spark.read.parquet(flights).transform(match(query, order_by="ts", output="positions")).toArrow()
     # rows of equal times may have other positions, in the same substreams
-    assert rows_of(found.group_by("tailnum").aggregate([([], "count_all")])) == rows_of(expected)
+    assert sorted_rows(found.group_by("tailnum").aggregate([([], "count_all")])) == sorted_rows(expected)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +143,7 @@ def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
     expected = query.evaluate(pa.table({"type": [t for t, _ in rows], "id": [i for _, i in rows]}))
     found = match(df, query, order_by="id", tasks=2, output="positions").toArrow()
-    assert rows_of(found.cast(expected.schema)) == rows_of(expected)
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
 @pytest.mark.parametrize(
