@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.automaton.cea import ANY, build_cea
+from cer_gpu.automaton.chain import find_chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.normal_form import normal_form, variable_name
 from cer_gpu.ceql.checks import check, defined_variables
@@ -170,10 +171,14 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     if items and all(item.attributes is not None for item in items):
         attributes = {name.name: name for item in items for name in item.attributes or ()}
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
+    cea = build_cea(formula, frozenset(variables))
+    strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
+    one_run_at_a_step = strategy in ("ALL", "ANY") and not syntax.partition and syntax.consume == "NONE"
     return Plan(
         text=syntax.text,
-        cea=build_cea(formula, frozenset(variables)),
-        strategy="NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy,
+        cea=cea,
+        chain=find_chain(formula, cea.guards, frozenset(variables)) if one_run_at_a_step else None,
+        strategy=strategy,
         variables=tuple(dict.fromkeys(variables)),
         attributes=None if attributes is None else tuple(attributes.values()),
         streams=streams,

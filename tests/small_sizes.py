@@ -5,15 +5,16 @@ from contextlib import contextmanager
 
 import pytest
 
-from cer_gpu.engine import evaluator, layouts, partitions, retention, run, streams, strings, symbols
+from cer_gpu.engine import evaluator, layouts, matches, partitions, retention, run, stacks, streams, strings, symbols
 
 SMALL = (
     (evaluator, "BLOCK_ROWS", 7),
     (run, "INITIAL_SIZE", 4),
     (run, "INITIAL_PAIRS", 1),
+    (stacks, "INITIAL_SIZE", 2),
     (run, "REBASE_POSITION", 16),
     (run, "REBASE_NODE", 3000),
-    (run, "OUTPUT_ROWS", 3),
+    (matches, "OUTPUT_ROWS", 3),
     (partitions, "SWEEP_FROM", 2),
     (retention, "TRIM_FROM", 5),
     (strings, "MAX_VALUES", 2),

@@ -151,8 +151,8 @@ def run_events(
         Of the listing.
     root_weights, weights, stamps, share, indices
         Of a share of the complex events (see `cer_gpu.backend.tecs.weigh`); empty where all are listed.
-    out_spans, out_times : int64, shape (rows, 2)
-        Start and end of each complex event, as positions and as times.
+    out_spans, out_times : int64, shape (2, rows)
+        Starts and ends of the complex events, as positions and as times.
     out_offsets, out_positions, out_marks : int32 (rows + 1,), int64 and int32
         The kept positions as an Arrow list array, and their marks.
 

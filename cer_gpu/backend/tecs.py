@@ -539,11 +539,11 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
                 for t in range(length):
                     out_marks[_U(n_values + t)] = path_marks[_U(length - 1 - t)]
             n_values += length
-            out_spans[_U(n_out), 0] = start
-            out_spans[_U(n_out), 1] = position
+            out_spans[0, _U(n_out)] = start
+            out_spans[1, _U(n_out)] = position
             if time_column >= 0:
-                out_times[_U(n_out), 0] = start_time
-                out_times[_U(n_out), 1] = time
+                out_times[0, _U(n_out)] = start_time
+                out_times[1, _U(n_out)] = time
             n_out += 1
             out_offsets[_U(n_out)] = n_values
             regs[N_HERE] += 1

@@ -11,7 +11,7 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import counting, tecs
 from cer_gpu.backend import evaluation as ev
-from cer_gpu.engine import run
+from cer_gpu.engine import matches, run
 from cer_gpu.engine.loop import Int64, Loop, Relevant, RunOptions
 from cer_gpu.errors import EventsError
 
@@ -141,8 +141,8 @@ class Counter(Loop):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _new_output(self) -> None:
-        self._ends, self._counts = np.zeros(run.OUTPUT_ROWS, np.int64), np.zeros(run.OUTPUT_ROWS, np.int64)
-        self._times = np.zeros(run.OUTPUT_ROWS if self.options.timed else 0, np.int64)
+        self._ends, self._counts = np.zeros(matches.OUTPUT_ROWS, np.int64), np.zeros(matches.OUTPUT_ROWS, np.int64)
+        self._times = np.zeros(matches.OUTPUT_ROWS if self.options.timed else 0, np.int64)
 
     def _reserve_for(self, n_states: int) -> None:
         self._scratch = np.zeros((n_states, 4), np.int64)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.engine.checkpoint import State
@@ -19,12 +20,14 @@ from cer_gpu.engine.columns import Block, numbers_of
 from cer_gpu.engine.counter import CountBuffers, Counter
 from cer_gpu.engine.lateness import parse_lateness
 from cer_gpu.engine.loop import Relevant
+from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.outputs import Output, output_schema
 from cer_gpu.engine.partitions import Partitions
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.reorder import Reorder
 from cer_gpu.engine.retention import Retained
-from cer_gpu.engine.run import MatchBuffers, Run
+from cer_gpu.engine.run import Run
+from cer_gpu.engine.stacks import Stacks
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
@@ -74,7 +77,7 @@ class Evaluator:
         self._places: list[tuple[int, int]] = [(0, 0)]  # of the first events of batches: their number, their position
         self._plan = plan
         self._options = options
-        self._table = Determinization(plan.cea, plan.strategy, labelled=options.output == "bindings")
+        self._table = _table_of(plan, options)
         self._binding: Binding | None = None
         self._coders: dict[str, StringCoder] = {}
         self._reorder: Reorder | None = None
@@ -299,7 +302,7 @@ class Evaluator:
             placed=given.position_column is not None and bool(plan.partition),
         )
         self._window = None
-        if options.window == GLOBAL_WINDOW:
+        if options.window == GLOBAL_WINDOW and not isinstance(self._table, Chain):
             assert binding.window_length is not None
             self._window = Window(binding.window_length)
         self._clocks = {name: Clock(name, given.begin) for name in binding.clocks}
@@ -309,7 +312,11 @@ class Evaluator:
             every = options.window == COUNT_WINDOW or self._table.has_gaps
             self._partitions = Partitions(binding.keys.types, every=every)
         self._keys_types = binding.keys.types
-        self._run: Run | Counter = (Counter if output == "count" else Run)(self._table, options)
+        self._run: Run | Counter | Stacks
+        if isinstance(self._table, Chain):
+            self._run = Stacks(self._table, options, binding.window_length)
+        else:
+            self._run = (Counter if output == "count" else Run)(self._table, options)
         self._retained = Retained(binding.attribute_schema) if output == "events" else None
         self._output = Output(plan, binding, output, self._table.labels, self._retained)
         if given.lateness is not None:
@@ -342,9 +349,9 @@ class Evaluator:
         if len(rest):
             yield self._to_arrow(rest, binding, batch, first)
         if self._retained is not None and self._retained.wants_trim:
-            if self._run_options.window == GLOBAL_WINDOW:
+            if self._window is not None and isinstance(self._run, Run):
                 self._retained.keep_from(self._place_of(self._run.last_low))
-            elif isinstance(self._run, Run):
+            elif isinstance(self._run, Run | Stacks):
                 self._retained.keep(self._run.live_positions())
 
     def _block(self, binding: Binding, rows_of_block: pa.RecordBatch) -> Iterator[MatchBuffers | CountBuffers]:
@@ -358,12 +365,14 @@ class Evaluator:
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
         if self._partitions is not None:
             if self._partitions.wants_sweep:
+                assert not isinstance(self._run, Stacks)
                 kept = ~self._run.idle(self._partitions.n)
                 self._partitions.keep(kept)
                 self._run.keep_partitions(kept)
             keys = binding.keys.arrays(block.batch, self._keys_types)
             symbols, rows, partitions, ordinals = self._partitions.assign(keys, symbols, rows)
-            self._run.reserve_partitions(self._partitions.n)
+            if not isinstance(self._run, Stacks):
+                self._run.reserve_partitions(self._partitions.n)
             if not self._counts_partitions:
                 ordinals = ordinals[:0]
         if not len(rows):
@@ -375,15 +384,18 @@ class Evaluator:
         elif given is not None:
             places = given[rows]
         lows = clocks = np.empty(0, np.int64)
+        moments: npt.NDArray[Any] = positions.view(np.uint64)
         if self._plan.time_column is not None:
             clocks = times[self._plan.time_column][rows].astype(np.int64)
+        if binding.window_column is not None:
+            moments = ordered(times[binding.window_column][rows])
         if self._window is not None:
-            column = binding.window_column
-            moments = positions if column is None else times[column][rows]
-            lows = self._window.lows(ordered(moments), self._run.n_relevant)
+            lows = self._window.lows(moments, self._run.n_relevant)
         if self._retained is not None:
             self._retained.add(places if len(places) else positions, block.batch, rows)
-        for events in Relevant(symbols, positions, lows, clocks, partitions, ordinals, places).near_one_another():
+        for events in Relevant(
+            symbols, positions, lows, clocks, partitions, ordinals, places, moments
+        ).near_one_another():
             yield from self._run.feed(events)
 
     def _check_positions(self, column: pa.Array) -> Positions:
@@ -428,6 +440,19 @@ class Evaluator:
             return pa.concat_batches(found)
         schema = output_schema(self._plan, None, self.output) if self._binding is None else self._output.schema
         return empty_batch(schema)
+
+
+def _table_of(plan: Plan, options: Options) -> Determinization | Chain:
+    """Return what gives events their symbols: that of stacks where the pattern is a chain that they can list."""
+    labelled = options.output == "bindings"
+    if (
+        plan.chain is not None
+        and options.output != "count"
+        and options.share is None
+        and not (labelled and any(step.labels is None for step in plan.chain))
+    ):
+        return Chain(plan.chain)
+    return Determinization(plan.cea, plan.strategy, labelled=labelled)
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -84,6 +84,8 @@ class Relevant:
         Numbers in the partition (empty where they do not matter).
     places : int64, shape (n,)
         The positions that are reported (empty where they are `positions`).
+    moments : uint64 or float64, shape (n,)
+        Clocks that the window is measured with (empty where there are `lows`).
     """
 
     symbols: Int32
@@ -93,6 +95,7 @@ class Relevant:
     partitions: Int32
     ordinals: Int64
     places: Int64
+    moments: npt.NDArray[Any]
 
     def near_one_another(self) -> Iterator[Relevant]:
         """Yield the events in pieces, so that the positions of each differ by no more than `FARTHEST`."""

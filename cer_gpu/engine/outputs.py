@@ -7,9 +7,9 @@ import pyarrow as pa
 
 from cer_gpu.engine.clocks import times_to_arrow
 from cer_gpu.engine.counter import CountBuffers
+from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.retention import Retained
-from cer_gpu.engine.run import MatchBuffers
 from cer_gpu.errors import OptionError
 
 OUTPUTS = ("positions", "bindings", "events", "count")
@@ -91,12 +91,12 @@ class Output:
     def _matches(self, found: MatchBuffers, keys: list[pa.Array]) -> list[pa.Array]:
         offsets = pa.array(found.offsets)
         columns: list[pa.Array] = [
-            pa.array(found.spans[:, 0]),
-            pa.array(found.spans[:, 1]),
+            pa.array(found.spans[0]),
+            pa.array(found.spans[1]),
             pa.ListArray.from_arrays(offsets, pa.array(found.positions)),
         ]
         if self._time_type is not None:
-            columns += [times_to_arrow(found.times[:, k], self._time_type) for k in (0, 1)]
+            columns += [times_to_arrow(found.times[k], self._time_type) for k in (0, 1)]
         columns += keys
         for holds in self._holds:
             held = holds[found.marks]

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.cea import CEA
+from cer_gpu.automaton.chain import Step
 from cer_gpu.backend.evaluation import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -39,10 +40,13 @@ class Plan:
         That "bindings" has columns for.
     attributes : tuple of Name or None
         That "events" has; None: all columns.
+    chain : tuple of Step or None
+        The steps of a pattern that stacks can evaluate, in place of the automaton.
     """
 
     text: str
     cea: CEA
+    chain: tuple[Step, ...] | None
     strategy: str
     variables: tuple[str, ...]
     attributes: tuple[Name, ...] | None

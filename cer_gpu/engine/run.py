@@ -7,7 +7,6 @@ Where windows do not end for all partitions at once, what is alive is collected 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,38 +16,17 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.engine.loop import Int32, Int64, Loop, Relevant, RunOptions
+from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
 from cer_gpu.errors import EventsError
 
 REBASE_POSITION = 1 << 30
 """Positions are kept as 32-bit numbers from a base, which moves on once they pass this."""
 REBASE_NODE = (1 << 31) - (1 << 26)
 """Nodes have 32-bit ids, which are counted anew from a smaller one once they pass this."""
-OUTPUT_ROWS = 1 << 16
-"""Complex events in one output buffer."""
 INITIAL_SIZE = 1 << 10
 """Entries that rings, stacks and paths begin with (a power of two)."""
 INITIAL_PAIRS = 4
 """Pairs that a union list has room for at first."""
-
-
-@dataclass(frozen=True)
-class MatchBuffers:
-    """Complex events as arrays; `offsets` and `positions` are those of an Arrow list array."""
-
-    spans: Int64
-    times: Int64
-    offsets: Int32
-    positions: Int64
-    marks: Int32
-
-    def __len__(self) -> int:
-        """Return how many there are."""
-        return len(self.spans)
-
-    @property
-    def ends(self) -> Int64:
-        """Where they end."""
-        return self.spans[:, 1]
 
 
 class Run(Loop):
@@ -70,10 +48,9 @@ class Run(Loop):
         part = () if options.share is None else (*options.share, 0, 0, 0)
         self._share = np.array(part, np.float64)
         self._indices = np.zeros(len(self._stack) if options.share else 0)
-        self._max_rows = OUTPUT_ROWS
         self._reserve_weights()
         self._reserve_states()
-        self._new_output(8 * OUTPUT_ROWS)
+        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
 
     @property
     def _last_node(self) -> int:
@@ -86,7 +63,7 @@ class Run(Loop):
             return
         self._make_room(events)
         self._regs[tecs.EVENT] = 0
-        options = self.options
+        options, out = self.options, self._out
         while True:
             status = ev.run_events(
                 events.symbols,
@@ -127,11 +104,11 @@ class Run(Loop):
                 self._stamps,
                 self._share,
                 self._indices,
-                self._spans,
-                self._times,
-                self._offsets,
-                self._positions,
-                self._marks,
+                out.spans,
+                out.times,
+                out.offsets,
+                out.positions,
+                out.marks,
             )
             match status:
                 case tecs.DONE:
@@ -154,22 +131,15 @@ class Run(Loop):
                 case _ if self._regs[tecs.N_OUT]:
                     yield self.flush()
                 case _:  # a single complex event that no buffer holds
-                    self._new_output(2 * len(self._positions))
+                    out.widen()
         if options.window == ev.GLOBAL_WINDOW:
             self.last_low = self.base + int(self._history[events.lows[-1] & (len(self._history) - 1), 0])
 
     def flush(self) -> MatchBuffers:
         """Return the complex events found since the last call."""
-        n, n_values = int(self._regs[tecs.N_OUT]), int(self._regs[tecs.N_VALUES])
-        buffers = MatchBuffers(
-            self._spans[:n].copy(),
-            self._times[:n].copy(),
-            self._offsets[: n + 1].copy(),
-            self._positions[:n_values].copy(),
-            self._marks[:n_values].copy(),
-        )
+        found = self._out.take(int(self._regs[tecs.N_OUT]), int(self._regs[tecs.N_VALUES]))
         self._regs[tecs.N_OUT] = self._regs[tecs.N_VALUES] = 0
-        return buffers
+        return found
 
     def live_positions(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending; not for a GLOBAL_WINDOW."""
@@ -209,13 +179,6 @@ class Run(Loop):
         self._reserve_weights()
 
     # ---- room -----------------------------------------------------------------------------------------------
-
-    def _new_output(self, n_values: int) -> None:
-        self._spans = np.zeros((self._max_rows, 2), np.int64)
-        self._times = np.zeros((self._max_rows if self.options.timed else 0, 2), np.int64)
-        self._offsets = np.zeros(self._max_rows + 1, np.int32)
-        self._positions = np.zeros(n_values, np.int64)
-        self._marks = np.zeros(n_values if self.options.labelled else 0, np.int32)
 
     def _reserve_for(self, n_states: int) -> None:
         self._scratch = np.zeros((n_states, 6), np.int32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.compaction import UNSEEN, insert_word, select_by_hash, select_by_table
 from cer_gpu.engine.predicates import Words
@@ -28,7 +29,7 @@ class SymbolTable:
         How many bits a word has.
     """
 
-    def __init__(self, table: Determinization, dtype: npt.DTypeLike, n_guards: int) -> None:
+    def __init__(self, table: Determinization | Chain, dtype: npt.DTypeLike, n_guards: int) -> None:
         self._table = table
         self._by_table = dtype != np.uint64
         if self._by_table:

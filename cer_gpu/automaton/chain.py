@@ -1,0 +1,148 @@
+"""Chains: patterns of which a run is at one step at a time, so that no determinisation is needed.
+
+A chain is a sequence of steps joined by ``;``, each of them one event (of several kinds, joined by OR) or, with ``+``,
+one or more.  An event does to a chain what the steps say that it satisfies, and to nothing else; so a symbol is the
+set of these steps, and partial matches can lie in one stack for each step (`cer_gpu.backend.stacks`).
+
+papers: the instance stacks are those of SASE (Wu, Diao, Rizvi, SIGMOD 2006), here with the maximum-start of CORE,
+section 5.1, so that listing is never in vain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Repeat, Then
+
+MAX_STEPS = 64
+
+
+@dataclass(frozen=True)
+class Step:
+    """One event that satisfies one of `guards` (indices of `CEA.guards`), or, where `repeated`, one or more.
+
+    `labels` are the selected variables that hold the events; None where that depends on the guard.
+    """
+
+    guards: tuple[int, ...]
+    repeated: bool
+    labels: frozenset[str] | None
+
+
+def find_chain(
+    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None
+) -> tuple[Step, ...] | None:
+    """Return the steps of a formula that is a chain of two or more, and None for any other.
+
+    Every step must be kept by SELECT, and what is kept must tell which event is at which step: otherwise several runs
+    would stand for one complex event.
+    """
+    number = {guard: i for i, guard in enumerate(guards)}
+    steps = []
+    for part in _parts(formula):
+        repeated = isinstance(part, Repeat)
+        if isinstance(part, Repeat):
+            if part.contiguous:
+                return None
+            part = part.body
+        atoms = _alternatives(part)
+        if atoms is None or any(atom.negated for atom in atoms):
+            return None
+        kept = {atom.labels if selected is None else atom.labels & selected for atom in atoms}
+        if frozenset() in kept:
+            return None
+        labels = kept.pop() if len(kept) == 1 else None
+        steps.append(Step(tuple(dict.fromkeys(number[atom.guard] for atom in atoms)), repeated, labels))
+    if not 2 <= len(steps) <= MAX_STEPS:
+        return None
+    several = [i for i, step in enumerate(steps) if step.repeated]
+    if len(several) > 1:
+        # one + alone is what the others leave over; between two, events must tell their step by themselves
+        inner = steps[several[0] : several[-1] + 1]
+        if not all(_apart(guards, a, b) for a, b in combinations(inner, 2)):
+            return None
+    return tuple(steps)
+
+
+def _parts(formula: NormalForm) -> list[NormalForm]:
+    if isinstance(formula, Then) and not formula.contiguous:
+        return [*_parts(formula.left), *_parts(formula.right)]
+    return [formula]
+
+
+def _alternatives(formula: NormalForm) -> list[Atom] | None:
+    match formula:
+        case Atom():
+            return [formula]
+        case Either():
+            left, right = _alternatives(formula.left), _alternatives(formula.right)
+            return None if left is None or right is None else left + right
+        case _:
+            return None
+
+
+def _apart(guards: Sequence[Guard], a: Step, b: Step) -> bool:
+    """Return whether no event satisfies both steps, by its type or stream."""
+    return all(_differ(guards[i], guards[j]) for i in a.guards for j in b.guards)
+
+
+def _differ(a: Guard, b: Guard) -> bool:
+    types = None not in (a.event_type, b.event_type) and a.event_type != b.event_type
+    streams = None not in (a.stream, b.stream) and a.stream != b.stream
+    return types or streams
+
+
+class Chain:
+    """The symbols of a chain met so far; takes the place of `Determinization` where there is nothing to determinise.
+
+    Attributes
+    ----------
+    steps : tuple of Step
+    steps_of : int32 array, shape (symbols, steps + 1)
+        For each symbol the steps that its events satisfy, descending, then -1.
+    labels : list of frozenset of str
+        The variables of each mark; that of step k is k + 1.
+    has_gaps : bool
+        False: no event ends a run.
+    """
+
+    has_gaps = False
+
+    def __init__(self, steps: tuple[Step, ...]) -> None:
+        self.steps = steps
+        self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
+        self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), -1, np.int32)
+        self._symbols: dict[int, int] = {}  # by the bit mask of the steps
+        self._masks = [sum(1 << guard for guard in step.guards) for step in steps]
+        self._symbol(0)  # events that satisfy none
+
+    def symbol(self, word: int) -> int:
+        """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
+        return self._symbol(sum(1 << k for k, mask in enumerate(self._masks) if word & mask))
+
+    def _symbol(self, satisfied: int) -> int:
+        symbol = self._symbols.get(satisfied)
+        if symbol is None:
+            symbol = self._symbols[satisfied] = len(self._symbols)
+            if symbol == len(self.steps_of):
+                self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, -1)])
+            steps = [k for k in reversed(range(len(self.steps))) if satisfied >> k & 1]
+            self.steps_of[symbol, : len(steps)] = steps
+        return symbol
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the numbering of symbols, for JSON."""
+        return {"symbols": list(self._symbols)}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Take over the numbering of another run of the same query."""
+        for satisfied in snapshot["symbols"]:
+            self._symbol(satisfied)

@@ -1,0 +1,282 @@
+"""The loops for chains: relevant events -> one stack of instances for each step, and the listing of matches.
+
+papers: CORE, sections 5.1 to 5.3; `cer_gpu.automaton.chain`.  An instance of step k is an event that satisfies it
+while step k - 1 has one in the window.  It stands for all runs that it ends: it goes on at any instance that stack
+k - 1 held before it and, where step k is repeated, at any that its own stack held.  Both are the bottoms of stacks,
+up to a number that it keeps, so that no list is ever copied or merged.
+
+The stack of step k is row k of arrays, oldest first:
+
+* `places` (int64): the position of the event;
+* `below` (int64): how many instances stack k - 1 held;
+* `latest` (uint64 or float64): the clock of the latest start that the instance reaches.  It never decreases upwards,
+  so that what is in the window is the top of each stack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend.jit import kernel
+
+# why `list_ends` returns
+DONE, OUTPUT_FULL, GROW_PATH = range(3)
+
+# its registers: the end under way, entries of its stack of frames, and what is listed for it and in the buffers
+END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
+
+_U = np.uint64
+
+
+@kernel
+def push_events(
+    begin,
+    symbols,
+    positions,
+    clocks,
+    times,
+    length,
+    first_end,
+    steps_of,
+    repeated,
+    counts,
+    places,
+    below,
+    latest,
+    began,
+    ends,
+):
+    """Push each event to the stacks of the steps that it satisfies, and note which of them end complex events.
+
+    Parameters
+    ----------
+    begin : int
+        Event to begin at.
+    symbols : int32, shape (n,)
+    positions : int64, shape (n,)
+    clocks : uint64 or float64, shape (n,)
+        In which the window is measured; they do not decrease.
+    times : int64, shape (n,), or (0,) where the output has none
+    length : like a clock
+        Of the window: ``clock(end) - clock(start) <= length``.
+    first_end : int
+        Complex events that end before this position are not listed.
+    steps_of : int32, shape (symbols, steps + 1)
+        See `cer_gpu.automaton.chain.Chain`.
+    repeated : bool, shape (steps,)
+        At least two.
+    counts : int64, shape (steps,)
+        Heights of the stacks; there is room for one more in each.
+    places, below, latest : shape (steps, capacity)
+        The stacks.
+    began : int64, shape (capacity,), or (0,)
+        Times of the instances of the first step.
+    ends : int64, shape (n, 2)
+        Written: the event, and for a last step that is repeated the index of the instance, else how many instances
+        the step before had.
+
+    Returns
+    -------
+    (int, int)
+        The event after the last one read (n, or where a stack is full), and how many ends were written.
+    """
+    last = repeated.shape[0] - 1
+    timed = times.shape[0] > 0
+    room = places.shape[1]
+    n_ends = 0
+    i = begin
+    full = False
+    while i < symbols.shape[0] and not full:
+        event = _U(i)
+        clock = clocks[event]
+        symbol = _U(symbols[event])
+        j = _U(0)
+        step = steps_of[symbol, j]
+        # from the last step down: each reads the stack below it before the event is there
+        while step >= 0:
+            k = _U(step)
+            if step == 0:
+                top = _U(counts[k])
+                places[k, top] = positions[event]
+                latest[k, top] = clock
+                if timed:
+                    began[top] = times[event]
+                counts[k] += 1
+                full |= counts[k] == room
+            else:
+                n_below = counts[k - _U(1)]
+                if n_below > 0:
+                    start = latest[k - _U(1), _U(n_below - 1)]
+                    if not (clock - start > length):  # infinite clocks differ by NaN
+                        top = _U(counts[k])
+                        if step < last or repeated[k]:
+                            places[k, top] = positions[event]
+                            below[k, top] = n_below
+                            latest[k, top] = start
+                            counts[k] += 1
+                            full |= counts[k] == room
+                        if step == last and positions[event] >= first_end:
+                            ends[_U(n_ends), 0] = i
+                            ends[_U(n_ends), 1] = np.int64(top) if repeated[k] else n_below
+                            n_ends += 1
+            j += _U(1)
+            step = steps_of[symbol, j]
+        i += 1
+    return i, n_ends
+
+
+@kernel
+def list_ends(
+    ends,
+    n_ends,
+    positions,
+    clocks,
+    times,
+    length,
+    limit,
+    repeated,
+    marks,
+    places,
+    below,
+    latest,
+    began,
+    regs,
+    frames,
+    path,
+    path_marks,
+    out_spans,
+    out_times,
+    out_offsets,
+    out_positions,
+    out_marks,
+):
+    """List the complex events of the ends that `push_events` noted, from where the last call stopped.
+
+    papers: CORE, theorem 2: depth first, the latest instance first, and downwards a stack only while its instances
+    are in the window, so that no step is in vain.  Frame d lists the instances before the d-th event from the end:
+    (stack, how many of it are left, how many of the stack below come after them or -1).
+
+    Parameters
+    ----------
+    ends, positions, clocks, times, length, repeated, places, below, latest, began
+        As in `push_events`, after it.
+    limit : int
+        Complex events listed at most for one end (0: all).
+    marks : int32, shape (steps,), or (0,)
+        The mark of each step, where the output has marks.
+    regs : int64, shape (N_REGS,)
+    frames : int64, shape (size, 3)
+    path, path_marks : int64 and int32, shape (size,)
+        The complex event, filled from its end.
+    out_spans, out_times, out_offsets, out_positions, out_marks
+        As in `cer_gpu.backend.evaluation.run_events`.
+
+    Returns
+    -------
+    int
+        DONE; OUTPUT_FULL, when the buffers are to be emptied (or made larger, when they are empty); GROW_PATH.
+    """
+    last = repeated.shape[0] - 1
+    timed, marked = times.shape[0] > 0, marks.shape[0] > 0
+    size = path.shape[0]
+    n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
+    status = DONE
+    while regs[END] < n_ends and status == DONE:
+        event = _U(ends[_U(regs[END]), 0])
+        position, clock = positions[event], clocks[event]
+        if depth == 0:
+            instance = ends[_U(regs[END]), 1]
+            path[_U(size - 1)] = position
+            if marked:
+                path_marks[_U(size - 1)] = marks[_U(last)]
+            if repeated[_U(last)]:
+                frames[0, 0], frames[0, 1], frames[0, 2] = last, instance, below[_U(last), _U(instance)]
+            else:
+                frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, instance, -1
+            regs[N_HERE] = 0
+            depth = 1
+        while depth > 0:
+            frame = _U(depth - 1)
+            s = _U(frames[frame, 0])
+            left = frames[frame, 1]
+            if left == 0 or clock - latest[s, _U(left - 1)] > length:
+                if frames[frame, 2] >= 0:
+                    frames[frame, 0] -= 1
+                    frames[frame, 1] = frames[frame, 2]
+                    frames[frame, 2] = -1
+                else:
+                    depth -= 1
+                continue
+            if depth >= size:
+                status = GROW_PATH
+                break
+            first = _U(size - depth)  # the path so far is path[first:]
+            ends_here = s == _U(0)
+            if ends_here and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
+                status = OUTPUT_FULL
+                break
+            if ends_here and not repeated[0]:
+                # all that begin in the window, in one go
+                most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // (depth + 1))
+                if limit > 0:
+                    most = min(most, limit - regs[N_HERE])
+                listed = 0
+                while listed < most and left > 0 and not (clock - latest[s, _U(left - 1)] > length):
+                    left -= 1
+                    start = places[s, _U(left)]
+                    out_positions[_U(n_values)] = start
+                    for t in range(depth):
+                        out_positions[_U(n_values + 1 + t)] = path[first + _U(t)]
+                    if marked:
+                        out_marks[_U(n_values)] = marks[0]
+                        for t in range(depth):
+                            out_marks[_U(n_values + 1 + t)] = path_marks[first + _U(t)]
+                    n_values += depth + 1
+                    out_spans[0, _U(n_out)] = start
+                    out_spans[1, _U(n_out)] = position
+                    if timed:
+                        out_times[0, _U(n_out)] = began[_U(left)]
+                        out_times[1, _U(n_out)] = times[event]
+                    n_out += 1
+                    out_offsets[_U(n_out)] = n_values
+                    listed += 1
+                frames[frame, 1] = left
+                regs[N_HERE] += listed
+            else:
+                left -= 1
+                instance = _U(left)
+                frames[frame, 1] = left
+                path[first - _U(1)] = places[s, instance]
+                if marked:
+                    path_marks[first - _U(1)] = marks[s]
+                if ends_here:
+                    for t in range(depth + 1):
+                        out_positions[_U(n_values + t)] = path[first - _U(1) + _U(t)]
+                    if marked:
+                        for t in range(depth + 1):
+                            out_marks[_U(n_values + t)] = path_marks[first - _U(1) + _U(t)]
+                    n_values += depth + 1
+                    out_spans[0, _U(n_out)] = places[s, instance]
+                    out_spans[1, _U(n_out)] = position
+                    if timed:
+                        out_times[0, _U(n_out)] = began[instance]
+                        out_times[1, _U(n_out)] = times[event]
+                    n_out += 1
+                    out_offsets[_U(n_out)] = n_values
+                    regs[N_HERE] += 1
+                frame += _U(1)
+                if repeated[s]:
+                    frames[frame, 0] = s
+                    frames[frame, 1] = left
+                    frames[frame, 2] = -1 if ends_here else below[s, instance]
+                else:
+                    frames[frame, 0] = s - _U(1)
+                    frames[frame, 1] = below[s, instance]
+                    frames[frame, 2] = -1
+                depth += 1
+            if limit > 0 and regs[N_HERE] >= limit:
+                depth = 0
+        if status == DONE:
+            regs[END] += 1
+    regs[N_OUT], regs[N_VALUES], regs[DEPTH] = n_out, n_values, depth
+    return status

@@ -1,0 +1,187 @@
+"""The state of one evaluation of a chain: a stack of instances for each step, and the arrays for listing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.chain import Chain
+from cer_gpu.backend import stacks as loops
+from cer_gpu.engine.loop import Int64, Relevant, RunOptions
+from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
+from cer_gpu.errors import EventsError
+
+INITIAL_SIZE = 1 << 12
+"""Instances that each stack, and events that a complex event, have room for at first."""
+
+
+class Stacks:
+    """Feeds relevant events to the stacks, and lists the complex events that they end.
+
+    Parameters
+    ----------
+    chain
+    options
+        Without partitions, CONSUME and shares.
+    length
+        Of the window, uint64 or float64; None where there is none.
+
+    Attributes
+    ----------
+    n_relevant : int
+        Relevant events so far.
+    """
+
+    def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
+        self.options = options
+        self.n_relevant = 0
+        self._chain = chain
+        self._length = np.uint64(2**64 - 1) if length is None else length
+        steps = chain.steps
+        self._repeated = np.array([step.repeated for step in steps])
+        self._marks = np.arange(1, len(steps) + 1 if options.labelled else 1, dtype=np.int32)
+        self._counts = np.zeros(len(steps), np.int64)
+        self._places = np.zeros((len(steps), INITIAL_SIZE), np.int64)
+        self._below = np.zeros((len(steps), INITIAL_SIZE), np.int64)
+        self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
+        self._began = np.zeros(INITIAL_SIZE if options.timed else 0, np.int64)
+        self._regs = np.zeros(loops.N_REGS, np.int64)
+        self._ends = np.empty((0, 2), np.int64)
+        self._frames = np.zeros((INITIAL_SIZE, 3), np.int64)
+        self._path = np.zeros(INITIAL_SIZE, np.int64)
+        self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
+        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+
+    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+        """Process relevant events and yield full buffers of complex events, in order."""
+        begin, n = 0, len(events.symbols)
+        self.n_relevant += n
+        self._ends = np.empty((max(n, len(self._ends)), 2), np.int64)
+        while begin < n:
+            if self._counts.max() == self._places.shape[1]:
+                self._make_room(events.moments[begin])
+            begin, n_ends = loops.push_events(
+                begin,
+                events.symbols,
+                events.positions,
+                events.moments,
+                events.clocks,
+                self._length,
+                self.options.first_end,
+                self._chain.steps_of,
+                self._repeated,
+                self._counts,
+                self._places,
+                self._below,
+                self._latest,
+                self._began,
+                self._ends,
+            )
+            yield from self._list(events, n_ends)
+
+    def _list(self, events: Relevant, n_ends: int) -> Iterator[MatchBuffers]:
+        regs, out = self._regs, self._out
+        regs[loops.END] = 0
+        while n_ends:
+            status = loops.list_ends(
+                self._ends,
+                n_ends,
+                events.positions,
+                events.moments,
+                events.clocks,
+                self._length,
+                self.options.limit,
+                self._repeated,
+                self._marks,
+                self._places,
+                self._below,
+                self._latest,
+                self._began,
+                regs,
+                self._frames,
+                self._path,
+                self._path_marks,
+                out.spans,
+                out.times,
+                out.offsets,
+                out.positions,
+                out.marks,
+            )
+            match status:
+                case loops.DONE:
+                    break
+                case loops.GROW_PATH:
+                    self._double_path()
+                case _ if regs[loops.N_OUT]:
+                    yield self.flush()
+                case _:
+                    out.widen()
+
+    def flush(self) -> MatchBuffers:
+        """Return the complex events found since the last call."""
+        found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
+        self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
+        return found
+
+    def live_positions(self) -> Int64:
+        """Return the positions that complex events to come may hold, ascending."""
+        return np.unique(np.concatenate([row[:n] for row, n in zip(self._places, self._counts, strict=True)]))
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what another one needs to go on: arrays."""
+        return {
+            "counts": self._counts,
+            "places": self._places,
+            "below": self._below,
+            "latest": self._latest,
+            "began": self._began,
+            "n_relevant": np.array([self.n_relevant]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._counts, self.n_relevant = snapshot["counts"], int(snapshot["n_relevant"][0])
+        self._places, self._below, self._latest = snapshot["places"], snapshot["below"], snapshot["latest"]
+        self._began = snapshot["began"]
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    def _make_room(self, clock: Any) -> None:
+        """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
+        for k, count in enumerate(self._counts):
+            # what is in the window is the top of the stack
+            dead = np.count_nonzero(clock - self._latest[k, :count] > self._length)
+            live = count - dead
+            for stack in (self._places[k], self._below[k], self._latest[k], *([self._began] if k == 0 else [])):
+                if len(stack):
+                    stack[:live] = stack[dead:count]
+            self._counts[k] = live
+            if k + 1 < len(self._counts):
+                above = self._below[k + 1, : self._counts[k + 1]]
+                np.maximum(above - dead, 0, out=above)
+        size = self._places.shape[1]
+        if 2 * self._counts.max() <= size:
+            return
+        try:
+            self._places, self._below = _doubled(self._places), _doubled(self._below)
+            self._latest, self._began = _doubled(self._latest), _doubled(self._began)
+        except MemoryError:
+            raise EventsError(
+                f"no memory for more than {size} partial results of a step\nhint: add WITHIN, or a shorter one"
+            ) from None
+
+    def _double_path(self) -> None:
+        """Make room for longer complex events; a path ends where its array does."""
+        self._frames = np.concatenate([self._frames, np.zeros_like(self._frames)])
+        self._path = np.concatenate([np.zeros_like(self._path), self._path])
+        self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
+
+
+def _doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the array with as much room again at its right."""
+    return np.concatenate([array, np.zeros_like(array)], axis=-1)
