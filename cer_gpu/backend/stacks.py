@@ -40,6 +40,7 @@ def push_events(
     steps_of,
     repeated,
     counts,
+    tops,
     places,
     below,
     latest,
@@ -53,6 +54,7 @@ def push_events(
     begin : int
         Event to begin at.
     symbols : int32, shape (n,)
+        Of events that satisfy some step.
     positions : int64, shape (n,)
     clocks : uint64 or float64, shape (n,)
         In which the window is measured; they do not decrease.
@@ -65,8 +67,10 @@ def push_events(
         See `cer_gpu.automaton.chain.Chain`.
     repeated : bool, shape (steps,)
         At least two.
-    counts : int64, shape (steps,)
-        Heights of the stacks; there is room for one more in each.
+    counts : int64, shape (steps + 1,)
+        1, then the heights of the stacks; there is room for one more in each.
+    tops : like `clocks`, shape (steps + 1,)
+        Before the `latest` of the top of each stack, the place for the clock of the event.
     places, below, latest : shape (steps, capacity)
         The stacks.
     began : int64, shape (capacity,), or (0,)
@@ -80,49 +84,47 @@ def push_events(
     (int, int)
         The event after the last one read (n, or where a stack is full), and how many ends were written.
     """
-    last = repeated.shape[0] - 1
+    last = _U(repeated.shape[0] - 1)
+    last_repeated = repeated[last]
     timed = times.shape[0] > 0
     room = places.shape[1]
-    n_ends = 0
+    n_ends = _U(0)
     i = begin
     full = False
     while i < symbols.shape[0] and not full:
         event = _U(i)
         clock = clocks[event]
+        position = positions[event]
         symbol = _U(symbols[event])
+        tops[0] = clock
+        # from the last step down: each reads the stack below it before the event is there
         j = _U(0)
         step = steps_of[symbol, j]
-        # from the last step down: each reads the stack below it before the event is there
-        while step >= 0:
+        while True:
             k = _U(step)
-            if step == 0:
-                top = _U(counts[k])
-                places[k, top] = positions[event]
-                latest[k, top] = clock
-                if timed:
-                    began[top] = times[event]
-                counts[k] += 1
-                full |= counts[k] == room
-            else:
-                n_below = counts[k - _U(1)]
-                if n_below > 0:
-                    start = latest[k - _U(1), _U(n_below - 1)]
-                    if not (clock - start > length):  # infinite clocks differ by NaN
-                        top = _U(counts[k])
-                        if step < last or repeated[k]:
-                            places[k, top] = positions[event]
-                            below[k, top] = n_below
-                            latest[k, top] = start
-                            counts[k] += 1
-                            full |= counts[k] == room
-                        if step == last and positions[event] >= first_end:
-                            ends[_U(n_ends), 0] = i
-                            ends[_U(n_ends), 1] = np.int64(top) if repeated[k] else n_below
-                            n_ends += 1
             j += _U(1)
             step = steps_of[symbol, j]
+            n_below = counts[k]
+            start = tops[k]
+            if n_below > 0 and not (clock - start > length):  # infinite clocks differ by NaN
+                height = counts[k + _U(1)]
+                top = _U(height)
+                places[k, top] = position
+                below[k, top] = n_below
+                latest[k, top] = start
+                if timed and k == 0:
+                    began[top] = times[event]
+                counts[k + _U(1)] = height + 1
+                tops[k + _U(1)] = start
+                full |= height + 1 == room
+                if k == last and position >= first_end:
+                    ends[n_ends, 0] = i
+                    ends[n_ends, 1] = height if last_repeated else n_below
+                    n_ends += _U(1)
+            if step < 0:
+                break
         i += 1
-    return i, n_ends
+    return i, np.int64(n_ends)
 
 
 @kernel

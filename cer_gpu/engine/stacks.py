@@ -43,7 +43,9 @@ class Stacks:
         steps = chain.steps
         self._repeated = np.array([step.repeated for step in steps])
         self._marks = np.arange(1, len(steps) + 1 if options.labelled else 1, dtype=np.int32)
-        self._counts = np.zeros(len(steps), np.int64)
+        self._counts = np.zeros(len(steps) + 1, np.int64)
+        self._counts[0] = 1
+        self._tops = np.zeros(len(steps) + 1, self._length.dtype)
         self._places = np.zeros((len(steps), INITIAL_SIZE), np.int64)
         self._below = np.zeros((len(steps), INITIAL_SIZE), np.int64)
         self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
@@ -61,7 +63,7 @@ class Stacks:
         self.n_relevant += n
         self._ends = np.empty((max(n, len(self._ends)), 2), np.int64)
         while begin < n:
-            if self._counts.max() == self._places.shape[1]:
+            if self._heights.max() == self._places.shape[1]:
                 self._make_room(events.moments[begin])
             begin, n_ends = loops.push_events(
                 begin,
@@ -74,6 +76,7 @@ class Stacks:
                 self._chain.steps_of,
                 self._repeated,
                 self._counts,
+                self._tops,
                 self._places,
                 self._below,
                 self._latest,
@@ -81,6 +84,8 @@ class Stacks:
                 self._ends,
             )
             yield from self._list(events, n_ends)
+            if not self._repeated[-1]:
+                self._heights[-1] = 0  # what ended there is listed
 
     def _list(self, events: Relevant, n_ends: int) -> Iterator[MatchBuffers]:
         regs, out = self._regs, self._out
@@ -126,9 +131,14 @@ class Stacks:
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
         return found
 
+    @property
+    def _heights(self) -> Int64:
+        heights: Int64 = self._counts[1:]
+        return heights
+
     def live_positions(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending."""
-        return np.unique(np.concatenate([row[:n] for row, n in zip(self._places, self._counts, strict=True)]))
+        return np.unique(np.concatenate([row[:n] for row, n in zip(self._places, self._heights, strict=True)]))
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -136,6 +146,7 @@ class Stacks:
         """Return what another one needs to go on: arrays."""
         return {
             "counts": self._counts,
+            "tops": self._tops,
             "places": self._places,
             "below": self._below,
             "latest": self._latest,
@@ -145,7 +156,8 @@ class Stacks:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
-        self._counts, self.n_relevant = snapshot["counts"], int(snapshot["n_relevant"][0])
+        self._counts, self._tops = snapshot["counts"], snapshot["tops"]
+        self.n_relevant = int(snapshot["n_relevant"][0])
         self._places, self._below, self._latest = snapshot["places"], snapshot["below"], snapshot["latest"]
         self._began = snapshot["began"]
 
@@ -153,19 +165,19 @@ class Stacks:
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
-        for k, count in enumerate(self._counts):
+        for k, count in enumerate(self._heights):
             # what is in the window is the top of the stack
             dead = np.count_nonzero(clock - self._latest[k, :count] > self._length)
             live = count - dead
             for stack in (self._places[k], self._below[k], self._latest[k], *([self._began] if k == 0 else [])):
                 if len(stack):
                     stack[:live] = stack[dead:count]
-            self._counts[k] = live
-            if k + 1 < len(self._counts):
-                above = self._below[k + 1, : self._counts[k + 1]]
+            self._heights[k] = live
+            if k + 1 < len(self._heights):
+                above = self._below[k + 1, : self._heights[k + 1]]
                 np.maximum(above - dead, 0, out=above)
         size = self._places.shape[1]
-        if 2 * self._counts.max() <= size:
+        if 2 * self._heights.max() <= size:
             return
         try:
             self._places, self._below = _doubled(self._places), _doubled(self._below)

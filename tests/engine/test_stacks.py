@@ -1,0 +1,169 @@
+"""Chains by stacks: which patterns are chains, and the same rows as from the automaton and from the definitions."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cases import sorted_rows
+from small_sizes import small_sizes
+from strategies import EXAMPLES
+
+import cer_gpu
+from cer_gpu.automaton.chain import Chain, Step
+
+
+def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> bool:
+    return cer_gpu.compile(f"SELECT {select} FROM S WHERE {pattern} {clauses}", **options)._plan.chain is not None
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "A ; B",
+        "A ; (B ; C) ; D",
+        "A+ ; B",
+        "A ; B+ ; C",
+        "A ; A+ ; A",
+        "(A OR B) ; (C OR B)+ ; A",
+        "A ; B+ ; C+ ; D",
+        "A ; B AS x ; C FILTER x[v > 1 OR v < 0]",
+        "A ; B ; A+ FILTER B[v > 1]",
+    ],
+)
+def test_chains(pattern):
+    assert is_chain(pattern)
+    assert is_chain(pattern, "WITHIN 3 EVENTS LIMIT 2")
+    assert is_chain(pattern, select="ANY *")
+    for select, clauses in (("NEXT *", ""), ("*", "PARTITION BY [k]"), ("*", "CONSUME BY ANY"), ("NONE", "")):
+        assert not is_chain(pattern, clauses, select)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "A",
+        "A : B",
+        "A ; NOT(B) : C",
+        "A ; B :+ ; C",
+        "(A ; B)+ ; C",
+        "(A ; B) OR C",
+        "A ; (B ; C OR D) ; E",
+        "A ; B+ ; (B OR C)+ ; D",  # a B may be at either step
+        "A ; B+ ; B ; B+",
+    ],
+)
+def test_what_is_no_chain(pattern):
+    assert not is_chain(pattern)
+
+
+def test_an_event_between_that_is_not_selected_makes_no_chain():
+    assert not is_chain("A ; B ; C", select="A, C")
+    assert is_chain("A ; B ; C", select="A, C, B")
+
+
+def test_streams_tell_steps_apart():
+    assert not is_chain("A+ ; A+ ; B")
+    assert cer_gpu.compile("SELECT * FROM S, T WHERE S>A+ ; T>A+ ; B", time_column="t")._plan.chain is not None
+
+
+def test_symbols_are_sets_of_steps():
+    a, b, c = (Step(guards, False, frozenset("x")) for guards in ((0,), (1, 2), (0,)))
+    chain = Chain((a, b, c))
+    assert [chain.symbol(word) for word in (0, 1, 2, 4, 3, 8, 9)] == [0, 1, 2, 2, 3, 0, 1]
+    assert chain.steps_of[:4].tolist() == [[-1, -1, -1, -1], [2, 0, -1, -1], [1, -1, -1, -1], [2, 1, 0, -1]]
+    other = Chain((a, b, c))
+    other.restore(chain.snapshot())
+    assert other.symbol(3) == 3
+
+
+def random_query(rng: random.Random) -> tuple[str, str]:
+    """Return WHERE and the clauses after it: chains, often with overlapping steps."""
+    n = rng.randint(2, 5)
+    several = rng.random() < 0.3
+    steps, filters = [], []
+    for i in range(n):
+        kinds = [f"{'ABCDE'[i] if several else rng.choice('ABC')}"]
+        if rng.random() < 0.2 and not several:
+            kinds.append(rng.choice("ABC"))
+        step = f"({' OR '.join(kinds)})" if len(kinds) > 1 else kinds[0]
+        step += "+" * (rng.random() < 0.4 if several else i == n // 2 and rng.random() < 0.6)
+        if rng.random() < 0.4 and step[0] != "(":
+            step = f"({step} AS x{i})"
+            filters.append(f"x{i}[v {rng.choice(['<', '>=', '<>'])} {rng.randint(0, 3)}]")
+        steps.append(step)
+    where = " ; ".join(steps) + (f" FILTER {' AND '.join(filters)}" if filters else "")
+    window = rng.choice(["", f"WITHIN {rng.randint(0, 12)} EVENTS", f"WITHIN {rng.randint(0, 9)} SECONDS",
+                         f"WITHIN {rng.randint(0, 9)} [t]", f"WITHIN {rng.randint(0, 9)} [f]"])  # fmt: skip
+    return where, window
+
+
+def random_events(rng: random.Random, n: int) -> pa.Table:
+    steps = [rng.choice([0, 0, 1, 1, 2, 9]) for _ in range(n)]
+    times = np.cumsum(steps)
+    types = rng.choices("ABCDE", k=n)
+    values = [rng.choice([0, 1, 2, 3, None]) for _ in range(n)]
+    schema = pa.schema([("type", pa.string()), ("v", pa.int64()), ("t", pa.int64()), ("f", pa.float64())])
+    return pa.table([types, values, times, times / 2], schema=schema)
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_the_rows_of_the_automaton(seed):
+    rng = random.Random(seed)
+    where, window = random_query(rng)
+    # without a window the complex events of a long stream are too many
+    events = random_events(rng, rng.randint(0, 14) if not window else rng.randint(0, 60))
+    output = rng.choice(["positions", "bindings", "events"])
+    timed = {"time_column": "t", "time_unit": "s"} if "SECONDS" in window or rng.random() < 0.5 else {}
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE {where} {window}", **timed)
+    assert query._plan.chain is not None
+    by_automaton = cer_gpu.Query(replace(query._plan, chain=None))
+    with small_sizes():
+        expected = by_automaton.evaluate(events, output=output, threads=1)
+        found = query.evaluate(events, output=output, threads=1)
+        assert sorted_rows(found) == sorted_rows(expected)
+        assert found["end"].to_pylist() == expected["end"].to_pylist()
+        assert stepwise(query, events, rng, output).equals(found)
+        limit = rng.randint(1, 3)
+        limited = cer_gpu.compile(f"{query.text} LIMIT {limit}", **timed).evaluate(events, output=output, threads=1)
+    rows = found.to_pylist()
+    listed = limited.to_pylist()
+    assert all(row in rows for row in listed)
+    ends = found["end"].to_pylist()
+    assert limited["end"].to_pylist() == [end for i, end in enumerate(ends) if i < limit or ends[i - limit] != end]
+
+
+def stepwise(query, events, rng, output):
+    """Push a few events at a time, and at times go on from a checkpoint."""
+    evaluator = query.evaluator(output=output)
+    pieces, row = [], 0
+    while True:
+        length = rng.randint(0, 9)
+        for batch in events.slice(row, length).to_batches() or [pa.RecordBatch.from_pylist([], events.schema)]:
+            pieces.append(evaluator.push(batch))
+        if rng.random() < 0.3:
+            evaluator = query.restore(evaluator.checkpoint())
+        row += length
+        if row >= len(events):
+            return pa.Table.from_batches([*pieces, evaluator.finish()], query.output_schema(events.schema, output))
+
+
+def test_a_complex_event_that_no_buffer_holds():
+    n = 5000
+    events = pa.table({"type": ["A"] * n + ["B"]})
+    found = cer_gpu.compile("SELECT * FROM S WHERE A+ ; B LIMIT 3").evaluate(events)
+    assert found.num_rows == 3
+    with small_sizes():
+        found = cer_gpu.compile(f"SELECT * FROM S WHERE {'A ; ' * 40} B LIMIT 3").evaluate(events)
+    assert [len(p) for p in found["positions"].to_pylist()] == [41] * 3
+
+
+def test_memory_stays_within_the_window():
+    events = pa.table({"type": ["A", "B", "D", "D"] * 50_000})
+    evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS").evaluator()
+    for batch in events.to_batches(max_chunksize=10_000):
+        evaluator.push(batch)
+    assert evaluator._run._places.shape[1] == 1 << 12
