@@ -25,6 +25,9 @@ DONE, OUTPUT_FULL, GROW_PATH = range(3)
 # its registers: the end under way, entries of its stack of frames, and what is listed for it and in the buffers
 END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 
+COLUMNWISE_FROM = 4
+"""So many complex events that differ in their starts alone are written column by column."""
+
 _U = np.uint64
 
 
@@ -218,32 +221,46 @@ def list_ends(
                 status = OUTPUT_FULL
                 break
             if ends_here and not repeated[0]:
-                # all that begin in the window, in one go
-                most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // (depth + 1))
+                # all that begin in the window, in one go; they differ in their starts alone
+                width = depth + 1
+                most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width, left)
                 if limit > 0:
                     most = min(most, limit - regs[N_HERE])
-                listed = 0
-                while listed < most and left > 0 and not (clock - latest[s, _U(left - 1)] > length):
-                    left -= 1
-                    start = places[s, _U(left)]
-                    out_positions[_U(n_values)] = start
-                    for t in range(depth):
-                        out_positions[_U(n_values + 1 + t)] = path[first + _U(t)]
-                    if marked:
-                        out_marks[_U(n_values)] = marks[0]
+                n_rows = 1
+                while n_rows < most and not (clock - latest[s, _U(left - 1 - n_rows)] > length):
+                    n_rows += 1
+                for r in range(n_rows):
+                    start = places[s, _U(left - 1 - r)]
+                    out_spans[0, _U(n_out + r)] = start
+                    out_positions[_U(n_values + r * width)] = start
+                if n_rows < COLUMNWISE_FROM:
+                    for r in range(n_rows):
+                        row = n_values + r * width + 1
                         for t in range(depth):
-                            out_marks[_U(n_values + 1 + t)] = path_marks[first + _U(t)]
-                    n_values += depth + 1
-                    out_spans[0, _U(n_out)] = start
-                    out_spans[1, _U(n_out)] = position
-                    if timed:
-                        out_times[0, _U(n_out)] = began[_U(left)]
-                        out_times[1, _U(n_out)] = times[event]
-                    n_out += 1
-                    out_offsets[_U(n_out)] = n_values
-                    listed += 1
-                frames[frame, 1] = left
-                regs[N_HERE] += listed
+                            out_positions[_U(row + t)] = path[first + _U(t)]
+                else:
+                    for t in range(depth):
+                        other = path[first + _U(t)]
+                        column = n_values + 1 + t
+                        for r in range(n_rows):
+                            out_positions[_U(column + r * width)] = other
+                for r in range(n_rows):
+                    out_spans[1, _U(n_out + r)] = position
+                    out_offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
+                if timed:
+                    for r in range(n_rows):
+                        out_times[0, _U(n_out + r)] = began[_U(left - 1 - r)]
+                        out_times[1, _U(n_out + r)] = times[event]
+                if marked:
+                    for r in range(n_rows):
+                        row = n_values + r * width
+                        out_marks[_U(row)] = marks[0]
+                        for t in range(depth):
+                            out_marks[_U(row + 1 + t)] = path_marks[first + _U(t)]
+                n_out += n_rows
+                n_values += n_rows * width
+                regs[N_HERE] += n_rows
+                frames[frame, 1] = left - n_rows
             else:
                 left -= 1
                 instance = _U(left)
