@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import arrow_streams
@@ -161,6 +162,11 @@ def assert_same(one: pa.Table, other: pa.Table) -> None:
     """Same schema and same rows in the same order."""
     assert one.schema == other.schema
     assert plain(one.to_pydict()) == plain(other.to_pydict())
+
+
+def by_automaton(query: cer_gpu.Query) -> cer_gpu.Query:
+    """The query, evaluated by the automaton even where stacks would do."""
+    return cer_gpu.Query(replace(query._plan, chain=None))
 
 
 def sorted_rows(*tables):

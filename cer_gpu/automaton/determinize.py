@@ -26,6 +26,14 @@ UNKNOWN, STAY = -1, -2
 # flags of a move
 OUTPUT, LAST = 1, 2
 
+# an entry of `Determinization.touched`: any state may be touched
+EVERY = -2
+
+MAX_TOUCHED = 8
+"""Of more states than these, the loops walk those that are active."""
+LIST_UP_TO = 64
+"""With more states than these nothing is listed."""
+
 MAX_STATES = 4096
 MAX_SYMBOLS = 1 << 16
 MAX_TABLE = 1 << 22
@@ -49,6 +57,8 @@ class Determinization:
     ----------
     steps : int32 array, shape (symbols, states)
         What a state does on a symbol: the index of the first of its `moves`, `UNKNOWN`, or `STAY` (nothing changes).
+    touched : int32 array, shape (symbols, MAX_TOUCHED + 1)
+        The states that do not `STAY` on a symbol, or of which it is not known, then -1; `EVERY` where they are many.
     fresh : int32 array, shape (symbols, controls, 2)
         The moves of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
@@ -86,6 +96,7 @@ class Determinization:
         self._symbols: dict[int, int] = {}  # by the bit mask of the edges that fire
         self._fired: list[int] = []
         self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
+        self.touched: Int32 = np.full((4, MAX_TOUCHED + 1), -1, np.int32)
         self.fresh: Int32 = np.full((4, 1, 2), UNKNOWN, np.int32)
         self.moves: Int32 = np.zeros((16, 3), np.int32)
         self._n_moves = 0
@@ -128,6 +139,19 @@ class Determinization:
         stays = moves == [Move(0, self._keys[state], False)]
         entry = STAY if stays else self._add_moves(moves or [Move(0, None, False)])
         self.steps[symbol, state] = entry
+        self._list_touched(symbol)
+
+    def _list_touched(self, symbol: int) -> None:
+        row = self.touched[symbol]
+        if self.n_states > LIST_UP_TO:
+            row[0] = EVERY
+            return
+        states = np.flatnonzero(self.steps[symbol, : self.n_states] != STAY)
+        row.fill(-1)
+        if len(states) <= MAX_TOUCHED:
+            row[: len(states)] = states
+        else:
+            row[0] = EVERY
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -170,6 +194,9 @@ class Determinization:
             state = self._states[key] = len(self._keys)
             self._keys.append(key)
             self._reserve()
+            if self.n_states <= LIST_UP_TO + 1:
+                for symbol in range(len(self.touched)):
+                    self._list_touched(symbol)
         return state
 
     def _control(self, key: Key) -> int:
@@ -202,6 +229,11 @@ class Determinization:
                 "strategy need fewer states",
             )
         self.steps = _grown(self.steps, n_symbols, self.n_states)
+        if len(self.touched) < len(self.steps):
+            known = len(self.touched)
+            self.touched = np.resize(self.touched, (len(self.steps), MAX_TOUCHED + 1))
+            for symbol in range(known, len(self.touched)):
+                self._list_touched(symbol)
         self.fresh = _grown(self.fresh, n_symbols, len(self._control_keys))
 
 

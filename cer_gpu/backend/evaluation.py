@@ -51,6 +51,8 @@ from cer_gpu.backend.tecs import (
 
 # entries of `Determinization.steps`, and flags of its moves
 UNKNOWN, STAY = -1, -2
+# an entry of `Determinization.touched`
+EVERY = -2
 OUTPUT, LAST = 1, 2
 
 # windows: none; ends for all partitions at the same position; counts the events of each partition
@@ -83,6 +85,7 @@ def run_events(
     limit,
     first_end,
     steps,
+    touched,
     fresh,
     moves,
     max_moves,
@@ -136,7 +139,7 @@ def run_events(
         Position that starts and marks are counted from.
     first_end
         Complex events that end before this position are not listed.
-    steps, fresh, moves, max_moves
+    steps, touched, fresh, moves, max_moves
         Of the `Determinization`.
     regs, parts, slots, nodes, extras, layout
         See `cer_gpu.backend.tecs`.
@@ -210,8 +213,22 @@ def run_events(
             first_fresh = fresh[symbol, control, 0]
             missing = first_fresh == UNKNOWN
             n_live = 0
+            # the states that do something: those listed for the symbol, or all that are active; others may have
+            # left the window unseen
+            listed = touched[symbol, 0] != EVERY
+            a = _U(0)
             slot = parts[p, HEAD]
-            while slot >= 0:
+            while True:
+                if listed:
+                    candidate = touched[symbol, a]
+                    if candidate < 0:
+                        break
+                    a += _U(1)
+                    slot = slot_of[_U(candidate)]
+                    if slot < 0:
+                        continue
+                elif slot < 0:
+                    break
                 s = _U(slot)
                 onward = slots[s, NEXT_SLOT]
                 state = slots[s, STATE]

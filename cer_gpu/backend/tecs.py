@@ -306,8 +306,8 @@ def take_slot(slots, parts, slot_of, regs, p, state):
 def add_node(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, state, node, maximum, next_node):
     """Add a node made by the open event to the list of a state; return the next free id."""
     slot = slot_of[_U(state)]
-    if slot < 0:
-        s = take_slot(slots, parts, slot_of, regs, p, state)
+    if slot < 0 or max_of(slots, _U(slot), 0) < low:
+        s = _U(slot) if slot >= 0 else take_slot(slots, parts, slot_of, regs, p, state)
         slots[s, LENGTH] = 1
         slots[s, MERGED] = -1
         set_pair(slots, s, 0, node, maximum)
@@ -330,6 +330,9 @@ def add_node(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, st
 def add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, state, moved, next_node):
     """Give a state the list in slot `moved`, as it is or put together with its own; return the next free id."""
     slot = slot_of[_U(state)]
+    if slot >= 0 and max_of(slots, _U(slot), 0) < low:
+        release(slots, parts, regs, p, slot)
+        slot = np.int32(-1)
     if slot < 0:
         slot_of[_U(state)] = moved
         slots[_U(moved), STATE] = state

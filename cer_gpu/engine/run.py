@@ -82,6 +82,7 @@ class Run(Loop):
                 options.limit,
                 options.first_end,
                 self.table.steps,
+                self.table.touched,
                 self.table.fresh,
                 self.table.moves,
                 self.table.max_moves,

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 import reference as ref
 import strategies
+from cases import by_automaton
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rendering import to_ceql
@@ -63,7 +64,7 @@ def check_lists(run):
 
 
 def run_over(text, types):
-    evaluator = cer_gpu.compile(text).evaluator()
+    evaluator = by_automaton(cer_gpu.compile(text)).evaluator()
     for _ in evaluator.push_batches(pa.record_batch({"type": pa.array(types, pa.string())})):
         pass
     return evaluator._run

@@ -11,7 +11,7 @@ import random
 import pyarrow as pa
 import reference as ref
 import strategies
-from cases import rows_of
+from cases import by_automaton, rows_of
 from hypothesis import assume
 from hypothesis import strategies as st
 from rendering import to_ceql
@@ -45,7 +45,9 @@ def test_long_streams(data):
         compiled = cer_gpu.compile(to_ceql(query, rng), time_column=ref.TIME)
         found = compiled.evaluate(table)
         pieces = stepwise(compiled, table, rng)
+        automaton = by_automaton(compiled).evaluate(table)
     rows = rows_of(found)
+    assert sorted(rows_of(automaton)) == expected
     assert sorted(rows) == expected
     assert [r[1] for r in rows] == sorted(r[1] for r in rows)
     times = columns[ref.TIME]

@@ -14,7 +14,7 @@ import pytest
 import reference as ref
 import rendering
 import strategies
-from cases import Case, assert_same, pushed, rows_of
+from cases import Case, assert_same, by_automaton, pushed, rows_of
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -46,6 +46,7 @@ def test_evaluate_is_the_reference(data):
     answer = case.compiled.evaluate(case.table)
     assert_well_formed(case, answer)
     assert sorted(rows_of(answer)) == expected
+    assert sorted(rows_of(by_automaton(case.compiled).evaluate(case.table))) == expected
 
 
 @strategies.property_test()

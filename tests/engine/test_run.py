@@ -4,6 +4,7 @@ import random
 
 import pyarrow as pa
 import pytest
+from cases import by_automaton
 
 import cer_gpu
 from cer_gpu.engine import run
@@ -28,7 +29,7 @@ def events():
     ("method", "name", "value"), [("_rebase_nodes", "REBASE_NODE", 512), ("_shift_positions", "REBASE_POSITION", 64)]
 )
 def test_counting_anew_changes_nothing(monkeypatch, text, method, name, value):
-    query = cer_gpu.compile(text, time_column="ts", time_unit="s")
+    query = by_automaton(cer_gpu.compile(text, time_column="ts", time_unit="s"))
     expected = query.evaluate(events())
     assert expected.num_rows > 1000
     calls = []
@@ -46,7 +47,7 @@ def test_a_long_stretch_without_relevant_events(monkeypatch):
     """The base moves over it, and what was open before is not found again."""
     monkeypatch.setattr(run, "REBASE_POSITION", 64)
     types = ["A", "B"] + ["Z"] * 1000 + ["B", "C", "A", "B"] + ["Z"] * 500 + ["A", "B", "C"]
-    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS")
+    query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS"))
     evaluator = query.evaluator()
     batches = pa.table({"type": types}).to_batches(max_chunksize=40)
     found = pa.Table.from_batches([evaluator.push(batch) for batch in batches])
@@ -58,12 +59,12 @@ def test_a_complex_event_longer_than_any_buffer():
     n = 600_000
     text = "SELECT * FROM S WHERE B : A :+ : C"
     table = pa.table({"type": ["B"] + ["A"] * n + ["C"]})
-    found = cer_gpu.compile(text).evaluate(table)
+    found = by_automaton(cer_gpu.compile(text)).evaluate(table)
     assert found["positions"].combine_chunks().flatten().to_pylist() == list(range(n + 2))
 
 
 def test_events_too_far_apart_for_a_query_without_a_window(monkeypatch):
-    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B"))
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"]}))
     evaluator.n_events = 1 << 31

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cer_gpu
-from cer_gpu.engine import evaluator, run
+from cer_gpu.engine import evaluator, matches, run
 
 OUTPUTS = ("positions", "bindings", "events", "count")
 
@@ -99,8 +99,8 @@ def test_any_cut_and_any_size_of_the_buffers(monkeypatch):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 9 EVENTS")
     events = random_events(800, seed=3)
     expected = parts_of(query, events, 3)
-    for name, value in {"INITIAL_SIZE": 4, "OUTPUT_ROWS": 3, "REBASE_POSITION": 16}.items():
-        monkeypatch.setattr(run, name, value)
+    for module, name, value in ((run, "INITIAL_SIZE", 4), (run, "REBASE_POSITION", 16), (matches, "OUTPUT_ROWS", 3)):
+        monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(evaluator, "BLOCK_ROWS", 7)
     for k in range(3):
         stepwise = query.evaluator(share=(k, 3))
