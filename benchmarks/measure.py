@@ -74,7 +74,7 @@ class Workload:
 
 
 def seconds(*runs: Callable[[], object], repeat: int, clock: Callable[[], float] = time.thread_time) -> list[float]:
-    """Return the median seconds of each of several functions, run in turn, after one run of each that is not counted."""
+    """Return the median seconds of several functions, run in turn; the first run of each is not counted."""
     taken: list[list[float]] = [[] for _ in runs]
     for _ in range(repeat + 1):
         for run, times in zip(runs, taken, strict=True):

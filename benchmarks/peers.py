@@ -16,7 +16,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -242,6 +241,13 @@ class Pandas:
         return time.perf_counter() - begun, n_found
 
 
+def _python(version: str) -> str | None:
+    """Return the interpreter of a version, where there is one that starts."""
+    found = shutil.which(f"python{version}")
+    works = found is not None and not subprocess.run([found, "-V"], capture_output=True).returncode
+    return found if works else None
+
+
 class Elsewhere:
     """A peer that runs in an interpreter of its own: a script beside this file, which names it and does the work.
 
@@ -261,19 +267,19 @@ class Elsewhere:
             command = [self.interpreter, "-W", "ignore", str(self.script)]
             done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, cwd=folder)
         if done.returncode:
-            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            raise RuntimeError(f"{self.package}: {lines[-1]}")
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+            raise RuntimeError(lines[-1])
         found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
         return found
 
     def missing(self) -> str | None:
         """See `Peer`."""
         if self.interpreter is None:
-            return f"no interpreter with the package {self.package} was named"
+            return f"no Python with the package {self.package} was named (see --help)"
         try:
             self._name = str(self._call({})["name"])
         except (OSError, RuntimeError) as error:
-            return f"{self.interpreter}: {error}"
+            return f"the package {self.package} does not run in {self.interpreter} ({error})"
         return None
 
     def name(self) -> str:
@@ -304,7 +310,7 @@ class Core(Elsewhere):
     """
 
     def __init__(self, interpreter: str | None) -> None:
-        super().__init__("core_peer.py", interpreter or shutil.which("python3.13"), "pycer")
+        super().__init__("core_peer.py", interpreter or _python("3.13"), "pycer")
 
     def answers(self, question: Question, n_events: int) -> bool:
         """See `Peer`: it lists what it finds, some 300 bytes for each, so only a part can be held."""

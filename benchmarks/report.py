@@ -101,26 +101,28 @@ def identity(title: str, row: Row) -> tuple[object, ...]:
 def growth(results: Results) -> list[Row]:
     """Return how the rates change along the numbers of each family: the last over the first, and the cost of a step.
 
-    The first window is that of 100 events, as the shorter one is within the noise of a batch.
+    The first window is that of 100 events, as the shorter one is within the noise of a batch; the rate is that of
+    complex events where a family is about them.
     """
     found: list[Row] = []
     for title, rows in results.items():
-        series: dict[tuple[object, str], list[tuple[float, float, float]]] = {}
+        rate = "million complex events/s" if title.startswith("Complex events") else "million events/s"
+        points: dict[tuple[str, str], list[tuple[float, float]]] = {}
         for row in rows:
-            for name in (name for name in NUMBERS if name in row and "ns/event" in row):
-                value, rate, cost = (float(str(row[key])) for key in (name, "million events/s", "ns/event"))
-                if name != "window" or value >= 100:
-                    series.setdefault((row["workload"], name), []).append((value, rate, cost))
-        for (workload, name), points in series.items():
-            points.sort()
-            (low, slow, _), (high, fast, _) = points[0], points[-1]
-            if name == "length" or low == high:
+            name = next((name for name in NUMBERS if name in row), None)
+            if name is not None and rate in row and (name != "window" or float(str(row[name])) >= 100):
+                points.setdefault((str(row["workload"]), name), []).append(
+                    (float(str(row[name])), float(str(row[rate])))
+                )
+        for (workload, name), curve in points.items():
+            (low, first), (high, last) = min(curve), max(curve)
+            if low == high:
                 continue
-            row = {"workload": f"{title}: {workload}", "rate": f"at {name} = {cell(high)} / at {cell(low)}"}
-            row["ratio"] = fast / slow
-            if name == "n":
-                row["ns/event for each step of n"] = float(np.polyfit(*zip(*((n, c) for n, _, c in points)), 1)[0])
-            found.append(row)
+            found.append({"workload": f"{title}: {workload}", "of": rate, "ratio": last / first})
+            found[-1]["between"] = f"{name} = {cell(high)} and {cell(low)}"
+            if name == "n" and rate == "million events/s":
+                steps = np.array(curve)
+                found[-1]["ns/event for each step of n"] = float(np.polyfit(steps[:, 0], 1e3 / steps[:, 1], 1)[0])
     return found
 
 

@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     results: Results = {}
     notes: dict[str, str] = {}
     begun = time.perf_counter()
-    for family in families():
+    for family in families(options.events):
         if any(word in family.title.lower() for word in words):
             results[family.title] = measured(family, console, options)
             notes[family.title] = family.about
