@@ -243,7 +243,11 @@ def families(n_events: int) -> list[Family]:
             threads_gain,
         ),
         Family("From Parquet", "Wall time, beside a bare scan of the same columns.", _flights(), from_file),
-        Family("Memory", "Above the events and what the process held before the first of them.", _memory()),
+        Family(
+            "Memory",
+            "Above the events and what the process held before; some 5 MiB of it are the buffers of a batch.",
+            _memory(),
+        ),
     ]
 
 
