@@ -39,13 +39,11 @@ lint: install ## Check style, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: install ## Run the benchmarks, and compare with DuckDB
-	$(BIN)/python benchmarks/run.py
-	$(BIN)/python benchmarks/stock.py
-	$(BIN)/python benchmarks/peers.py
+bench: install ## Run all benchmarks, with peers, and write benchmarks/results/ (about 15 minutes)
+	$(BIN)/python benchmarks/run.py --save
 
-bench-quick: install ## Some of them, in under two minutes, as ratios to the floor and to the results that are kept
-	$(BIN)/python benchmarks/run.py --events 2000000 --repeat 3 --compare
+bench-quick: install ## All but peers, in under two minutes, as ratios to the floor and to the results that are kept
+	$(BIN)/python benchmarks/run.py --events 1000000 --repeat 3 --seconds 0 --one-process --compare
 
 clean: ## Remove .venv, caches and what a build leaves
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,150 +1,415 @@
 """Compare with what people use today, on the same events in the same run, with the same answers.
 
-    python benchmarks/peers.py [--events N] [--seconds S] [--save]
-
-The peer is DuckDB (all cores): a sequence in a window as a self-join over buckets of one window's length, the form that
-it runs fastest.  It counts the complex events; cer_gpu (one thread) counts them too, or lists all where they are few.
-A peer gets as many events as it reads in about S seconds; what it finds is compared with cer_gpu on the same.
+A peer is given as many events as it reads in about so many seconds (four times as many at each try); what it finds is
+compared with cer_gpu on the same events, and a difference stops the benchmark.  cer_gpu runs on one thread over the
+whole stream; it counts where it is asked to count, or lists.  A peer that is missing is named, with what it lacks.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
+import importlib
+import json
+import shutil
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
+from pathlib import Path
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
-from report import save, show
+from measure import Row, count, drain, seconds
 from rich.console import Console
-from streams import random_types
+from streams import TYPES, random_types
 
 import cer_gpu
 
+HERE = Path(__file__).parent
+TITLE = "Against peers"
 WINDOWS = (100, 1000, 10_000, 100_000)
-FEWEST = 5_000
-"""Events of the first try of a peer."""
+NO_FLINK_CEP = "not implemented: its interface is Java's alone, and conditions have to be compiled classes"
+MOST_JOINED = 20_000_000
+"""Rows that a join may form in memory, for the peers that keep them all."""
 
 
 @dataclass(frozen=True)
-class Workload:
-    """A sequence of three types: in CEQL, with what is asked for, and the type and condition of each event for SQL."""
+class Question:
+    """A sequence of types in a window: in CEQL, and for joins as the type and the condition of each event.
+
+    Attributes
+    ----------
+    steps : tuple of (str, float)
+        Type, and what x is below; none where joins are not asked: of a type that never comes they would read nothing.
+    absent : str
+        A type that never comes.
+    starts : bool
+        What is compared is the number of different starts: of a peer that finds one match for each start, and no more.
+    """
 
     name: str
     text: str
-    output: str
-    steps: list[tuple[str, str]]
+    window: int
+    steps: tuple[tuple[str, float], ...] = ()
+    output: str = "count"
+    absent: str = ""
+    n: int = 3
+    starts: bool = False
+
+    def events(self, n_events: int) -> pa.Table:
+        """Return the stream."""
+        return random_types(n_events, names=[name for name in TYPES if name != self.absent])
 
 
-def workloads(window: int) -> list[Workload]:
-    """Return those for a window of so many events."""
-    first, last = 30 / window, 0.01
-    return [
-        Workload(
-            f"count all, WITHIN {window}",
-            f"SELECT * FROM S WHERE A ; B ; C WITHIN {window} EVENTS",
-            "count",
-            [("A", "true"), ("B", "true"), ("C", "true")],
-        ),
-        Workload(
-            f"list a few, WITHIN {window}",
-            f"SELECT * FROM S WHERE A AS a ; B AS b ; C AS c FILTER a[x < {first}] AND b[x < 0.1] AND c[x < {last}] "
-            f"WITHIN {window} EVENTS",
-            "positions",
-            [("A", f"x < {first}"), ("B", "x < 0.1"), ("C", f"x < {last}")],
-        ),
-    ]
-
-
-def evaluate(workload: Workload, table: pa.Table) -> int:
-    """Return how many complex events there are."""
-    found = cer_gpu.compile(workload.text).evaluate(table, output=workload.output, threads=1)
-    return sum(found["count"].to_pylist()) if workload.output == "count" else found.num_rows
-
-
-def duckdb_count(table: pa.Table, steps: list[tuple[str, str]], window: int) -> int:
-    """Count the complex events of a sequence of three in a window of events."""
-    import duckdb
-
-    connection = duckdb.connect()
-    connection.register("given", table)
-    connection.execute("CREATE TABLE events AS SELECT row_number() OVER () - 1 AS p, type, x FROM given")
-    selected = [f"SELECT p, p // {window} AS bucket FROM events WHERE type = '{t}' AND {c}" for t, c in steps]
-    found = connection.execute(
-        f"""
-        WITH a AS ({selected[0]}), b AS ({selected[1]}), c AS ({selected[2]}),
-        ends AS (SELECT p, bucket FROM c UNION ALL SELECT p, bucket - 1 FROM c),
-        middles AS (SELECT p, bucket FROM b UNION ALL SELECT p, bucket - 1 FROM b),
-        pairs AS (
-            SELECT a.p AS first, a.bucket AS bucket, ends.p AS last FROM a JOIN ends
-            ON a.bucket = ends.bucket AND ends.p > a.p AND ends.p - a.p <= {window}
-        )
-        SELECT count(*) FROM pairs JOIN middles
-        ON pairs.bucket = middles.bucket AND middles.p > pairs.first AND middles.p < pairs.last
-        """
-    ).fetchone()
-    connection.close()
-    assert found is not None
-    return int(found[0])
-
-
-def timed(run: Callable[[], int]) -> tuple[float, int]:
-    """Return the seconds that a function takes, and what it returns."""
-    begun = time.perf_counter()
-    found = run()
-    return time.perf_counter() - begun, found
-
-
-def compare(n_events: int, seconds: float) -> list[dict[str, object]]:
-    """Run all workloads."""
-    table = random_types(n_events)
-    rows: list[dict[str, object]] = []
+def questions() -> list[Question]:
+    """Return all that is asked."""
+    found = []
     for window in WINDOWS:
-        for workload in workloads(window):
-            n = min(FEWEST, n_events)
-            taken, expected = timed(partial(duckdb_count, table.slice(0, n), workload.steps, window))
-            while taken < seconds / 4 and n < n_events:
-                n = min(n_events, 4 * n)
-                taken, expected = timed(partial(duckdb_count, table.slice(0, n), workload.steps, window))
-            found = evaluate(workload, table.slice(0, n))
-            assert found == expected, (workload, found, expected)
-            whole, _ = timed(partial(evaluate, workload, table))
-            rows.append(
+        within = f"WITHIN {window} EVENTS"
+        first, middle, last = 30 / window, 0.1, 0.01
+        few = f"A AS a ; B AS b ; C AS c FILTER a[x < {first}] AND b[x < {middle}] AND c[x < {last}]"
+        steps = (("A", first), ("B", middle), ("C", last))
+        found += [
+            Question("count all", f"SELECT * FROM S WHERE A ; B ; C {within}", window, tuple((t, 1.0) for t in "ABC")),
+            Question("list a few", f"SELECT * FROM S WHERE {few} {within}", window, steps, "positions"),
+            Question("no output", f"SELECT * FROM S WHERE A ; B ; C {within}", window, (), "positions", "C"),
+        ]
+    text = "SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS"
+    found.append(Question("list all; peer: one for each start", text, 100, (), "positions", starts=True))
+    for n in (5, 7, 9):
+        text = f"SELECT * FROM S WHERE {' ; '.join(TYPES[:n])} WITHIN 100 EVENTS"
+        found.append(Question("no output", text, 100, (), "positions", TYPES[n - 1], n))
+    return found
+
+
+class Peer(Protocol):
+    """An engine that can be asked.
+
+    Attributes
+    ----------
+    fewest : int
+        Events of the first try.
+    """
+
+    fewest: int
+
+    def missing(self) -> str | None:
+        """Return what is missing for it to run."""
+
+    def name(self) -> str:
+        """Return its name and version."""
+
+    def answers(self, question: Question, n_events: int) -> bool:
+        """Return whether it can say a question, and hold so many events of it."""
+
+    def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
+        """Return the seconds that it takes, and how many complex events it finds."""
+
+
+def _package(name: str) -> str | None:
+    """Return what is missing where a package is."""
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError:
+        return f"the package {name} is not installed"
+    return None
+
+
+class DuckDB:
+    """A self-join over buckets of one window's length, the form that it runs fastest; on all cores."""
+
+    fewest = 5_000
+
+    def missing(self) -> str | None:
+        """See `Peer`."""
+        return _package("duckdb")
+
+    def name(self) -> str:
+        """See `Peer`."""
+        return f"DuckDB {importlib.import_module('duckdb').__version__}"
+
+    def answers(self, question: Question, n_events: int) -> bool:
+        """See `Peer`."""
+        return bool(question.steps)
+
+    def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
+        """See `Peer`."""
+        import duckdb
+
+        window = question.window
+        selected = [
+            f"SELECT p, p // {window} AS bucket FROM events WHERE type = '{kind}' AND x < {below}"
+            for kind, below in question.steps
+        ]
+        begun = time.perf_counter()
+        connection = duckdb.connect()
+        connection.register("given", table)
+        connection.execute("CREATE TABLE events AS SELECT row_number() OVER () - 1 AS p, type, x FROM given")
+        found = connection.execute(
+            f"""
+            WITH a AS ({selected[0]}), b AS ({selected[1]}), c AS ({selected[2]}),
+            ends AS (SELECT p, bucket FROM c UNION ALL SELECT p, bucket - 1 FROM c),
+            middles AS (SELECT p, bucket FROM b UNION ALL SELECT p, bucket - 1 FROM b),
+            pairs AS (
+                SELECT a.p AS first, a.bucket AS bucket, ends.p AS last FROM a JOIN ends
+                ON a.bucket = ends.bucket AND ends.p > a.p AND ends.p - a.p <= {window}
+            )
+            SELECT count(*) FROM pairs JOIN middles
+            ON pairs.bucket = middles.bucket AND middles.p > pairs.first AND middles.p < pairs.last
+            """
+        ).fetchone()
+        connection.close()
+        assert found is not None
+        return time.perf_counter() - begun, int(found[0])
+
+
+def joined_rows(question: Question, n_events: int) -> float:
+    """Return about how many rows the join over buckets forms, before it looks at the order."""
+    first, middle, last = (below / len(TYPES) for _, below in question.steps)
+    window, both = min(question.window, n_events / 2), min(2 * question.window, n_events)
+    return n_events * first * last * (both + window * both * middle)
+
+
+class Polars:
+    """The same join, in its streaming engine; only as many events as keep what is joined small."""
+
+    fewest = 2_000
+
+    def missing(self) -> str | None:
+        """See `Peer`."""
+        return _package("polars")
+
+    def name(self) -> str:
+        """See `Peer`."""
+        return f"Polars {importlib.import_module('polars').__version__}"
+
+    def answers(self, question: Question, n_events: int) -> bool:
+        """See `Peer`."""
+        return bool(question.steps) and joined_rows(question, n_events) <= MOST_JOINED
+
+    def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
+        """See `Peer`."""
+        import polars as pl
+
+        begun = time.perf_counter()
+        events = pl.from_arrow(table).lazy().with_row_index("p").with_columns(pl.col("p").cast(pl.Int64))
+        a, b, c = (
+            events.filter((pl.col("type") == kind) & (pl.col("x") < below)).select(
+                pl.col("p").alias(name), (pl.col("p") // question.window).alias("bucket")
+            )
+            for name, (kind, below) in zip("abc", question.steps, strict=True)
+        )
+        middles, ends = (pl.concat([side, side.with_columns(pl.col("bucket") - 1)]) for side in (b, c))
+        pairs = a.join(ends, on="bucket").filter(
+            (pl.col("c") > pl.col("a")) & (pl.col("c") - pl.col("a") <= question.window)
+        )
+        found = pairs.join(middles, on="bucket").filter((pl.col("b") > pl.col("a")) & (pl.col("b") < pl.col("c")))
+        n_found = found.select(pl.len()).collect(engine="streaming").item()
+        return time.perf_counter() - begun, int(n_found)
+
+
+class Pandas:
+    """The same join, with all that is joined in memory; only as many events as keep it small."""
+
+    fewest = 2_000
+
+    def missing(self) -> str | None:
+        """See `Peer`."""
+        return _package("pandas")
+
+    def name(self) -> str:
+        """See `Peer`."""
+        return f"pandas {importlib.import_module('pandas').__version__}"
+
+    def answers(self, question: Question, n_events: int) -> bool:
+        """See `Peer`."""
+        return bool(question.steps) and joined_rows(question, n_events) <= MOST_JOINED
+
+    def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
+        """See `Peer`."""
+        import pandas as pd
+
+        frame = table.to_pandas()
+        begun = time.perf_counter()
+        a, b, c = (
+            pd.DataFrame({name: np.flatnonzero((frame["type"] == kind) & (frame["x"] < below))})
+            for name, (kind, below) in zip("abc", question.steps, strict=True)
+        )
+        for side in (a, b, c):
+            side["bucket"] = side.iloc[:, 0] // question.window
+        middles, ends = (pd.concat([side, side.assign(bucket=side["bucket"] - 1)]) for side in (b, c))
+        pairs = a.merge(ends, on="bucket")
+        pairs = pairs[(pairs["c"] > pairs["a"]) & (pairs["c"] - pairs["a"] <= question.window)]
+        found = pairs.merge(middles, on="bucket")
+        n_found = int(((found["b"] > found["a"]) & (found["b"] < found["c"])).sum())
+        return time.perf_counter() - begun, n_found
+
+
+def _python(version: str) -> str | None:
+    """Return the interpreter of a version, where there is one that starts."""
+    found = shutil.which(f"python{version}")
+    works = found is not None and not subprocess.run([found, "-V"], capture_output=True).returncode
+    return found if works else None
+
+
+class Elsewhere:
+    """A peer that runs in an interpreter of its own: a script beside this file, which names it and does the work.
+
+    The script is given a file of type codes and one of values of x, and a JSON object on its standard input; it answers
+    with a JSON object in its last line.  Called without any, it answers with its name and version.
+    """
+
+    fewest = 5_000
+
+    def __init__(self, script: str, interpreter: str | None, package: str) -> None:
+        self.script, self.interpreter, self.package = HERE / script, interpreter, package
+        self._name = package
+
+    def _call(self, question: dict[str, object]) -> dict[str, object]:
+        assert self.interpreter is not None
+        with tempfile.TemporaryDirectory() as folder:
+            command = [self.interpreter, "-W", "ignore", str(self.script)]
+            done = subprocess.run(command, input=json.dumps(question), capture_output=True, text=True, cwd=folder)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or [f"exit code {done.returncode}"]
+            raise RuntimeError(lines[-1])
+        found: dict[str, object] = json.loads(done.stdout.strip().splitlines()[-1])
+        return found
+
+    def missing(self) -> str | None:
+        """See `Peer`."""
+        if self.interpreter is None:
+            return f"no Python with the package {self.package} was named (see --help)"
+        try:
+            self._name = str(self._call({})["name"])
+        except (OSError, RuntimeError) as error:
+            return f"the package {self.package} does not run in {self.interpreter} ({error})"
+        return None
+
+    def name(self) -> str:
+        """See `Peer`."""
+        return self._name
+
+    def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
+        """See `Peer`."""
+        types = table["type"].combine_chunks()
+        with tempfile.TemporaryDirectory() as folder:
+            types.indices.to_numpy().astype(np.uint8).tofile(f"{folder}/types")
+            table["x"].to_numpy().tofile(f"{folder}/x")
+            found = self._call(
                 {
-                    "workload": workload.name,
-                    "DuckDB: events": n,
-                    "complex events": found,
-                    "million events/s": n / taken / 1e6,
-                    "cer_gpu: events": n_events,
-                    "cer_gpu: million events/s": n_events / whole / 1e6,
-                    "times as fast": taken / n / (whole / n_events),
+                    "text": question.text,
+                    "window": question.window,
+                    "names": types.dictionary.to_pylist(),
+                    "folder": folder,
                 }
             )
-    return rows
+        return float(str(found["seconds"])), int(str(found["found"]))
 
 
-def main(arguments: list[str]) -> int:
-    """Run everything; see the module's docstring."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=10_000_000, help="events of the stream")
-    parser.add_argument("--seconds", type=float, default=20.0, help="of the peer, for one workload")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>-peers.json")
-    options = parser.parse_args(arguments)
-    console = Console(width=150)
-    try:
-        import duckdb
-    except ModuleNotFoundError:
-        console.print("skipped: the package duckdb is not installed")
-        return 0
-    title = f"Against DuckDB {duckdb.__version__}"
-    results = {title: compare(options.events, options.seconds)}
-    show(console, title, results[title])
-    if options.save:
-        save(console, "-peers", results, "python benchmarks/peers.py " + " ".join(arguments))
-    return 0
+class Core(Elsewhere):
+    """CORE's own Python bindings (GPL, CPython 3.13 only): one thread; it lists everything, as text.
+
+    Events are made before the clock starts.
+    """
+
+    def __init__(self, interpreter: str | None) -> None:
+        super().__init__("core_peer.py", interpreter or _python("3.13"), "pycer")
+
+    def answers(self, question: Question, n_events: int) -> bool:
+        """See `Peer`: it lists what it finds, some 300 bytes for each, so only a part can be held."""
+        if not question.steps:
+            return bool(question.absent)
+        few = np.prod([below / len(TYPES) for _, below in question.steps])
+        return n_events * few * min(question.window, n_events) ** 2 / 2 <= MOST_JOINED / 4
 
 
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+class Flink(Elsewhere):
+    """Flink SQL's MATCH_RECOGNIZE: not the same question, as ``flink_peer.py`` says, which asks one window only.
+
+    Starting a job takes it seconds, so its first try has more events than that of others.
+    """
+
+    fewest = 50_000
+
+    def __init__(self, interpreter: str | None) -> None:
+        super().__init__("flink_peer.py", interpreter, "apache-flink")
+
+    def answers(self, question: Question, n_events: int) -> bool:
+        """See `Peer`."""
+        return question.starts
+
+
+def all_peers(options: argparse.Namespace) -> list[Peer]:
+    """Return all peers, missing or not."""
+    return [DuckDB(), Polars(), Pandas(), Core(options.core), Flink(options.flink)]
+
+
+@cache
+def ours(question: Question, n_events: int) -> float:
+    """Return the seconds that cer_gpu takes for a question."""
+    query, table = cer_gpu.compile(question.text), question.events(n_events)
+    (taken,) = seconds(lambda: count(query, table, question.output), repeat=3, clock=time.perf_counter)
+    return taken
+
+
+def compare(peer: Peer, question: Question, n_events: int, patience: float) -> Row | None:
+    """Ask a peer and cer_gpu the same; None where the peer cannot say it."""
+    n = min(peer.fewest, n_events)
+    if not peer.answers(question, n):
+        return None
+    table = question.events(n_events)
+    taken, expected = peer.ask(question, table.slice(0, n))
+    while taken < patience / 4 and n < n_events and peer.answers(question, min(n_events, 4 * n)):
+        n = min(n_events, 4 * n)
+        taken, expected = peer.ask(question, table.slice(0, n))
+    query = cer_gpu.compile(question.text)
+    if question.starts:
+        batches = drain(query, table.slice(0, n), question.output)
+        found = len(
+            np.unique(np.concatenate([np.empty(0, np.int64), *(batch["start"].to_numpy() for batch in batches)]))
+        )
+    else:
+        found = count(query, table.slice(0, n), question.output)
+    assert found == expected, (question, found, expected)
+    whole = ours(question, n_events)
+    return {
+        "workload": question.name,
+        "n": question.n,
+        "window": question.window,
+        "peer": peer.name(),
+        "cer_gpu, million events/s": n_events / whole / 1e6,
+        "peer, million events/s": n / taken / 1e6,
+        "peer's events": n,
+        "found in them": found,
+        "times as fast": taken / n / (whole / n_events),
+    }
+
+
+def against_peers(console: Console, options: argparse.Namespace) -> Iterator[tuple[str, list[Row], str]]:
+    """Yield the title, the rows and a line on two tables: of the peers that ran, and of those that could not."""
+    rows: list[Row] = []
+    skipped: list[Row] = []
+    for peer in all_peers(options):
+        reason = peer.missing()
+        if reason is not None:
+            console.print(f"skipped: {reason}", highlight=False)
+            skipped.append(
+                {"workload": peer.name() if isinstance(peer, Elsewhere) else type(peer).__name__, "why": reason}
+            )
+            continue
+        for question in questions():
+            with console.status(f"{peer.name()}: {question.name}, n {question.n}, window {question.window:,}"):
+                row = compare(peer, question, options.events, options.seconds)
+            rows += [row] if row else []
+    skipped.append({"workload": "FlinkCEP", "why": NO_FLINK_CEP})
+    rows.sort(key=lambda row: (str(row["workload"]), row["n"], row["window"]))
+    yield (
+        TITLE,
+        rows,
+        "Answers were compared on the peer's events, as many as it reads in some seconds; of Flink, starts only.",
+    )
+    yield "Peers left out", skipped, "They are not on this machine, or cannot be asked from Python."

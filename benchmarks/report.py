@@ -1,4 +1,9 @@
-"""Show the results of benchmarks, and keep them with the name of the machine and the date."""
+"""The results of benchmarks: keep them with the name of the machine and the date, and show them as tables.
+
+    python benchmarks/report.py [benchmarks/results/MACHINE.json]
+
+prints the tables of results that are kept, in Markdown.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,24 @@ import datetime
 import json
 import platform
 import re
+import sys
 from pathlib import Path
 
+import numba
+import numpy as np
+import pyarrow as pa
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import cer_gpu
 
+Row = dict[str, object]
+Results = dict[str, list[Row]]
 RESULTS = Path(__file__).parent / "results"
+NUMBERS = ("n", "window", "keys", "relevant, %", "length")
+"""The columns that tell rows of the same name apart, besides the peer."""
+VERSIONS = ("python", "numpy", "numba", "pyarrow", "cer_gpu")
 
 
 def machine() -> str:
@@ -27,50 +41,137 @@ def machine() -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def show(console: Console, title: str, rows: list[dict[str, object]]) -> None:
+def about(command: list[str]) -> dict[str, str]:
+    """Return what the results are of."""
+    return {
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "machine": machine(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "pyarrow": pa.__version__,
+        "cer_gpu": cer_gpu.__version__,
+        "command": " ".join(command),
+    }
+
+
+def cell(value: object) -> str:
+    """Return a value as a table shows it: numbers with three digits that count, or whole."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def columns(rows: list[Row]) -> list[str]:
+    """Return the columns of all rows: what names them first."""
+    found = list(dict.fromkeys(name for row in rows for name in row))
+    first = [name for name in found if name == "workload" or name in NUMBERS]
+    return first + [name for name in found if name not in first]
+
+
+def show(console: Console, title: str, rows: list[Row]) -> None:
     """Print the results of one benchmark."""
     table = Table(title=title, title_justify="left")
-    for name in rows[0]:
-        table.add_column(name, justify="left" if name == "workload" else "right", overflow="fold")
+    names = columns(rows)
+    for name in names:
+        left = any(isinstance(row.get(name), str) for row in rows)
+        table.add_column(escape(name), justify="left" if left else "right", overflow="fold")
     for row in rows:
-        table.add_row(
-            *(
-                f"{v:,.2f}" if isinstance(v, float) else f"{v:,}" if isinstance(v, int) else escape(str(v))
-                for v in row.values()
-            )
-        )
+        table.add_row(*(escape(cell(row[name])) if name in row else "" for name in names))
     console.print(table)
 
 
-def show_ratios(console: Console, results: dict[str, list[dict[str, object]]], suffix: str = "") -> None:
-    """Print each rate of the results over that of ``results/<machine><suffix>.json``; below 1 is slower."""
-    kept = RESULTS / f"{machine()}{suffix}.json"
+def markdown(title: str, rows: list[Row], note: str = "") -> str:
+    """Return the results of one benchmark as a section in Markdown."""
+    names = columns(rows)
+    left = {name for name in names if any(isinstance(row.get(name), str) for row in rows)}
+    lines = [f"## {title}", "", *([note, ""] if note else []), "| " + " | ".join(names) + " |"]
+    lines.append("| " + " | ".join("---" if name in left else "---:" for name in names) + " |")
+    lines += ["| " + " | ".join(cell(row[name]) if name in row else "" for name in names) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def identity(title: str, row: Row) -> tuple[object, ...]:
+    """Return what tells a row from all others."""
+    return title, row["workload"], row.get("peer"), *(row.get(name) for name in NUMBERS)
+
+
+def growth(results: Results) -> list[Row]:
+    """Return how the rates change along the numbers of each family: the last over the first, and the cost of a step.
+
+    The first window is that of 100 events, as the shorter one is within the noise of a batch; the rate is that of
+    complex events where a family is about them.
+    """
+    found: list[Row] = []
+    for title, rows in results.items():
+        rate = "million complex events/s" if title.startswith("Complex events") else "million events/s"
+        points: dict[tuple[str, str], list[tuple[float, float]]] = {}
+        for row in rows:
+            name = next((name for name in NUMBERS if name in row), None)
+            if name is not None and rate in row and (name != "window" or float(str(row[name])) >= 100):
+                points.setdefault((str(row["workload"]), name), []).append(
+                    (float(str(row[name])), float(str(row[rate])))
+                )
+        for (workload, name), curve in points.items():
+            (low, first), (high, last) = min(curve), max(curve)
+            if low == high:
+                continue
+            found.append({"workload": f"{title}: {workload}", "of": rate, "ratio": last / first})
+            found[-1]["between"] = f"{name} = {cell(high)} and {cell(low)}"
+            if name == "n" and rate == "million events/s":
+                steps = np.array(curve)
+                found[-1]["ns/event for each step of n"] = float(np.polyfit(steps[:, 0], 1e3 / steps[:, 1], 1)[0])
+    return found
+
+
+def show_ratios(console: Console, results: Results, kept: Path) -> None:
+    """Print each rate of the results over that of results that are kept; below 1 is slower."""
     if not kept.exists():
-        console.print(f"nothing to compare with: there is no {kept.name} in {RESULTS.name}/")
+        console.print(f"nothing to compare with: there is no {kept.name} in {kept.parent.name}/")
         return
     found = json.loads(kept.read_text(encoding="utf-8"))
-    before = {(title, row["workload"]): row for title, rows in found["results"].items() for row in rows}
-    ratios: list[dict[str, object]] = []
+    before = {identity(title, row): row for title, rows in found["results"].items() for row in rows}
+    ratios: list[Row] = []
     for title, rows in results.items():
         for row in rows:
-            old = before.get((title, row["workload"]), {})
-            for name in (name for name in row if name in old):
-                if "million" in name:
-                    workload = f"{title}: {row['workload']}"
-                    ratios.append({"workload": workload, "rate": name, "now / kept": row[name] / old[name]})
+            old = before.get(identity(title, row), {})
+            rate = next((name for name in row if "million" in name and old.get(name)), None)
+            if rate is not None:
+                at = "".join(f", {name} {cell(row[name])}" for name in NUMBERS if name in row)
+                ratio = float(str(row[rate])) / old[rate]
+                ratios.append({"workload": f"{title}: {row['workload']}{at}", "rate": rate, "now / kept": ratio})
     if ratios:
         show(console, f"Against the results of {found['about']['date']}", ratios)
 
 
-def save(console: Console, suffix: str, results: dict[str, list[dict[str, object]]], command: str) -> None:
-    """Write ``results/<machine><suffix>.json``."""
-    target = RESULTS / f"{machine()}{suffix}.json"
-    about = {
-        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "machine": machine(),
-        "python": platform.python_version(),
-        "cer_gpu": cer_gpu.__version__,
-        "command": command.strip(),
-    }
-    target.write_text(json.dumps({"about": about, "results": results}, indent=2) + "\n", encoding="utf-8")
-    console.print(f"written: {target.relative_to(RESULTS.parent.parent)}")
+def save(
+    console: Console, target: Path, results: Results, command: list[str], notes: dict[str, str] | None = None
+) -> None:
+    """Write results to a JSON file, with what they are of and a line on some of them."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"about": about(command), "notes": notes or {}, "results": results}, indent=1)
+    target.write_text(text + "\n", encoding="utf-8")
+    console.print(f"written: {target}")
+
+
+def tables(path: Path) -> str:
+    """Return all tables of results that are kept, in Markdown."""
+    found = json.loads(path.read_text(encoding="utf-8"))
+    of, notes = found["about"], found.get("notes", {})
+    versions = ", ".join(f"{name} {of[name]}" for name in VERSIONS if name in of)
+    head = f"# {of['machine']}\n\n{of['date']}; {versions}.\n\n```sh\n{of['command']}\n```\n"
+    sections = [markdown(title, rows, notes.get(title, "")) for title, rows in found["results"].items() if rows]
+    return "\n".join([head, *sections])
+
+
+def main(arguments: list[str]) -> int:
+    """Print the tables of one file of results."""
+    path = Path(arguments[0]) if arguments else RESULTS / f"{machine()}.json"
+    sys.stdout.write(tables(path))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,206 +1,98 @@
-"""Measure the engine from Arrow input to Arrow output, on one core: ``make bench``.
+"""Measure everything, and keep it as JSON, tables and pictures: ``make bench``.
 
-Every figure is the median of several runs in one process; ratios compare runs that alternate, so that they hold
-when the machine's speed drifts.  The floor is a bare pass over the columns that the query reads.
+    python benchmarks/run.py [--events N] [--repeat K] [--only WORD ...] [--seconds S] [--save] [--compare] ...
 
-    python benchmarks/run.py [--events N] [--repeat K] [--save] [--compare]
+Each workload is measured in a process of its own, so that its memory is its own, from Arrow events to Arrow complex
+events (which are formed and dropped, batch by batch).  Figures are medians of several runs in that process.  Peers read
+the same events in the same run, and their answers are compared with ours.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-from report import save, show, show_ratios
+from peers import TITLE, against_peers
+from pictures import draw
+from report import RESULTS, Results, Row, growth, machine, save, show, show_ratios, tables
 from rich.console import Console
-from streams import random_types
-
-import cer_gpu
-
-HERE = Path(__file__).parent
-FLIGHTS = HERE.parent / "examples" / "data" / "flights.parquet"
-RARE = 1e-6
-FILTERED = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.5] AND B[x < 0.3] AND C[x >= 0] WITHIN 100 EVENTS"
+from workloads import Family, families
 
 
-def seconds(*runs: Callable[[], object], repeat: int) -> list[float]:
-    """Return the median CPU seconds of this thread for each of several functions, run in turn."""
-    for run in runs:
-        run()
-    taken: list[list[float]] = [[] for _ in runs]
-    for _ in range(repeat):
-        for run, times in zip(runs, taken, strict=True):
-            before = time.thread_time()
-            run()
-            times.append(time.thread_time() - before)
-    return [statistics.median(times) for times in taken]
+def pool(one_process: bool) -> Executor:
+    """Return what runs one function after another, each in a new process unless all are to run in this one."""
+    if one_process:
+        return ThreadPoolExecutor(max_workers=1)
+    return ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"), max_tasks_per_child=1)
 
 
-def floor(table: pa.Table, columns: list[str]) -> Callable[[], object]:
-    """Return a bare pass: the sum of each column (of its codes, for dictionaries), or the bytes of its strings."""
-
-    def run() -> None:
-        for name in columns:
-            for chunk in table[name].chunks:
-                if pa.types.is_dictionary(chunk.type):
-                    pc.sum(chunk.indices)
-                elif pa.types.is_string(chunk.type):
-                    pc.sum(pc.binary_length(chunk))
-                    np.frombuffer(chunk.buffers()[2], np.uint8).max()
-                else:
-                    pc.sum(chunk)
-
-    return run
-
-
-def throughput(n_events: int, repeat: int) -> list[dict[str, object]]:
-    """Sequences over nine types of which the last is rare: the cost of reading, not of listing."""
-    query = "SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS"
+def measured(family: Family, console: Console, options: argparse.Namespace) -> list[Row]:
+    """Measure the workloads of a family one after another."""
     rows = []
-    for layout, plain in (("dictionary", False), ("plain strings", True)):
-        table = random_types(n_events, shares={"C": RARE}, plain=plain)
-        for text in (query, FILTERED):
-            compiled = cer_gpu.compile(text)
-            found = compiled.evaluate(table).num_rows
-            taken, bare = seconds(
-                partial(compiled.evaluate, table, threads=1),
-                floor(table, compiled.columns(table.schema)),
-                repeat=repeat,
-            )
-            rows.append(
-                {
-                    "workload": f"{layout}: {text}",
-                    "events": n_events,
-                    "complex events": found,
-                    "million events/s": n_events / taken / 1e6,
-                    "times the floor": taken / bare,
-                }
-            )
-    return rows
-
-
-def windows(n_events: int, repeat: int) -> list[dict[str, object]]:
-    """The same stream with one type missing, under windows of 100 and of 100,000 events."""
-    rows = []
-    for missing in ("A", "B", "C"):
-        table = random_types(n_events, shares={missing: 0.0})
-        queries = [cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C WITHIN {n} EVENTS") for n in (100, 100_000)]
-        runs = [partial(query.evaluate, table, threads=1) for query in queries]
-        short, long = seconds(*runs, repeat=2 * repeat + 1)
-        rows.append(
-            {
-                "workload": f"A ; B+ ; C, no event of type {missing}",
-                "events": n_events,
-                "million events/s, WITHIN 100": n_events / short / 1e6,
-                "million events/s, WITHIN 100000": n_events / long / 1e6,
-                "long / short": long / short,
-            }
-        )
-    return rows
-
-
-def threads(n_events: int, repeat: int) -> list[dict[str, object]]:
-    """One thread and all of them (wall time)."""
-    n_cores = len(os.sched_getaffinity(0))
-    table = random_types(2 * n_events, shares={"C": RARE})
-    rows = []
-    for text in ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS", FILTERED):
-        query = cer_gpu.compile(text)
-        times: dict[int, list[float]] = {1: [], n_cores: []}
-        for _ in range(repeat + 1):
-            for n in times:
-                before = time.perf_counter()
-                query.evaluate(table, threads=n)
-                times[n].append(time.perf_counter() - before)
-        one, several = (statistics.median(taken[1:]) for taken in times.values())
-        rows.append(
-            {
-                "workload": text,
-                "events": len(table),
-                "one thread, million events/s": len(table) / one / 1e6,
-                f"{n_cores} threads, million events/s": len(table) / several / 1e6,
-                "times as fast": one / several,
-            }
-        )
-    return rows
-
-
-def listing(limit: int, repeat: int) -> list[dict[str, object]]:
-    """Complex events listed per second, for sequences of 3 to 9 and a Kleene pattern, into Arrow lists."""
-    rows = []
-    for n in (3, 5, 7, 9):
-        names = list("ABCDEFGHI")[:n]
-        copies = {3: 200, 5: 40, 7: 12, 9: 7}[n]
-        types = [name for name in names for _ in range(copies)]
-        table = pa.table({"type": types})
-        query = cer_gpu.compile(f"SELECT * FROM S WHERE {' ; '.join(names)} LIMIT {limit}")
-        rows.append(_listing(f"sequence of {n}", query, table, repeat))
-    table = pa.table({"type": ["A"] + ["B"] * 20 + ["C"]})
-    rows.append(_listing("A ; B+ ; C, 20 events B", cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C"), table, repeat))
-    return rows
-
-
-def _listing(name: str, query: cer_gpu.Query, table: pa.Table, repeat: int) -> dict[str, object]:
-    found = sum(batch.num_rows for batch in query.stream(table, threads=1))
-
-    def run() -> None:
-        for _ in query.stream(table, threads=1):
-            pass
-
-    (taken,) = seconds(run, repeat=repeat)
-    return {"workload": name, "complex events": found, "million complex events/s": found / taken / 1e6}
-
-
-def flights(repeat: int) -> list[dict[str, object]]:
-    """The flights, from the Parquet file to the table of complex events (wall time)."""
-    texts = sorted((HERE.parent / "examples" / "queries").glob("*.ceql"))
-    rows = []
-    for path in texts:
-        query = cer_gpu.compile(path.read_text(encoding="utf-8"), time_column="ts")
-        found = query.evaluate(FLIGHTS)
-        times = []
-        for _ in range(repeat):
-            before = time.perf_counter()
-            query.evaluate(FLIGHTS)
-            times.append(time.perf_counter() - before)
-        n = pa.parquet.read_metadata(FLIGHTS).num_rows
-        rate = n / statistics.median(times) / 1e6
-        rows.append({"workload": path.name, "events": n, "complex events": found.num_rows, "million events/s": rate})
+    with pool(options.one_process) as executor:
+        for workload in family.workloads:
+            begun = time.perf_counter()
+            at = ", ".join(f"{name} {value:,}" for name, value in (workload.at or {}).items())
+            with console.status(f"{family.title}: {workload.name} {at}"):
+                row = executor.submit(family.measure, workload, options.events, options.repeat).result()
+            if options.one_process:  # what runs before left behind is used again, and would not be counted
+                row |= dict.fromkeys(row.keys() & {"peak, MiB", "bytes for each"})
+            rows.append(row)
+            taken = time.perf_counter() - begun
+            console.print(f"[dim]{family.title}: {workload.name}{at and f', {at}'} ({taken:.1f} s)[/]", highlight=False)
     return rows
 
 
 def main(arguments: list[str]) -> int:
     """Run everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=10_000_000, help="events of the throughput workload")
+    parser.add_argument("--events", type=int, default=10_000_000, help="events of most streams")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken")
+    parser.add_argument("--only", nargs="+", metavar="WORD", help="only what has one of these words in its title")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each peer, for one question; 0: no peers")
+    parser.add_argument("--core", metavar="PYTHON", help="an interpreter that has the package pycer")
+    parser.add_argument("--flink", metavar="PYTHON", help="an interpreter that has the package apache-flink")
+    parser.add_argument(
+        "--one-process",
+        action="store_true",
+        help="for all, which saves the time of starting them; memory is not told then",
+    )
     parser.add_argument("--compare", action="store_true", help="show rates as ratios to the results that are kept")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>.json")
+    parser.add_argument("--save", action="store_true", help="write <machine>.json, .md and pictures")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
     options = parser.parse_args(arguments)
-    console = Console(width=150)
-    results = {}
-    for title, run in (
-        ("Events read per second", lambda: throughput(options.events, options.repeat)),
-        ("Long windows", lambda: windows(max(options.events // 10, 1000), options.repeat)),
-        ("Threads", lambda: threads(options.events, options.repeat)),
-        ("Complex events listed per second", lambda: listing(min(options.events, 1_000_000), options.repeat)),
-        ("Flights, from Parquet", lambda: flights(options.repeat)),
-    ):
-        results[title] = run()
-        show(console, title, results[title])
+    console = Console(width=max(150, Console().width))
+    words = [word.lower() for word in options.only or [""]]
+    kept = options.results / f"{machine()}.json"
+    results: Results = {}
+    notes: dict[str, str] = {}
+    begun = time.perf_counter()
+    for family in families(options.events):
+        if any(word in family.title.lower() for word in words):
+            results[family.title] = measured(family, console, options)
+            notes[family.title] = family.about
+            show(console, family.title, results[family.title])
+    if options.seconds and any(word in TITLE.lower() for word in words):
+        for title, rows, note in against_peers(console, options):
+            results[title], notes[title] = rows, note
+            if rows:
+                show(console, title, rows)
+    results["How they grow"] = growth(results)
+    if results["How they grow"]:
+        show(console, "How they grow", results["How they grow"])
     if options.compare:
-        show_ratios(console, results)
+        show_ratios(console, results, kept)
     if options.save:
-        save(console, "", results, "python benchmarks/run.py " + " ".join(arguments))
+        save(console, kept, results, ["python benchmarks/run.py", *arguments], notes)
+        kept.with_suffix(".md").write_text(tables(kept), encoding="utf-8")
+        for picture in draw(kept):
+            console.print(f"written: {picture}")
+    console.print(f"{time.perf_counter() - begun:.0f} s in all, on {len(os.sched_getaffinity(0))} cores")
     return 0
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from report import save, show
+from report import RESULTS, machine, save, show
 from rich.console import Console
 
 import cer_gpu
@@ -158,7 +158,7 @@ def main(arguments: list[str]) -> int:
     results = {title: jobs(generate(options.folder, options.events), options.cores)}
     show(console, title, results[title])
     if options.save:
-        save(console, "-spark", results, "python benchmarks/spark.py " + " ".join(arguments))
+        save(console, RESULTS / f"{machine()}-spark.json", results, ["python benchmarks/spark.py", *arguments])
     return 0
 
 

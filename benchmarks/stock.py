@@ -1,6 +1,4 @@
-"""Measure the seven stock market queries of papers/002 (appendix C) over a generated market day.
-
-    python benchmarks/stock.py [--events N] [--repeat K] [--save]
+"""The seven stock market queries of papers/002 (appendix C), and a generated market day.
 
 The day of the paper cannot be had any more; `stock_market` makes one of the same shape: 4,803 events per second, and
 about 100 events of the four stocks of Q1 in each window of 30 seconds.
@@ -8,15 +6,8 @@ about 100 events of the four stocks of Q1 in each window of 30 seconds.
 
 from __future__ import annotations
 
-import argparse
-import sys
-from functools import partial
-
 import numpy as np
 import pyarrow as pa
-from rich.console import Console
-
-import cer_gpu
 
 EVENTS_PER_SECOND = 4803
 WINDOW_SECONDS = 30
@@ -122,40 +113,3 @@ def stock_market(
             "stock_time": (1000 * seconds).astype(np.int64),
         }
     )
-
-
-def stocks(n_events: int, repeat: int) -> list[dict[str, object]]:
-    """Run the seven queries, from Arrow events to Arrow positions."""
-    from run import seconds  # the tests import this module without it
-
-    table = stock_market(n_events)
-    rows: list[dict[str, object]] = []
-    for name, text in QUERIES.items():
-        query = cer_gpu.compile(text)
-        found = query.evaluate(table).num_rows
-        (taken,) = seconds(partial(query.evaluate, table, threads=1), repeat=repeat)
-        rate = n_events / taken / 1e6
-        rows.append({"workload": name, "events": n_events, "complex events": found, "million events/s": rate})
-    return rows
-
-
-def main(arguments: list[str]) -> int:
-    """Run everything; see the module's docstring."""
-    from report import save, show
-
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--events", type=int, default=10_000_000, help="events of the market day")
-    parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken")
-    parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>-stock.json")
-    options = parser.parse_args(arguments)
-    console = Console(width=150)
-    title = "Stock market queries"
-    results = {title: stocks(options.events, options.repeat)}
-    show(console, title, results[title])
-    if options.save:
-        save(console, "-stock", results, "python benchmarks/stock.py " + " ".join(arguments))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -2,28 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-TYPES = list("ABCDEFGHI")
+TYPES = "ABCDEFGHI"
 
 
 def random_types(
-    n_events: int, *, seed: int = 0, shares: dict[str, float] | None = None, plain: bool = False
+    n_events: int,
+    *,
+    seed: int = 0,
+    names: Sequence[str] = TYPES,
+    shares: dict[str, float] | None = None,
+    plain: bool = False,
+    n_keys: int | None = None,
+    texts: bool = False,
 ) -> pa.Table:
-    """Return events of nine types A to I and one float column x, uniform in [0, 1).
+    """Return events of random types and one float column x, uniform in [0, 1).
 
     Parameters
     ----------
+    names
+        The types.
     shares
-        The share of some types; the others share the rest evenly.
+        The share of some of them; the others share the rest evenly.
     plain
         Strings instead of a dictionary in the column "type".
+    n_keys
+        Of how many different keys one is drawn for each event, in a column "key"; None: there is no such column.
+    texts
+        Keys are texts instead of integers.
     """
     rng = np.random.default_rng(seed)
     given = shares or {}
-    rest = (1 - sum(given.values())) / (len(TYPES) - len(given))
-    chance = np.array([given.get(name, rest) for name in TYPES])
-    codes = rng.choice(len(TYPES), n_events, p=chance).astype(np.int32)
-    types = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(TYPES))
-    return pa.table({"type": types.cast(pa.string()) if plain else types, "x": rng.random(n_events)})
+    others = len(names) - len(given)
+    rest = (1 - sum(given.values())) / others if others else 0.0
+    chance = np.array([given.get(name, rest) for name in names])
+    codes = rng.choice(len(names), n_events, p=chance / chance.sum()).astype(np.int32)
+    types = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(names)))
+    table = pa.table({"type": types.cast(pa.string()) if plain else types, "x": rng.random(n_events)})
+    if n_keys is None:
+        return table
+    keys = pa.array(rng.integers(0, n_keys, n_events))
+    return table.append_column("key", pc.binary_join_element_wise("user-", keys.cast("string"), "") if texts else keys)
+
+
+def repeated(n_events: int, **options: object) -> pa.Table:
+    """Return random events over and over, from a million that are held once."""
+    part = random_types(min(n_events, 1 << 20), **options)  # type: ignore[arg-type]
+    return pa.concat_tables([part] * -(-n_events // len(part))).slice(0, n_events)
+
+
+def never_after(n_events: int, first: str, then: str, instead: str, names: Sequence[str] = TYPES) -> pa.Table:
+    """Return random events in which one type never comes directly after another one."""
+    table = random_types(n_events, names=names)
+    types = table["type"].combine_chunks()
+    codes = types.indices.to_numpy().copy()
+    after = np.flatnonzero(codes[:-1] == names.index(first)) + 1
+    codes[after[codes[after] == names.index(then)]] = names.index(instead)
+    return table.set_column(0, "type", pa.DictionaryArray.from_arrays(pa.array(codes), types.dictionary))
+
+
+def before_the_last(n_events: int, names: Sequence[str], last: str) -> pa.Table:
+    """Return random events, and at their end one of another type."""
+    types = random_types(n_events - 1, names=names)["type"].to_pylist()
+    return pa.table({"type": pa.array([*types, last]).dictionary_encode()})
+
+
+def blocks(copies: dict[str, int]) -> pa.Table:
+    """Return so many events of the first type, then so many of the next, and so on."""
+    return pa.table({"type": [name for name, n in copies.items() for _ in range(n)]})

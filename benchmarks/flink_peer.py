@@ -1,0 +1,65 @@
+"""Ask Flink SQL through PyFlink, in an interpreter that has it, with Java; started by ``peers.py``, which says how.
+
+What it is asked is not what CEQL asks: MATCH_RECOGNIZE gives at most one match for each event that starts one, and with
+reluctant quantifiers that of the first event B after it and the first C after that.  So its matches are as many as
+there are starts of complex events, and nothing else is compared.  A window of n events is one of n + 1 milliseconds,
+as the events are a millisecond apart and Flink's window is shorter than what WITHIN says.  The clock runs from the
+statement to the last match, in a process that has run the statement once on a few events.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+import time
+from pathlib import Path
+
+
+def ask(question: dict[str, object]) -> dict[str, object]:
+    """Return the seconds that the query takes, and how many matches it finds."""
+    from pyflink.table import EnvironmentSettings, TableEnvironment
+
+    names, folder = list(question["names"]), Path(str(question["folder"]))  # type: ignore[call-overload]
+    lines = [f"{p},{names[code]}\n" for p, code in enumerate((folder / "types").read_bytes())]
+    within = (int(str(question["window"])) + 1) / 1000
+    tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
+    tables.get_config().set("parallelism.default", "1")
+    seconds, n_found = 0.0, 0
+    for name, part in (("few", lines[:100]), ("events", lines)):
+        (folder / f"{name}.csv").write_text("".join(part), encoding="ascii")
+        tables.execute_sql(
+            f"""
+            CREATE TABLE {name} (p BIGINT, type STRING, ts AS TO_TIMESTAMP_LTZ(p, 3), WATERMARK FOR ts AS ts)
+            WITH ('connector' = 'filesystem', 'path' = '{(folder / name).as_uri()}.csv', 'format' = 'csv')
+            """
+        )
+        begun = time.perf_counter()
+        found = tables.execute_sql(
+            f"""
+            SELECT a, b, c FROM {name} MATCH_RECOGNIZE (
+                ORDER BY ts MEASURES A.p AS a, B.p AS b, C.p AS c ONE ROW PER MATCH AFTER MATCH SKIP TO NEXT ROW
+                PATTERN (A X*? B Y*? C) WITHIN INTERVAL '{within:.3f}' SECOND
+                DEFINE A AS A.type = 'A', B AS B.type = 'B', C AS C.type = 'C'
+            )
+            """
+        )
+        n_found = sum(1 for _ in found.collect())
+        seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "found": n_found}
+
+
+def main() -> None:
+    """Answer the question on the standard input; an empty one by the name."""
+    question = json.load(sys.stdin)
+    if question:
+        answer = ask(question)
+    else:
+        import pyflink.table  # noqa: F401
+
+        answer = {"name": f"Flink SQL {importlib.metadata.version('apache-flink')}, one match for each start"}
+    print("\n" + json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
