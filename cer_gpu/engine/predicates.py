@@ -14,8 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.engine.binding import Binder, PerDictionary, Test, column_type, columns_of
+from cer_gpu.engine.binding import Binder, column_type, columns_of
 from cer_gpu.engine.columns import NOTHING, Block, is_string, kind_of
+from cer_gpu.engine.dictionaries import PerDictionary
+from cer_gpu.engine.interpreter import rows_of
 from cer_gpu.errors import EventsError, QueryTypeError
 
 Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
@@ -57,9 +59,8 @@ class GuardWords:
         data_type = None if type_column is None else type_column_type(schema, type_column)
         binder = Binder(schema, text)
         bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
-        self._tests: list[tuple[int, Test]] = [
-            (i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None
-        ]
+        self._inputs = binder.inputs
+        self._tests = [(i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None]
         self._types = PerDictionary(self._type_words)
         self._streams = PerDictionary(self._stream_words)
         # the type test is the same for all events: there is one type, or no event has any
@@ -99,7 +100,7 @@ class GuardWords:
         for guard, test in self._tests:
             word = words if words.ndim == 1 else words[:, guard // 64]
             bit = words.dtype.type(guard if words.ndim == 1 else guard % 64)
-            rows = test(block)
+            rows = rows_of(test, self._inputs, block)
             if isinstance(rows, np.ndarray):
                 word &= ~(np.logical_not(rows).astype(words.dtype) << bit)
             elif not rows:
