@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from cer_gpu.backend import terms as t
 from cer_gpu.ceql import syntax as s
 from cer_gpu.engine.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, Bools, kind_of
-from cer_gpu.engine.inputs import CODES, FLOATS, Inputs, Rows
+from cer_gpu.engine.inputs import CODES, FLOATS, Inputs
 from cer_gpu.engine.interpreter import OPERATORS
 from cer_gpu.engine.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
@@ -78,7 +78,10 @@ class Binder:
             case s.And() | s.Or():
                 left, right = self.bind(predicate.left, negated), self.bind(predicate.right, negated)
                 # De Morgan: FALSE(p AND q) = FALSE(p) OR FALSE(q), also with NULL
-                return (t.And if isinstance(predicate, s.And) != negated else t.Or)((left, right))
+                kind = t.And if isinstance(predicate, s.And) != negated else t.Or
+                return kind(
+                    tuple(x for side in (left, right) for x in (side.tests if isinstance(side, kind) else [side]))
+                )
             case s.Comparison():
                 return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
             case s.Membership():
