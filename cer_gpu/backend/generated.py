@@ -145,18 +145,21 @@ def _array(dtype: Any, n_dimensions: int = 1) -> Any:
 
 def _function(source: str) -> Run:
     """Return the function of a source, as a kernel that is not compiled yet."""
+    name = f"run_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
     try:
-        path = source_folder() / f"run_{hashlib.sha256(source.encode()).hexdigest()[:32]}.py"
+        path = source_folder() / f"{name}.py"
         if not path.exists():
             with whole_file(path, 0o644) as file:
                 file.write(source.encode())
-        return kernel(_executed(source, str(path)))
+        return kernel(_executed(source, name, str(path)))
     except (OSError, RuntimeError):  # nothing can be written, or Numba finds no place for what it would keep
-        return kernel(_executed(source, "<generated>"), keep=False)
+        return kernel(_executed(source, name, "<generated>"), keep=False)
 
 
-def _executed(source: str, path: str) -> Run:
-    namespace: dict[str, Any] = {"__name__": "cer_gpu.backend.generated.code"}
+def _executed(source: str, name: str, path: str) -> Run:
+    # Numba imports the module of what it kept, which must be there; in it, names of machine code must differ
+    namespace: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, path, "exec"), namespace)
-    run: Run = namespace["run"]
-    return run
+    run: Any = namespace["run"]
+    run.__name__ = run.__qualname__ = name
+    return run  # type: ignore[no-any-return]
