@@ -10,7 +10,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from cer_gpu.backend.kernel_source import kernel_folder
-from spark_glue.cache import whole_file
+from cer_gpu.cache import whole_file
 
 PACKAGES = ("cer_gpu", "spark_glue")
 EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from spark_glue.cache import cache_folder, whole_file
+from cer_gpu.cache import cache_folder, whole_file
 from spark_glue.errors import INSTALL, SparkSetupError
 
 MINIMUM = 17  # Spark 4 needs Java 17 or later

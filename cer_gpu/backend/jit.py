@@ -37,15 +37,33 @@ def source_stamp(folder: Traversable) -> str:
 _STAMP = source_stamp(files("cer_gpu.backend"))
 
 
-def kernel(function: Function) -> Function:
-    """Compile a function that loops over arrays; it must not allocate or return arrays."""
+def kernel(function: Function, *, keep: bool = True) -> Function:
+    """Compile a function that loops over arrays; it must not allocate or return arrays.
+
+    Parameters
+    ----------
+    function
+    keep
+        Whether to keep it on disk.
+    """
+    options = _OPTIONS if keep else {**_OPTIONS, "cache": False}
     try:
-        compiled = _njit(_nrt=False, **_OPTIONS)(function)
+        compiled = _njit(_nrt=False, **options)(function)
     except (KeyError, TypeError):
-        compiled = _njit(**_OPTIONS)(function)
+        compiled = _njit(**options)(function)
     with contextlib.suppress(AttributeError):
         compiled._cache._cache_file._source_stamp = _STAMP
     return compiled  # type: ignore[no-any-return]
+
+
+def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
+    """Return whether a kernel stands on disk for arguments of these types (False where Numba does not tell)."""
+    try:
+        cache = compiled._cache
+        key = cache._index_key(signature, compiled.targetctx.codegen())
+        return key in cache._cache_file._load_index()
+    except (AttributeError, TypeError, OSError):
+        return False
 
 
 def helper(function: Function) -> Function:

@@ -1,7 +1,7 @@
-"""Predicates + schema -> typed tests: every type is checked here, before any row is read.
+"""Predicates + schema -> typed terms: every type is checked here, before any row is read.
 
-A test answers for a whole block which rows make it TRUE.  Three-valued logic needs no third value: negations are
-pushed to the leaves, and a leaf, negated or not, holds only where nothing that it reads is NULL.
+Three-valued logic needs no third value: negations are pushed to the leaves, and a leaf, negated or not, holds only
+where nothing that it reads is NULL.
 
 An integer that meets a float becomes a float64; integers divided by zero are NULL (`cer_gpu.engine.numbers` has the
 rest).
@@ -9,48 +9,27 @@ rest).
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.backend import terms as t
 from cer_gpu.ceql import syntax as s
-from cer_gpu.engine.columns import (
-    BOOLEAN,
-    DECIMAL,
-    FLOAT,
-    INTEGER,
-    MOMENT,
-    NOTHING,
-    STRING,
-    Block,
-    Bools,
-    kind_of,
-)
+from cer_gpu.engine.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, Bools, kind_of
+from cer_gpu.engine.inputs import CODES, FLOATS, Inputs
+from cer_gpu.engine.interpreter import OPERATORS
 from cer_gpu.engine.moments import ZoneError, has_zone, per_second, read_moment
-from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64
+from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
 from cer_gpu.errors import QueryTypeError, did_you_mean
 
-Rows = Bools | bool
-"""Which rows, or one answer for all of them."""
-Test = Callable[[Block], Rows]
-Number = Callable[[Block], tuple[Any, Bools | None]]
-"""From a block to values (an array or one for all rows) and to which of them are not NULL (None: all)."""
+Operand = t.Value | int | float | None
+"""A term, or a number that the query alone gives: exact where it is an integer, None where it is NULL."""
 
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 _ARROW = {
     "=": "equal",
     "<>": "not_equal",
@@ -59,7 +38,8 @@ _ARROW = {
     ">": "greater",
     ">=": "greater_equal",
 }
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_INT64 = range(-(2**63), 2**63)
+_UINT64 = range(2**64)
 
 
 class Binder:
@@ -70,15 +50,21 @@ class Binder:
     schema : pyarrow.Schema
     text : str
         The query, for error messages.
+
+    Attributes
+    ----------
+    inputs : Inputs
+        What the slots of the terms stand for.
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
         self.schema = schema
         self.text = text
+        self.inputs = Inputs(schema)
 
     # ---- predicates -------------------------------------------------------------------------------------
 
-    def bind(self, predicate: s.Predicate, negated: bool = False) -> Test:
+    def bind(self, predicate: s.Predicate, negated: bool = False) -> t.Test:
         """Return the test that is TRUE where the predicate (or its negation) is.
 
         Raises
@@ -92,9 +78,10 @@ class Binder:
             case s.And() | s.Or():
                 left, right = self.bind(predicate.left, negated), self.bind(predicate.right, negated)
                 # De Morgan: FALSE(p AND q) = FALSE(p) OR FALSE(q), also with NULL
-                if isinstance(predicate, s.And) != negated:
-                    return lambda block: left(block) & right(block)
-                return lambda block: left(block) | right(block)
+                kind = t.And if isinstance(predicate, s.And) != negated else t.Or
+                return kind(
+                    tuple(x for side in (left, right) for x in (side.tests if isinstance(side, kind) else [side]))
+                )
             case s.Comparison():
                 return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
             case s.Membership():
@@ -102,12 +89,12 @@ class Binder:
             case s.Like():
                 return self.like(predicate, negated)
 
-    def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+    def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
         left_kind, right_kind = self.kind(left), self.kind(right)
         kinds = {left_kind, right_kind}
         if NOTHING in kinds:
-            return lambda block: False
+            return t.Fixed(False)
         if kinds == {MOMENT} or self.are_durations(left, right):
             return self.moments(op, left, right, negated, span)
         if kinds <= {INTEGER, FLOAT}:
@@ -122,33 +109,25 @@ class Binder:
             return self.numeric(op, left, right, negated)
         if kinds == {MOMENT, STRING}:
             if left_kind == STRING:
-                left, right, op = right, left, _MIRRORED.get(op, op)
+                left, right, op = right, left, t.MIRRORED[op]
             return self.moment(op, left, right, negated)
         raise self.error(
             f"cannot compare {self.describe(left)} with {self.describe(right)}", span, _comparison_hint(kinds)
         )
 
-    def membership(self, predicate: s.Membership, negated: bool) -> Test:
+    def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
         """Bind ``operand IN {v, ...}``: TRUE where it equals one of them."""
         if self.kind(predicate.operand) == STRING and all(_is_text(v) for v in predicate.values):
             values = pa.array([v.value for v in predicate.values], pa.string())  # type: ignore[union-attr]
             return self.by_value(predicate.operand, lambda texts: pc.is_in(texts, values), negated)
         tests = [self.comparison("=", predicate.operand, value, negated, value.span) for value in predicate.values]
-        together = operator.and_ if negated else operator.or_
+        return (t.And if negated else t.Or)(tuple(tests))
 
-        def test(block: Block) -> Rows:
-            rows = tests[0](block)
-            for other in tests[1:]:
-                rows = together(rows, other(block))
-            return rows
-
-        return test
-
-    def like(self, predicate: s.Like, negated: bool) -> Test:
+    def like(self, predicate: s.Like, negated: bool) -> t.Test:
         """Bind ``operand LIKE 'pattern'``."""
         kind = self.kind(predicate.operand)
         if kind == NOTHING:
-            return lambda block: False
+            return t.Fixed(False)
         if kind != STRING:
             raise self.error(
                 f"LIKE needs a string, and {self.describe(predicate.operand)} is none", predicate.operand.span
@@ -159,25 +138,15 @@ class Binder:
 
     # ---- one kind of comparison each ----------------------------------------------------------------------
 
-    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> Test:
+    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
         """Compare integers, floats or booleans."""
-        compare = _OPERATORS[op]
-        a, b = self.number(left), self.number(right)
         as_float = FLOAT in (self.kind(left), self.kind(right))
+        return _compare(self.inputs, op, self.number(left), self.number(right), negated, as_float)
 
-        def test(block: Block) -> Rows:
-            x, x_valid = a(block)
-            y, y_valid = b(block)
-            if as_float:
-                x, y = to_float(x), to_float(y)
-            return _where_valid(compare(x, y), negated, x_valid, y_valid)
-
-        return test
-
-    def decimal(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+    def decimal(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Compare decimals exactly: with a literal, with an integer or with one another."""
         if isinstance(right, s.Attribute) and not isinstance(left, s.Attribute):
-            left, right, op = right, left, _MIRRORED.get(op, op)
+            left, right, op = right, left, t.MIRRORED[op]
         constant = _exact(right)
         if isinstance(left, s.Attribute) and self.kind(left) == DECIMAL and constant is not None:
             data_type = self.column(left)
@@ -190,53 +159,53 @@ class Binder:
             return self.columns_by_arrow(op, left, right, negated, span)
         return self.numeric(op, left, right, negated)
 
-    def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
+    def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare values stored as integers with an exact number that may lie between two integers."""
         op, floor, never_equal = _with_integer(op, bound)
-        compare = _OPERATORS[op]
-        name = column.name
+        values = self.inputs.column(column.name)
+        if never_equal:
+            return t.Known(values) if (op == "<>") != negated else t.Fixed(False)
+        return _compare(self.inputs, op, values, floor, negated)
 
-        def test(block: Block) -> Rows:
-            rows = (op == "<>") if never_equal else compare(block.numbers(name), floor)
-            return _where_valid(rows, negated, block.valid(name), None, block.n_rows)
-
-        return test
-
-    def wide_decimal_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> Test:
+    def wide_decimal_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare a decimal column of more than 18 digits with a number, given in units of its last digit."""
         data_type, name = self.column(column), column.name
         op, floor, never_equal = _with_integer(op, bound)
         if never_equal or abs(floor) >= 10**data_type.precision:
-            same = (op == "<>") if never_equal else _OPERATORS[op](0, floor)
-            return lambda block: _where_valid(same, negated, block.valid(name), None, block.n_rows)
+            holds = ((op == "<>") if never_equal else OPERATORS[op](0, floor)) != negated
+            return t.Known(self.inputs.column(name)) if holds else t.Fixed(False)
         # Arrow compares no decimals of negative scale
         common = data_type if data_type.scale >= 0 else pa.decimal256(76, 0)
         scalar = pa.scalar(Decimal(floor).scaleb(-data_type.scale, Context(prec=76)), common)
-        return lambda block: _arrow_rows(
-            pc.call_function(_ARROW[op], [block.array(name).cast(common), scalar]), negated
+        return self.inputs.give(
+            lambda block: _arrow_rows(pc.call_function(_ARROW[op], [block.array(name).cast(common), scalar]), negated)
         )
 
-    def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+    def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Compare two columns of strings, or of decimals (one of them may be of integers)."""
         if not (isinstance(left, s.Attribute) and isinstance(right, s.Attribute)):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
         function, a, b = _ARROW[op], left.name, right.name
         if self.kind(left) == STRING:
-            return lambda block: _arrow_rows(pc.call_function(function, [block.texts(a), block.texts(b)]), negated)
+            return self.inputs.give(
+                lambda block: _arrow_rows(pc.call_function(function, [block.texts(a), block.texts(b)]), negated)
+            )
         common = _common_decimal(self.column(left), self.column(right))
         if common is None:
             raise self.error(
                 f"cannot compare {self.describe(left)} with {self.describe(right)} exactly in 76 digits", span
             )
-        return lambda block: _arrow_rows(
-            pc.call_function(function, [block.array(a).cast(common), block.array(b).cast(common)]), negated
+        return self.inputs.give(
+            lambda block: _arrow_rows(
+                pc.call_function(function, [block.array(a).cast(common), block.array(b).cast(common)]), negated
+            )
         )
 
     def are_durations(self, left: s.Expression, right: s.Expression) -> bool:
         """Return whether two durations are compared, which may be of different units."""
         return all(isinstance(x, s.Attribute) and pa.types.is_duration(self.column(x)) for x in (left, right))
 
-    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Compare two columns of moments, or of durations, exactly: their units may differ."""
         assert isinstance(left, s.Attribute)
         assert isinstance(right, s.Attribute)
@@ -244,23 +213,25 @@ class Binder:
         if pa.types.is_time(x_type) != pa.types.is_time(y_type) or has_zone(x_type) != has_zone(y_type):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
         if per_second(x_type) > per_second(y_type):
-            left, right, op = right, left, _MIRRORED.get(op, op)
+            left, right, op = right, left, t.MIRRORED[op]
             x_type, y_type = y_type, x_type
         ratio = int(per_second(y_type) / per_second(x_type))
-        a, b, compare = left.name, right.name, _OPERATORS[op]
+        a, b, compare = left.name, right.name, OPERATORS[op]
+        if ratio == 1:
+            return t.Compare(op, self.inputs.column(a), self.inputs.column(b), negated)
 
-        def test(block: Block) -> Rows:
+        def test(block: Block) -> Bools:
+            # x units of `ratio` against y: the whole units of y decide, then what is left over
             x, y = block.numbers(a), block.numbers(b)
-            if ratio == 1:
-                rows = compare(x, y)
-            else:  # x units of `ratio` against y: the whole units of y decide, then what is left over
-                whole, rest = np.divmod(y.astype(np.int64), np.int64(ratio))
-                rows = np.where(x == whole, compare(0, rest), compare(x, whole))
-            return _where_valid(rows, negated, block.valid(a), block.valid(b))
+            whole, rest = np.divmod(y.astype(np.int64), np.int64(ratio))
+            rows: Bools = np.where(x == whole, compare(0, rest), compare(x, whole)) != negated
+            for valid in (block.valid(a), block.valid(b)):
+                rows = rows if valid is None else rows & valid
+            return rows
 
-        return test
+        return self.inputs.give(test)
 
-    def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> Test:
+    def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> t.Test:
         """Compare a timestamp, date or time of day with a quoted one."""
         assert isinstance(text, s.Literal | s.Attribute)
         if not isinstance(column, s.Attribute) or not isinstance(text, s.Literal):
@@ -274,23 +245,23 @@ class Binder:
             ) from None
         return self.integers_with_rational(op, column, bound, negated)
 
-    def strings(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> Test:
+    def strings(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Compare strings by code points."""
         if isinstance(left, s.Literal):
-            left, right, op = right, left, _MIRRORED.get(op, op)
+            left, right, op = right, left, t.MIRRORED[op]
         if isinstance(right, s.Literal):
             if isinstance(left, s.Literal):
-                same = _OPERATORS[op](str(left.value), str(right.value)) != negated
-                return lambda block: bool(same)
+                return t.Fixed(OPERATORS[op](str(left.value), str(right.value)) != negated)
             value = pa.scalar(str(right.value), pa.string())
             return self.by_value(left, lambda texts: pc.call_function(_ARROW[op], [texts, value]), negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
-    def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> Test:
+    def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.Test:
         """Test each value of a string column's dictionary once, and look the rows up by code."""
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
-        return DictionaryTest(column.name, test, negated)
+        codes = self.inputs.column(column.name, CODES)
+        return t.Lookup(codes, self.inputs.table(codes, lambda values: _arrow_rows(test(values), negated)))
 
     # ---- expressions ----------------------------------------------------------------------------------------
 
@@ -323,53 +294,22 @@ class Binder:
         """Return the value type of a column."""
         return column_type(self.schema, attribute.name, self.text, attribute.span)
 
-    def number(self, expression: s.Expression) -> Number:
-        """Return a function to the values of a numeric or boolean expression and to which of them are not NULL."""
+    def number(self, expression: s.Expression) -> Operand:
+        """Bind a numeric or boolean expression."""
         match expression:
             case s.Literal():
                 value = expression.value
-                return lambda block: (value, None)
+                assert not isinstance(value, str)
+                return int(value) if isinstance(value, bool) else value
             case s.Attribute():
-                name = expression.name
-                if self.kind(expression) == DECIMAL:
-                    return lambda block: (floats(block.array(name)), block.valid(name))
-                return lambda block: (block.numbers(name), block.valid(name))
+                return self.inputs.column(expression.name, *([FLOATS] if self.kind(expression) == DECIMAL else []))
             case s.Negative(operand=s.Literal(value=int(value))):
-                return lambda block: (-value, None)  # exact, also where it lies outside of int64
-        number = self.negative(expression) if isinstance(expression, s.Negative) else self.arithmetic(expression)
-        return number if any(True for _ in s.attributes(expression)) else _constant(number)
-
-    def negative(self, expression: s.Negative) -> Number:
-        """Return a function to the values of ``-operand``."""
-        operand = self.number(expression.operand)
-        convert = to_float if self.kind(expression) == FLOAT else to_int64
-
-        def values(block: Block) -> tuple[Any, Bools | None]:
-            x, valid = operand(block)
-            with np.errstate(all="ignore"):
-                return -convert(x), valid
-
-        return values
-
-    def arithmetic(self, expression: s.Arithmetic) -> Number:
-        """Return a function to the values of ``left op right``."""
-        left, right = self.number(expression.left), self.number(expression.right)
-        as_float = self.kind(expression) == FLOAT
-        compute = (FLOAT_ARITHMETIC if as_float else INTEGER_ARITHMETIC)[expression.op]
-        divides = expression.op in "/%" and not as_float
-        convert = to_float if as_float else to_int64
-
-        def values(block: Block) -> tuple[Any, Bools | None]:
-            x, x_valid = left(block)
-            y, y_valid = right(block)
-            x, y = convert(x), convert(y)
-            valid = _both(x_valid, y_valid)
-            if divides:
-                valid = _both(valid, np.broadcast_to(y != 0, (block.n_rows,)))
-            with np.errstate(all="ignore"):
-                return compute(x, y), valid
-
-        return values
+                return -value  # exact, also where it lies outside of int64
+            case s.Negative():
+                return _negative(self.number(expression.operand), self.kind(expression) == FLOAT)
+            case s.Arithmetic():
+                x, y = self.number(expression.left), self.number(expression.right)
+                return _arithmetic(self.inputs, expression.op, x, y, self.kind(expression) == FLOAT)
 
     # ---- messages -------------------------------------------------------------------------------------------
 
@@ -404,43 +344,6 @@ def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str)
     return errors
 
 
-class PerDictionary:
-    """Something computed once for each dictionary of a string column, and kept while the dictionary stays.
-
-    Parameters
-    ----------
-    compute
-        From the dictionary's values to an array with one row for each of them.
-    """
-
-    def __init__(self, compute: Callable[[pa.Array], npt.NDArray[Any]]) -> None:
-        self._compute = compute
-        self._values: pa.Array | None = None  # kept alive, so that its address stays its own
-        self._table: npt.NDArray[Any] | None = None
-
-    def __call__(self, values: pa.Array) -> npt.NDArray[Any]:
-        """Return the table of a dictionary, with one row more (never empty, so that code 0 can be looked up)."""
-        if self._table is None or self._values is None or not _same_memory(values, self._values):
-            if self._table is None or not values.equals(self._values):
-                rows = self._compute(values)
-                self._table = np.concatenate([rows, np.zeros_like(rows, shape=(1, *rows.shape[1:]))])
-            self._values = values
-        return self._table
-
-
-class DictionaryTest:
-    """A test of a string column that depends on the value alone."""
-
-    def __init__(self, name: str, test: Callable[[pa.Array], pa.Array], negated: bool) -> None:
-        self.name = name
-        self._table = PerDictionary(lambda values: _arrow_rows(test(values), negated))
-
-    def __call__(self, block: Block) -> Rows:
-        """Look every row up."""
-        coded = block.coded(self.name)
-        return _and_valid(self._table(coded.values)[coded.codes], block.valid(self.name))
-
-
 def column_type(schema: pa.Schema, name: str, text: str | None, span: s.Span | None) -> pa.DataType:
     """Return the type of a column, for a dictionary that of its values.
 
@@ -463,23 +366,6 @@ def column_type(schema: pa.Schema, name: str, text: str | None, span: s.Span | N
 # ---- rows ------------------------------------------------------------------------------------------------------
 
 
-def _where_valid(
-    rows: Any, negated: bool, x_valid: Bools | None, y_valid: Bools | None, n_rows: int | None = None
-) -> Rows:
-    rows = np.logical_not(rows) if negated else rows
-    if n_rows is not None and not isinstance(rows, np.ndarray):
-        rows = np.full(n_rows, bool(rows))
-    return _and_valid(_and_valid(rows, x_valid), y_valid)
-
-
-def _and_valid(rows: Any, valid: Bools | None) -> Rows:
-    return rows if valid is None else rows & valid  # type: ignore[no-any-return]
-
-
-def _both(a: Bools | None, b: Bools | None) -> Bools | None:
-    return b if a is None else a if b is None else a & b
-
-
 def _arrow_rows(answer: pa.Array, negated: bool) -> Bools:
     """Return where Arrow's three-valued answer is TRUE (FALSE when negated)."""
     if negated:
@@ -487,28 +373,65 @@ def _arrow_rows(answer: pa.Array, negated: bool) -> Bools:
     return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _same_memory(a: pa.Array, b: pa.Array) -> bool:
-    return (
-        len(a) == len(b)
-        and a.offset == b.offset
-        and a.type == b.type
-        and all(
-            (x is None and y is None) or (x is not None and y is not None and x.address == y.address)
-            for x, y in zip(a.buffers(), b.buffers(), strict=True)
-        )
-    )
-
-
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _constant(number: Number) -> Number:
-    """Compute an expression without columns once."""
-    value, valid = number(Block(pa.record_batch({"row": [0]})))
-    value = np.asarray(value).item()
-    if valid is None or valid[0]:
-        return lambda block: (value, None)
-    return lambda block: (value, np.zeros(block.n_rows, np.bool_))
+def _compare(inputs: Inputs, op: str, x: Operand, y: Operand, negated: bool, as_float: bool = False) -> t.Test:
+    """Return ``x op y`` or its negation; of floats where one is, or with `as_float`."""
+    if x is None or y is None:
+        return t.Fixed(False)
+    if not isinstance(x, t.Value):
+        x, y, op = y, x, t.MIRRORED[op]
+    if not isinstance(x, t.Value):
+        assert not isinstance(y, t.Value)
+        x, y = (float(x), float(y)) if as_float else (x, y)
+        return t.Fixed(bool(OPERATORS[op](x, y)) != negated)
+    if as_float or x.dtype == t.F8 or (isinstance(y, t.Value) and y.dtype == t.F8):
+        return t.Compare(op, _to_float(inputs, x), _to_float(inputs, y), negated)
+    if isinstance(y, t.Value):
+        if (x.dtype, y.dtype) == (t.U8, t.I8):
+            x, y, op = y, x, t.MIRRORED[op]
+        return t.Compare(op, x, y, negated)
+    if y not in (_UINT64 if x.dtype == t.U8 else _INT64):  # all values are on one side of it
+        return t.Known(x) if bool(OPERATORS[op](0, y)) != negated else t.Fixed(False)
+    return t.Compare(op, x, inputs.constant(y, x.dtype), negated)
+
+
+def _negative(x: Operand, as_float: bool) -> Operand:
+    """Return ``-x``, of an int64 or a float64."""
+    if x is None:
+        return None
+    if isinstance(x, t.Value):
+        return t.Negative(x if x.dtype != t.U8 else t.ToInt64(x))
+    with np.errstate(all="ignore"):
+        return (-(to_float if as_float else to_int64)(x)).item()  # type: ignore[no-any-return]
+
+
+def _arithmetic(inputs: Inputs, op: str, x: Operand, y: Operand, as_float: bool) -> Operand:
+    """Return ``x op y`` of int64 or of float64; NULL where either is, and by integer 0."""
+    if x is None or y is None:
+        return None
+    if isinstance(x, t.Value) or isinstance(y, t.Value):
+        convert = _to_float if as_float else _to_int64
+        return t.Arithmetic(op, convert(inputs, x), convert(inputs, y))
+    x, y = (to_float(x), to_float(y)) if as_float else (to_int64(x), to_int64(y))
+    if op in "/%" and not as_float and y == 0:
+        return None
+    with np.errstate(all="ignore"):
+        value = (FLOAT_ARITHMETIC if as_float else INTEGER_ARITHMETIC)[op](x, y)
+    return np.asarray(value).item()  # type: ignore[no-any-return]
+
+
+def _to_float(inputs: Inputs, x: Any) -> t.Value:
+    if not isinstance(x, t.Value):
+        return inputs.constant(float(x), t.F8)
+    return x if x.dtype == t.F8 else t.ToFloat(x)
+
+
+def _to_int64(inputs: Inputs, x: Any) -> t.Value:
+    if not isinstance(x, t.Value):
+        return inputs.constant(int(to_int64(x)), t.I8)
+    return t.ToInt64(x) if x.dtype == t.U8 else x
 
 
 def _exact(expression: s.Expression) -> Fraction | None:

@@ -132,6 +132,17 @@ class Block:
             self._coded[name] = coded
         return self._coded[name]
 
+    def stored_codes(self, name: str) -> tuple[npt.NDArray[Any], pa.Array, pa.Array]:
+        """Return a string column's codes as they are stored (of NULL: any), their dictionary, and what tells the NULLs.
+
+        Rows whose code names a NULL in the dictionary are not among these NULLs.
+        """
+        array = self.batch.column(name)
+        if pa.types.is_dictionary(array.type):
+            return stored_values(array.indices), _texts(array.dictionary), array.indices
+        coded = self.coded(name)
+        return coded.codes, coded.values, array
+
     def texts(self, name: str) -> pa.Array:
         """Return a string column as an array of large strings."""
         array = self.batch.column(name)
@@ -169,10 +180,42 @@ def validity(array: pa.Array) -> Bools | None:
     return _bits(array.buffers()[0], array.offset, len(array))
 
 
+def bitmap(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int] | None:
+    """Return the bits that say which rows are not NULL and at which bit they begin, or None when all are."""
+    if array.null_count == 0:
+        return None
+    return np.frombuffer(array.buffers()[0], np.uint8), array.offset
+
+
 def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
     """Return the codes; that of a NULL row, which may lie outside the dictionary, becomes 0."""
     codes = numbers_of(array.indices)
     return codes if valid is None else np.where(valid, codes, 0)
+
+
+def stored_values(array: pa.Array) -> npt.NDArray[Any]:
+    """Return the values of an array without a dictionary as they are stored, without a copy.
+
+    Booleans are packed in bits (uint8), the first being bit `array.offset`; a decimal of more than 64 bits is
+    several int64, the lowest first.
+    """
+    data_type, data = array.type, array.buffers()[1]
+    first, n = array.offset, len(array)
+    if pa.types.is_boolean(data_type):
+        return np.zeros((first + n + 7) // 8, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    if pa.types.is_decimal(data_type):
+        width = data_type.byte_width
+        dtype: npt.DTypeLike = np.int32 if width == 4 else np.int64
+        first, n = (first, n) if width <= 8 else (first * width // 8, n * width // 8)
+    elif pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
+        dtype = np.int64
+    elif pa.types.is_date(data_type) or pa.types.is_time(data_type):
+        dtype = np.int32 if data_type.bit_width == 32 else np.int64
+    else:
+        dtype = data_type.to_pandas_dtype()
+    if n == 0 or data is None:
+        return np.zeros(n, dtype)
+    return np.frombuffer(data, dtype, n, first * np.dtype(dtype).itemsize)
 
 
 def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
@@ -180,23 +223,10 @@ def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
     data_type = array.type
     if pa.types.is_null(data_type):
         return np.zeros(len(array), np.int64)
-    data = array.buffers()[1]
     if pa.types.is_boolean(data_type):
+        data = array.buffers()[1]
         return np.zeros(len(array), np.bool_) if data is None else _bits(data, array.offset, len(array))
-    if pa.types.is_decimal(data_type):
-        # the lowest word holds any value of at most 18 digits
-        width = data_type.byte_width
-        if width == 4:
-            return np.frombuffer(data, np.int32, len(array), array.offset * 4)
-        n_words = width // 8
-        return np.frombuffer(data, np.int64, n_words * len(array), array.offset * width)[::n_words]
-    if pa.types.is_timestamp(data_type) or pa.types.is_duration(data_type):
-        dtype: npt.DTypeLike = np.int64
-    elif pa.types.is_date(data_type) or pa.types.is_time(data_type):
-        dtype = np.int32 if data_type.bit_width == 32 else np.int64
-    else:
-        dtype = data_type.to_pandas_dtype()
-    if len(array) == 0 or data is None:
-        return np.zeros(len(array), dtype)
-    values = np.frombuffer(data, dtype, len(array), array.offset * np.dtype(dtype).itemsize)
+    values = stored_values(array)
+    if pa.types.is_decimal(data_type) and data_type.byte_width > 8:
+        return values[:: data_type.byte_width // 8]  # the lowest word holds any value of at most 18 digits
     return values.astype(np.float64) if values.dtype.kind == "f" and values.dtype.itemsize < 8 else values

@@ -359,7 +359,7 @@ class Evaluator:
         name = self._options.position_column
         given = None if name is None else block.numbers(name)
         times = {column: clock.read(block, given) for column, clock in self._clocks.items()}
-        symbols, rows = self._symbols.select(binding.guards.words(block))
+        symbols, rows = binding.guards.select(block, self._symbols)
         first = self.n_events
         self.n_events += block.n_rows
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from cer_gpu.backend.partitions import assign_partitions, hash_keys
 from cer_gpu.ceql.syntax import Name
-from cer_gpu.engine.binding import PerDictionary, column_type
+from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, plain_type, take_rows, validity
+from cer_gpu.engine.dictionaries import PerDictionary
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.errors import EventsError, QueryTypeError
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.compaction import UNSEEN, insert_word, select_by_hash, select_by_table
-from cer_gpu.engine.predicates import Words
 
+Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
 MAX_WORDS = 1 << 16
 """More bit vectors than this are forgotten and looked up anew, so that memory stays bounded."""
 
+Step = Callable[[npt.NDArray[np.int32], int, npt.NDArray[np.int32], npt.NDArray[np.int32], int], tuple[int, int, int]]
+"""What `select_by_table` does, given the table, the row to begin at, symbols, rows and how many these are.
+
+It returns the row after the last one read, how many are selected now, and the unseen word of that row.
+"""
 Selected = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 
@@ -52,6 +59,16 @@ class SymbolTable:
             if row == n:
                 return symbols[:kept], rows[:kept]
             self._add(words, row)
+
+    def select_by(self, step: Step, n: int) -> Selected:
+        """Return what `select` does for the `n` rows of a block whose words (of at most 16 bits) `step` makes."""
+        symbols, rows = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
+        row, kept = 0, 0
+        while True:
+            row, kept, word = step(self._symbols, row, symbols, rows, kept)
+            if row == n:
+                return symbols[:kept], rows[:kept]
+            self._symbols[word] = self._table.symbol(word)
 
     def _add(self, words: Words, row: int) -> None:
         if self._by_table:

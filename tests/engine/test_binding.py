@@ -24,6 +24,7 @@ import cer_gpu
 from cer_gpu.ceql.parser import parse
 from cer_gpu.engine.binding import Binder
 from cer_gpu.engine.columns import Block
+from cer_gpu.engine.interpreter import rows_of
 
 OPERATORS = {
     "=": operator.eq,
@@ -48,7 +49,10 @@ def answers(predicate: str, columns: dict[str, pa.Array] | pa.RecordBatch) -> li
     tree = parse(text).formula.filter.predicate
     binder = Binder(batch.schema, text)
     block = Block(batch)
-    yes, no = (np.broadcast_to(binder.bind(tree, negated)(block), batch.num_rows) for negated in (False, True))
+    yes, no = (
+        np.broadcast_to(rows_of(binder.bind(tree, negated), binder.inputs, block), batch.num_rows)
+        for negated in (False, True)
+    )
     assert not (yes & no).any()
     return [True if y else False if n else None for y, n in zip(yes.tolist(), no.tolist(), strict=True)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_glue.cache import cache_folder
+from cer_gpu.cache import cache_folder
 
 
 @pytest.fixture

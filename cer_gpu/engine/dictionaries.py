@@ -1,0 +1,46 @@
+"""What is computed once for each dictionary of a string column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+
+class PerDictionary:
+    """Something computed once for each dictionary of a string column, and kept while the dictionary stays.
+
+    Parameters
+    ----------
+    compute
+        From the dictionary's values to an array with one row for each of them.
+    """
+
+    def __init__(self, compute: Callable[[pa.Array], npt.NDArray[Any]]) -> None:
+        self._compute = compute
+        self._values: pa.Array | None = None  # kept alive, so that its address stays its own
+        self._table: npt.NDArray[Any] | None = None
+
+    def __call__(self, values: pa.Array) -> npt.NDArray[Any]:
+        """Return the table of a dictionary, with one row of zeros more (so that code 0 can always be looked up)."""
+        if self._table is None or self._values is None or not _same_memory(values, self._values):
+            if self._table is None or not values.equals(self._values):
+                rows = self._compute(values)
+                self._table = np.concatenate([rows, np.zeros_like(rows, shape=(1, *rows.shape[1:]))])
+            self._values = values
+        return self._table
+
+
+def _same_memory(a: pa.Array, b: pa.Array) -> bool:
+    return (
+        len(a) == len(b)
+        and a.offset == b.offset
+        and a.type == b.type
+        and all(
+            (x is None and y is None) or (x is not None and y is not None and x.address == y.address)
+            for x, y in zip(a.buffers(), b.buffers(), strict=True)
+        )
+    )

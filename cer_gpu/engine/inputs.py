@@ -1,0 +1,137 @@
+"""What the slots of terms stand for: columns, constants, tables of dictionaries, and answers found another way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.backend.terms import BIT, F8, I8, U8, Column, Constant, Given
+from cer_gpu.engine.columns import Block, Bools, bitmap, stored_values
+from cer_gpu.engine.dictionaries import PerDictionary
+from cer_gpu.engine.numbers import floats
+
+Rows = Bools | bool
+"""Which rows, or one answer for all of them."""
+
+NUMBERS, FLOATS, CODES = "numbers", "floats", "codes"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A column in memory, all of it read-only.
+
+    Attributes
+    ----------
+    values
+        Contiguous, of the type that `Column.stored` names; uint8 for `BIT`.
+    first_bit
+        Where the first value lies, for `BIT`.
+    valid : uint8 or None
+        Bits that say which rows are not NULL; None: all.
+    first_valid
+        Which bit is that of the first row.
+    """
+
+    values: npt.NDArray[Any]
+    first_bit: int
+    valid: npt.NDArray[np.uint8] | None
+    first_valid: int
+
+
+@dataclass
+class Inputs:
+    """The slots of the terms of one query over one schema.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    columns : list of (str, str)
+        The name of a column, and whether its numbers, its decimals as floats or its codes are read.
+    constants : dict from type to list
+    tables : list of (Column, PerDictionary)
+        The column of codes, and how its table is made of its dictionary: bool, FALSE for NULL.
+    given : list of callable
+    """
+
+    schema: pa.Schema
+    columns: list[tuple[str, str]] = field(default_factory=list)
+    constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: []})
+    tables: list[tuple[Column, PerDictionary]] = field(default_factory=list)
+    given: list[Callable[[Block], Rows]] = field(default_factory=list)
+
+    def column(self, name: str, read: str = NUMBERS) -> Column:
+        """Return the term for a column of which there is one."""
+        if (name, read) not in self.columns:
+            self.columns.append((name, read))
+        data_type = self.schema.field(name).type
+        dictionary = pa.types.is_dictionary(data_type)
+        slot = self.columns.index((name, read))
+        if read == FLOATS:
+            return Column(slot, F8)
+        if read == CODES:
+            return Column(slot, _stored(data_type.index_type) if dictionary else "i4")
+        data_type = data_type.value_type if dictionary else data_type
+        if pa.types.is_decimal(data_type) and data_type.byte_width > 8:
+            return Column(slot, I8, data_type.byte_width // 8)
+        return Column(slot, _stored(data_type))
+
+    def constant(self, value: Any, dtype: str) -> Constant:
+        """Return the term for a number."""
+        self.constants[dtype].append(value)
+        return Constant(len(self.constants[dtype]) - 1, dtype)
+
+    def table(self, codes: Column, test: Callable[[pa.Array], Bools]) -> int:
+        """Return the slot of a test of the values of a dictionary."""
+
+        def compute(values: pa.Array) -> Bools:
+            rows = test(values)
+            return rows & np.asarray(values.is_valid()) if values.null_count else rows
+
+        self.tables.append((codes, PerDictionary(compute)))
+        return len(self.tables) - 1
+
+    def give(self, rows: Callable[[Block], Rows]) -> Given:
+        """Return the term for what a function answers."""
+        self.given.append(rows)
+        return Given(len(self.given) - 1)
+
+    def stored(self, slot: int, block: Block) -> Stored:
+        """Return a column of a block."""
+        name, read = self.columns[slot]
+        if read == CODES:
+            values, _, tells_null = block.stored_codes(name)
+            first_bit = 0
+        else:
+            tells_null = block.array(name)
+            first_bit = tells_null.offset
+            if read == FLOATS:
+                values = floats(tells_null)
+            elif pa.types.is_float16(tells_null.type):
+                values = block.numbers(name)
+            else:
+                values = stored_values(tells_null)
+        bits = bitmap(tells_null)
+        valid, first_valid = (None, 0) if bits is None else bits
+        return Stored(read_only(values), first_bit, valid, first_valid)
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as one that is contiguous, aligned and not to be written to: code is compiled for these only."""
+    array = np.require(array, requirements=["C", "A"]).view()
+    array.flags.writeable = False
+    return array
+
+
+def _stored(data_type: pa.DataType) -> str:
+    """Return how the values of a type without a dictionary are stored, as `Column.stored` has it."""
+    if pa.types.is_boolean(data_type):
+        return BIT
+    if pa.types.is_float16(data_type):
+        return F8  # after `Block.numbers`
+    sample = np.dtype(stored_values(pa.array([], data_type)).dtype)
+    return f"{sample.kind}{sample.itemsize}"

@@ -1,0 +1,98 @@
+"""Terms over the rows of a block in NumPy, one operation at a time: what generated code must agree with.
+
+Three-valued logic needs no third value: a test is TRUE only where nothing that it reads is NULL.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.backend import terms as t
+from cer_gpu.engine.columns import Block, Bools
+from cer_gpu.engine.inputs import FLOATS, Inputs, Rows
+from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
+    """Return where a test is TRUE.
+
+    Returns
+    -------
+    bool array, shape (n rows,), or bool for all of them
+    """
+    match test:
+        case t.Fixed():
+            return test.holds
+        case t.And() | t.Or():
+            together = operator.and_ if isinstance(test, t.And) else operator.or_
+            rows = rows_of(test.tests[0], inputs, block)
+            for other in test.tests[1:]:
+                rows = together(rows, rows_of(other, inputs, block))
+            return rows
+        case t.Compare():
+            x, x_valid = _values(test.left, inputs, block)
+            y, y_valid = _values(test.right, inputs, block)
+            rows = OPERATORS[test.op](x, y)
+            rows = np.logical_not(rows) if test.negated else rows
+            return _and_valid(_and_valid(rows, x_valid), y_valid)
+        case t.Known():
+            valid = _values(test.operand, inputs, block)[1]
+            return True if valid is None else valid
+        case t.Lookup():
+            name = inputs.columns[test.codes.slot][0]
+            coded = block.coded(name)
+            return _and_valid(inputs.tables[test.table][1](coded.values)[coded.codes], block.valid(name))
+        case t.Given():
+            return inputs.given[test.slot](block)
+
+
+def _values(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | None]:
+    """Return values (an array, or one for all rows) and which of them are not NULL (None: all)."""
+    match term:
+        case t.Column():
+            name, read = inputs.columns[term.slot]
+            return floats(block.array(name)) if read == FLOATS else block.numbers(name), block.valid(name)
+        case t.Constant():
+            return inputs.constants[term.dtype][term.slot], None
+        case t.ToFloat() | t.ToInt64():
+            x, valid = _values(term.operand, inputs, block)
+            return (to_float if term.dtype == t.F8 else to_int64)(x), valid
+        case t.Negative():
+            x, valid = _values(term.operand, inputs, block)
+            with np.errstate(all="ignore"):
+                return -_widened(x, term.dtype), valid
+        case t.Arithmetic():
+            x, x_valid = _values(term.left, inputs, block)
+            y, y_valid = _values(term.right, inputs, block)
+            x, y = _widened(x, term.dtype), _widened(y, term.dtype)
+            valid = _both(x_valid, y_valid)
+            if term.divides:
+                valid = _both(valid, np.broadcast_to(y != 0, (block.n_rows,)))
+            with np.errstate(all="ignore"):
+                return (FLOAT_ARITHMETIC if term.dtype == t.F8 else INTEGER_ARITHMETIC)[term.op](x, y), valid
+
+
+def _widened(x: Any, dtype: str) -> Any:
+    """Return integers that are narrower in memory, or a constant, in 64 bits."""
+    return (to_float if dtype == t.F8 else to_int64)(x)
+
+
+def _and_valid(rows: Any, valid: Bools | None) -> Rows:
+    return rows if valid is None else rows & valid  # type: ignore[no-any-return]
+
+
+def _both(a: Bools | None, b: Bools | None) -> Bools | None:
+    return b if a is None else a if b is None else a & b
