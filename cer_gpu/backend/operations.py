@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from cer_gpu.backend.jit import helper
@@ -42,7 +40,10 @@ else:
         return void(array, at), codegen
 
 
-fmod = math.fmod
+@helper
+def fmod(x, y):
+    """Return the remainder of floats with the sign of `x`."""
+    return np.fmod(x, y)
 
 
 @helper
