@@ -173,11 +173,12 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     cea = build_cea(formula, frozenset(variables))
     strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
-    one_run_at_a_step = strategy in ("ALL", "ANY") and not syntax.partition and syntax.consume == "NONE"
+    # which ones LIMIT and ANY keep is the automaton's order, also where a share of them is listed
+    keeps_all = strategy == "ALL" and syntax.limit is None and syntax.consume == "NONE"
     return Plan(
         text=syntax.text,
         cea=cea,
-        chain=find_chain(formula, cea.guards, frozenset(variables)) if one_run_at_a_step else None,
+        chain=find_chain(formula, cea.guards, frozenset(variables)) if keeps_all and not syntax.partition else None,
         strategy=strategy,
         variables=tuple(dict.fromkeys(variables)),
         attributes=None if attributes is None else tuple(attributes.values()),

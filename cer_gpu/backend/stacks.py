@@ -22,8 +22,8 @@ from cer_gpu.backend.jit import kernel
 # why `list_ends` returns
 DONE, OUTPUT_FULL, GROW_PATH = range(3)
 
-# its registers: the end under way, entries of its stack of frames, and what is listed for it and in the buffers
-END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
+# its registers: the end under way, entries of its stack of frames, and what is in the buffers
+END, DEPTH, N_OUT, N_VALUES, N_REGS = range(5)
 
 COLUMNWISE_FROM = 4
 """So many complex events that differ in their starts alone are written column by column."""
@@ -138,7 +138,6 @@ def list_ends(
     clocks,
     times,
     length,
-    limit,
     repeated,
     marks,
     places,
@@ -165,8 +164,6 @@ def list_ends(
     ----------
     ends, positions, clocks, times, length, repeated, places, below, latest, began
         As in `push_events`, after it.
-    limit : int
-        Complex events listed at most for one end (0: all).
     marks : int32, shape (steps,), or (0,)
         The mark of each step, where the output has marks.
     regs : int64, shape (N_REGS,)
@@ -198,7 +195,6 @@ def list_ends(
                 frames[0, 0], frames[0, 1], frames[0, 2] = last, instance, below[_U(last), _U(instance)]
             else:
                 frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, instance, -1
-            regs[N_HERE] = 0
             depth = 1
         while depth > 0:
             frame = _U(depth - 1)
@@ -224,8 +220,6 @@ def list_ends(
                 # all that begin in the window, in one go; they differ in their starts alone
                 width = depth + 1
                 most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width, left)
-                if limit > 0:
-                    most = min(most, limit - regs[N_HERE])
                 n_rows = 1
                 while n_rows < most and not (clock - latest[s, _U(left - 1 - n_rows)] > length):
                     n_rows += 1
@@ -259,7 +253,6 @@ def list_ends(
                             out_marks[_U(row + 1 + t)] = path_marks[first + _U(t)]
                 n_out += n_rows
                 n_values += n_rows * width
-                regs[N_HERE] += n_rows
                 frames[frame, 1] = left - n_rows
             else:
                 left -= 1
@@ -282,7 +275,6 @@ def list_ends(
                         out_times[1, _U(n_out)] = times[event]
                     n_out += 1
                     out_offsets[_U(n_out)] = n_values
-                    regs[N_HERE] += 1
                 frame += _U(1)
                 if repeated[s]:
                     frames[frame, 0] = s
@@ -293,8 +285,6 @@ def list_ends(
                     frames[frame, 1] = below[s, instance]
                     frames[frame, 2] = -1
                 depth += 1
-            if limit > 0 and regs[N_HERE] >= limit:
-                depth = 0
         if status == DONE:
             regs[END] += 1
     regs[N_OUT], regs[N_VALUES], regs[DEPTH] = n_out, n_values, depth

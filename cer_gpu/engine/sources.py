@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, 
 from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17
+BATCHES_AHEAD = 2
+"""Batches of a file that are decoded while those before them are evaluated."""
 
 _PARQUET = (".parquet", ".pq", ".parq")
 _IPC = (".arrow", ".feather", ".ipc", ".arrows")
@@ -194,7 +198,25 @@ def _open_paths(paths: list[Path]) -> Source:
     counts = [source.n_rows for source in sources]
     known = [count for count in counts if count is not None]
     n_rows = sum(known) if len(known) == len(counts) else None
-    return Source(schema, read, n_rows, origins, rereadable=all(source.rereadable for source in sources))
+    return Source(
+        schema,
+        lambda columns: _ahead(read(columns)),
+        n_rows,
+        origins,
+        rereadable=all(source.rereadable for source in sources),
+    )
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches that another thread reads, up to `BATCHES_AHEAD` of them before they are asked for."""
+    with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
+        coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
+        try:
+            while (batch := coming.popleft().result()) is not None:
+                coming.append(pool.submit(next, batches, None))
+                yield batch
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _check_columns(file: Path, found: pa.Schema, first: Path, expected: pa.Schema, columns: list[str]) -> None:

@@ -25,7 +25,7 @@ class Stacks:
     ----------
     chain
     options
-        Without partitions, CONSUME and shares.
+        Without partitions, LIMIT, CONSUME and shares.
     length
         Of the window, uint64 or float64; None where there is none.
 
@@ -98,7 +98,6 @@ class Stacks:
                 events.moments,
                 events.clocks,
                 self._length,
-                self.options.limit,
                 self._repeated,
                 self._marks,
                 self._places,
