@@ -97,6 +97,7 @@ class Block:
         self._valid: dict[str, Bools | None] = {}
         self._numbers: dict[str, npt.NDArray[Any]] = {}
         self._coded: dict[str, Coded] = {}
+        self._stored: dict[str, tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]] = {}
 
     def array(self, name: str) -> pa.Array:
         """Return the column; dictionaries of anything but strings are decoded."""
@@ -132,16 +133,20 @@ class Block:
             self._coded[name] = coded
         return self._coded[name]
 
-    def stored_codes(self, name: str) -> tuple[npt.NDArray[Any], pa.Array, pa.Array]:
-        """Return a string column's codes as they are stored (of NULL: any), their dictionary, and what tells the NULLs.
+    def stored_codes(self, name: str) -> tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]:
+        """Return a string column's codes, their dictionary, and the array that tells the NULLs.
 
-        Rows whose code names a NULL in the dictionary are not among these NULLs.
+        The codes are None where they are the values of that array.  Those of NULL rows are any, and rows whose code
+        names a NULL in the dictionary are not among these NULLs.
         """
-        array = self.batch.column(name)
-        if pa.types.is_dictionary(array.type):
-            return stored_values(array.indices), _texts(array.dictionary), array.indices
-        coded = self.coded(name)
-        return coded.codes, coded.values, array
+        if name not in self._stored:
+            array = self.batch.column(name)
+            if pa.types.is_dictionary(array.type):
+                self._stored[name] = None, _texts(array.dictionary), array.indices
+            else:
+                coded = self.coded(name)
+                self._stored[name] = coded.codes, coded.values, array
+        return self._stored[name]
 
     def texts(self, name: str) -> pa.Array:
         """Return a string column as an array of large strings."""
@@ -178,13 +183,6 @@ def validity(array: pa.Array) -> Bools | None:
     if array.null_count == 0:
         return None
     return _bits(array.buffers()[0], array.offset, len(array))
-
-
-def bitmap(array: pa.Array) -> tuple[npt.NDArray[np.uint8], int] | None:
-    """Return the bits that say which rows are not NULL and at which bit they begin, or None when all are."""
-    if array.null_count == 0:
-        return None
-    return np.frombuffer(array.buffers()[0], np.uint8), array.offset
 
 
 def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.terms import BIT, F8, I8, U8, Column, Constant, Given
-from cer_gpu.engine.columns import Block, Bools, bitmap, stored_values
+from cer_gpu.backend.terms import BIT, F8, I8, STORED, U8, Column, Constant, Given
+from cer_gpu.engine.columns import Block, Bools, stored_values
 from cer_gpu.engine.dictionaries import PerDictionary
 from cer_gpu.engine.numbers import floats
 
@@ -19,6 +19,9 @@ Rows = Bools | bool
 """Which rows, or one answer for all of them."""
 
 NUMBERS, FLOATS, CODES = "numbers", "floats", "codes"
+
+_DTYPES = {stored: np.dtype(stored) for stored in STORED if stored != BIT}
+_SIZES = {stored: dtype.itemsize for stored, dtype in _DTYPES.items()}
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Stored:
     values
         Contiguous, of the type that `Column.stored` names; uint8 for `BIT`.
     first_bit
-        Where the first value lies, for `BIT`.
+        Where the first value lies, for `BIT`; else anything.
     valid : uint8 or None
         Bits that say which rows are not NULL; None: all.
     first_valid
@@ -100,29 +103,43 @@ class Inputs:
         self.given.append(rows)
         return Given(len(self.given) - 1)
 
-    def stored(self, slot: int, block: Block) -> Stored:
+    def stored(self, column: Column, block: Block) -> Stored:
         """Return a column of a block."""
-        name, read = self.columns[slot]
+        name, read = self.columns[column.slot]
         if read == CODES:
-            values, _, tells_null = block.stored_codes(name)
-            first_bit = 0
+            codes, _, array = block.stored_codes(name)
+            if codes is not None:
+                return Stored(read_only(codes), 0, *_validity(array))
         else:
-            tells_null = block.array(name)
-            first_bit = tells_null.offset
-            if read == FLOATS:
-                values = floats(tells_null)
-            elif pa.types.is_float16(tells_null.type):
-                values = block.numbers(name)
-            else:
-                values = stored_values(tells_null)
-        bits = bitmap(tells_null)
-        valid, first_valid = (None, 0) if bits is None else bits
-        return Stored(read_only(values), first_bit, valid, first_valid)
+            array = block.array(name)
+            if read == FLOATS or array.type == pa.float16():
+                values = floats(array) if read == FLOATS else block.numbers(name)
+                return Stored(read_only(values), 0, *_validity(array))
+        data, first, n = array.buffers()[1], array.offset, len(array)
+        if column.stored == BIT:
+            values = np.zeros((first + n + 7) // 8, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        else:
+            size = _SIZES[column.stored] * column.stride
+            dtype = _DTYPES[column.stored]
+            n *= column.stride
+            values = np.zeros(n, dtype) if data is None else np.frombuffer(data, dtype, n, first * size)
+        return Stored(read_only(values), first, *_validity(array))
+
+
+def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:
+    return (
+        (None, 0) if array.null_count == 0 else (read_only(np.frombuffer(array.buffers()[0], np.uint8)), array.offset)
+    )
 
 
 def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return an array as one that is contiguous, aligned and not to be written to: code is compiled for these only."""
-    array = np.require(array, requirements=["C", "A"]).view()
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
+        array = array.copy()
+    elif not flags.writeable:
+        return array
+    array = array.view()
     array.flags.writeable = False
     return array
 

@@ -112,7 +112,7 @@ class GuardWords:
         code, inputs, n = self._code, self._inputs, block.n_rows
         if code is None or not n or TIER == INTERPRETED:
             return None
-        stored = [inputs.stored(column.slot, block) for column in code.slots.columns]
+        stored = [inputs.stored(column, block) for column in code.slots.columns]
         nullable = any(column.valid is not None for column in stored)
         run = code.run(nullable, n, at_once=TIER == COMPILED)
         if run is None:
