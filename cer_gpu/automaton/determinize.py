@@ -58,7 +58,8 @@ class Determinization:
     steps : int32 array, shape (symbols, states)
         What a state does on a symbol: the index of the first of its `moves`, `UNKNOWN`, or `STAY` (nothing changes).
     touched : int32 array, shape (symbols, MAX_TOUCHED + 1)
-        The states that do not `STAY` on a symbol, or of which it is not known, then -1; `EVERY` where they are many.
+        The states that do not `STAY` on a symbol, or of which it is not known, the latest first, then -1; `EVERY`
+        where they are many.
     fresh : int32 array, shape (symbols, controls, 2)
         The moves of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
@@ -146,7 +147,7 @@ class Determinization:
         if self.n_states > LIST_UP_TO:
             row[0] = EVERY
             return
-        states = np.flatnonzero(self.steps[symbol, : self.n_states] != STAY)
+        states = np.flatnonzero(self.steps[symbol, : self.n_states] != STAY)[::-1]
         row.fill(-1)
         if len(states) <= MAX_TOUCHED:
             row[: len(states)] = states

@@ -158,7 +158,7 @@ def list_ends(
 
     papers: CORE, theorem 2: depth first, the latest instance first, and downwards a stack only while its instances
     are in the window, so that no step is in vain.  Frame d lists the instances before the d-th event from the end:
-    (stack, how many of it are left, how many of the stack below come after them or -1).
+    (stack, how many of it are left, how many of the stack above come after them or -1).
 
     Parameters
     ----------
@@ -192,7 +192,7 @@ def list_ends(
             if marked:
                 path_marks[_U(size - 1)] = marks[_U(last)]
             if repeated[_U(last)]:
-                frames[0, 0], frames[0, 1], frames[0, 2] = last, instance, below[_U(last), _U(instance)]
+                frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, below[_U(last), _U(instance)], instance
             else:
                 frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, instance, -1
             depth = 1
@@ -202,7 +202,7 @@ def list_ends(
             left = frames[frame, 1]
             if left == 0 or clock - latest[s, _U(left - 1)] > length:
                 if frames[frame, 2] >= 0:
-                    frames[frame, 0] -= 1
+                    frames[frame, 0] += 1
                     frames[frame, 1] = frames[frame, 2]
                     frames[frame, 2] = -1
                 else:
@@ -276,14 +276,12 @@ def list_ends(
                     n_out += 1
                     out_offsets[_U(n_out)] = n_values
                 frame += _U(1)
-                if repeated[s]:
-                    frames[frame, 0] = s
-                    frames[frame, 1] = left
-                    frames[frame, 2] = -1 if ends_here else below[s, instance]
+                if ends_here:
+                    frames[frame, 0], frames[frame, 1], frames[frame, 2] = 0, left, -1
                 else:
                     frames[frame, 0] = s - _U(1)
                     frames[frame, 1] = below[s, instance]
-                    frames[frame, 2] = -1
+                    frames[frame, 2] = left if repeated[s] else -1
                 depth += 1
         if status == DONE:
             regs[END] += 1

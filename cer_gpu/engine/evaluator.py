@@ -89,6 +89,13 @@ class Evaluator:
         return self._options.output
 
     @property
+    def engine(self) -> str:
+        """What finds the complex events: "stacks" (for chains), "automaton", or "counter" where they are counted."""
+        if isinstance(self._table, Chain):
+            return "stacks"
+        return "counter" if self.output == "count" else "automaton"
+
+    @property
     def n_late(self) -> int:
         """Events that came later than `lateness` allows, so far."""
         return 0 if self._reorder is None else self._reorder.n_late

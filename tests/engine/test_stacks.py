@@ -65,6 +65,13 @@ def test_an_event_between_that_is_not_selected_makes_no_chain():
     assert is_chain("A ; B ; C", select="A, C, B")
 
 
+def test_the_engine_is_told():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    assert [query.evaluator(output=output).engine for output in ("positions", "events", "count")] == [
+        "stacks", "stacks", "counter"]  # fmt: skip
+    assert query.evaluator(share=(0, 2)).engine == "automaton"
+
+
 def test_streams_tell_steps_apart():
     assert not is_chain("A+ ; A+ ; B")
     assert cer_gpu.compile("SELECT * FROM S, T WHERE S>A+ ; T>A+ ; B", time_column="t")._plan.chain is not None
