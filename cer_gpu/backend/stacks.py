@@ -131,6 +131,29 @@ def push_events(
 
 
 @kernel
+def drop_dead(clock, length, counts, places, below, latest, began):
+    """Drop what has left the window that ends at `clock`: the bottom of each stack."""
+    n_steps = places.shape[0]
+    for k in range(n_steps):
+        step = _U(k)
+        height = counts[step + _U(1)]
+        dead = 0
+        while dead < height and clock - latest[step, _U(dead)] > length:
+            dead += 1
+        for i in range(dead, height):
+            source, target = _U(i), _U(i - dead)
+            places[step, target] = places[step, source]
+            below[step, target] = below[step, source]
+            latest[step, target] = latest[step, source]
+            if k == 0 and began.shape[0] > 0:
+                began[target] = began[source]
+        counts[step + _U(1)] = height - dead
+        if k + 1 < n_steps:
+            for i in range(counts[step + _U(2)]):
+                below[step + _U(1), _U(i)] = max(below[step + _U(1), _U(i)] - dead, 0)
+
+
+@kernel
 def list_ends(
     ends,
     n_ends,

@@ -61,7 +61,8 @@ class Stacks:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
         self.n_relevant += n
-        self._ends = np.empty((max(n, len(self._ends)), 2), np.int64)
+        if n > len(self._ends):
+            self._ends = np.empty((n, 2), np.int64)
         while begin < n:
             if self._heights.max() == self._places.shape[1]:
                 self._make_room(events.moments[begin])
@@ -164,17 +165,7 @@ class Stacks:
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
-        for k, count in enumerate(self._heights):
-            # what is in the window is the top of the stack
-            dead = np.count_nonzero(clock - self._latest[k, :count] > self._length)
-            live = count - dead
-            for stack in (self._places[k], self._below[k], self._latest[k], *([self._began] if k == 0 else [])):
-                if len(stack):
-                    stack[:live] = stack[dead:count]
-            self._heights[k] = live
-            if k + 1 < len(self._heights):
-                above = self._below[k + 1, : self._heights[k + 1]]
-                np.maximum(above - dead, 0, out=above)
+        loops.drop_dead(clock, self._length, self._counts, self._places, self._below, self._latest, self._began)
         size = self._places.shape[1]
         if 2 * self._heights.max() <= size:
             return

@@ -38,6 +38,7 @@ class SymbolTable:
 
     def __init__(self, table: Determinization | Chain, dtype: npt.DTypeLike, n_guards: int) -> None:
         self._table = table
+        self._selected: Selected = np.empty(0, np.int32), np.empty(0, np.int32)
         self._by_table = dtype != np.uint64
         if self._by_table:
             self._symbols = np.full(1 << 8 * np.dtype(dtype).itemsize, UNSEEN, np.int32)
@@ -47,9 +48,9 @@ class SymbolTable:
             self._n_words = 0
 
     def select(self, words: Words) -> Selected:
-        """Return the symbols and rows (int32) of the relevant events of a block."""
+        """Return the symbols and rows (int32) of the relevant events of a block; they last until the next call."""
         n = len(words)
-        symbols, rows = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
+        symbols, rows = self._buffers(n + 1)
         row, kept = 0, 0
         while True:
             if self._by_table:
@@ -62,13 +63,19 @@ class SymbolTable:
 
     def select_by(self, step: Step, n: int) -> Selected:
         """Return what `select` does for the `n` rows of a block whose words (of at most 16 bits) `step` makes."""
-        symbols, rows = np.empty(n + 1, np.int32), np.empty(n + 1, np.int32)
+        symbols, rows = self._buffers(n + 1)
         row, kept = 0, 0
         while True:
             row, kept, word = step(self._symbols, row, symbols, rows, kept)
             if row == n:
                 return symbols[:kept], rows[:kept]
             self._symbols[word] = self._table.symbol(word)
+
+    def _buffers(self, n: int) -> Selected:
+        """Return memory for symbols and rows: the same as for the block before, which is done with."""
+        if n > len(self._selected[0]):
+            self._selected = np.empty(n, np.int32), np.empty(n, np.int32)
+        return self._selected
 
     def _add(self, words: Words, row: int) -> None:
         if self._by_table:
