@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from cer_gpu.backend.jit import helper
@@ -42,7 +40,7 @@ else:
         return void(array, at), codegen
 
 
-fmod = math.fmod
+fmod = np.fmod
 
 
 @helper
