@@ -15,6 +15,7 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
+import reference as ref
 import strategies
 from cases import Case, CaseOfStreams, pushed, rows_of
 from small_sizes import small_sizes
@@ -115,7 +116,7 @@ def batch_of(rng: random.Random, n: int, nulls: float) -> pa.RecordBatch:
     arrays = {field.name: column(rng, field.type, n, nulls) for field in SCHEMA}
     for name in ("type", "stream"):
         kind = SCHEMA.field(name).type
-        letters = pa.array(rng.sample("ABCD", 4) + [None])
+        letters = pa.array([*rng.sample("ABCD", 4), None])
         codes = pa.array([rng.randrange(5 if nulls else 4) for _ in range(n)], kind.index_type)
         arrays[name] = pa.DictionaryArray.from_arrays(codes, letters)
     return pa.record_batch(list(arrays.values()), schema=SCHEMA)
@@ -150,7 +151,7 @@ def predicate(rng: random.Random, depth: int = 2) -> str:
             f"{text} LIKE '{rng.choice(['^a', 'b$', '.', ''])}'",
             f"bool0 {rng.choice(['=', '<>'])} {rng.choice(['TRUE', 'bool1'])}",
             f"{moment} {op} {rng.choice(COLUMNS['moment'])}",
-            f"{moment} {op} '{rng.choice(MOMENTS + [dt.datetime(9999, 1, 1)])}'",
+            f"{moment} {op} '{rng.choice([*MOMENTS, dt.datetime(9999, 1, 1)])}'",
             f"{rng.choice(COLUMNS['number'][-3:-1])} {op} {rng.choice(COLUMNS['number'][-3:-1])}",
         ]
     )
@@ -202,7 +203,7 @@ def answers(words: GuardWords, batches: list[pa.RecordBatch], how: str):
 @pytest.mark.parametrize("seed", range(N_PROGRAMS))
 def test_words_are_those_of_numpy(seed):
     rng = random.Random(seed)
-    n_guards = [8, 40, 16, 70, 5][seed % 5]
+    n_guards = [8, 24, 16, 70, 5][seed % 5]
     stream = "stream" if seed % 2 else None
     guards = guards_of(rng, n_guards, stream is not None)
     words = GuardWords(guards, SCHEMA, "type", "", stream)
@@ -218,10 +219,10 @@ def test_every_pair_of_extremes(op):
     numbers = [(a, b) for a in EDGES for b in EDGES if max(a, b) < 2**63]
     rng = random.Random(1)
     pairs = [(rng.choice(FLOAT_EDGES), rng.choice(FLOAT_EDGES)) for _ in numbers]
-    columns = {k: pa.array([p[i] for p in source]) for source in () for i, k in ()}
     columns = {name: pa.array([pair[i] for pair in numbers]) for i, name in enumerate("ab")}
     columns |= {name: pa.array([pair[i] for pair in pairs]) for i, name in enumerate("xy")}
     texts = [f"a {op} b {c} -b" for c in ("<", "=", ">")] + [f"NOT x {op} y {c} -y" for c in ("<", "=", ">")]
+    texts += [f"a {op} b {c} {d}" for c in ("<", ">=") for d in "ab"] + ["-a < 0 AND a < 0"]  # which wrap around
     texts += [f"x {op} y <> x {op} y", f"1 / (x {op} y) > 0"]
     guards = tuple(Guard(None, tree(text)) for text in texts)
     batch = pa.record_batch(columns)
@@ -244,24 +245,24 @@ def test_memory_that_is_not_aligned():
     assert answers(words, [batch], COMPILED) == [[(3, 1), (4, 1)]]
 
 
-# ---- the whole engine --------------------------------------------------------------------------------------------------
+# ---- the whole engine ----------------------------------------------------------------------------------------------
 
 
-@strategies.property_test(0.1)
+@strategies.property_test(0.04)
 def test_predicates_are_what_the_definitions_say(data):
     case = Case(data, strategies.predicate_cases())
     with tier(COMPILED):
         assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
 
 
-@strategies.property_test(0.1)
+@strategies.property_test(0.04)
 def test_arithmetic_is_what_the_definitions_say(data):
     case = Case(data, strategies.arithmetic_cases())
     with tier(COMPILED):
         assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
 
 
-@strategies.property_test(0.1)
+@strategies.property_test(0.06)
 def test_queries_mean_what_the_definitions_say(data):
     case = Case(data, strategies.cases())
     expected = case.expected()
@@ -269,15 +270,18 @@ def test_queries_mean_what_the_definitions_say(data):
         assert sorted(rows_of(pushed(case.compiled, case.batches))) == expected
 
 
-@strategies.property_test(0.05)
+@strategies.property_test(0.03)
 def test_queries_over_several_streams(data):
     case = CaseOfStreams(data, strategies.cases_of_several_streams())
-    expected = case.expected()
+    candidates = case.candidates()
     with tier(COMPILED):
-        assert sorted(rows_of(case.compiled.evaluate(case.streams))) == expected
+        found = rows_of(case.compiled.evaluate(case.tables))
+    assert ref.is_choice(case.query, candidates, found)
+    with tier(INTERPRETED):
+        assert found == rows_of(case.compiled.evaluate(case.tables))
 
 
-# ---- which one is used ---------------------------------------------------------------------------------------------------
+# ---- which one is used ---------------------------------------------------------------------------------------------
 
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
@@ -349,7 +353,9 @@ def test_threads_share_what_is_compiled(nothing_kept):
 
 
 CODE = """
+import os, pathlib
 import test_compiled as t
+t.backend.source_folder = lambda: pathlib.Path(os.environ["SOURCES"])
 with t.tier(t.COMPILED):
     print(t.tiers(t.events(300), 100), len(t.cer_gpu.compile(t.QUERY).evaluate(t.events(3000))))
     more = t.cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[x > 0.5]").evaluate(t.events(3000))
@@ -362,15 +368,15 @@ def test_processes_share_what_is_kept(tmp_path):
     """Several that write at once, and one that reads: all find the same."""
     here = os.path.dirname(__file__)
     paths = os.pathsep.join([here, os.path.dirname(here), os.path.dirname(os.path.dirname(here))])
-    environment = {**os.environ, "PYTHONPATH": paths, "NUMBA_CACHE_DIR": str(tmp_path)}
-    start = dict(env=environment, stdout=subprocess.PIPE, text=True)
+    environment = {**os.environ, "PYTHONPATH": paths, "SOURCES": str(tmp_path)}
+    start = {"env": environment, "stdout": subprocess.PIPE, "text": True}
     found = [subprocess.Popen([sys.executable, "-c", CODE], **start) for _ in range(2)]
     answers = {process.communicate()[0] for process in found}
     assert {process.returncode for process in found} == {0}
-    n_sources = len(list(tmp_path.glob("cer_gpu_generated/run_*.py")))
+    n_sources = len(list(tmp_path.glob("run_*.py")))
     answers.add(subprocess.run([sys.executable, "-c", CODE], **start, check=True).stdout)
     assert len(answers) == 1
-    assert n_sources == len(list(tmp_path.glob("cer_gpu_generated/*"))) == 3
+    assert n_sources == len([path for path in tmp_path.iterdir() if path.is_file()]) == 3
 
 
 def test_a_query_that_is_too_large_to_compile(monkeypatch):

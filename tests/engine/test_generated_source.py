@@ -16,83 +16,13 @@ from cer_gpu.backend.generation import HEADER, source_of
 from cer_gpu.ceql.parser import parse
 from cer_gpu.engine.predicates import GuardWords
 
-WORDS = set(
-    [
-        "def",
-        "run",
-        "for",
-        "in",
-        "range",
-        "while",
-        "if",
-        "else",
-        "return",
-        "min",
-        "B",
-        "F",
-        "H",
-        "I",
-        "U",
-        "fmod",
-        "prefetch",
-        "quotient",
-        "remainder",
-        "shape",
-        "n_rows",
-        "bits",
-        "integers",
-        "naturals",
-        "floats",
-        "types",
-        "streams",
-        "table",
-        "start",
-        "symbols",
-        "positions",
-        "n_selected",
-        "allowed",
-        "words",
-        "symbol",
-        "word",
-        "kept",
-        "begin",
-        "m",
-        "r",
-        "i",
-        "last_types",
-        "last_streams",
-    ]
+WORDS = re.compile(
+    r"def|run|for|in|range|while|if|else|return|min|[BFHIU]|fmod|prefetch|quotient|remainder|shape|n_rows|bits|integers"
+    r"|naturals|floats|types|streams|table|start|symbols|positions|n_selected|allowed|words|symbol|word|kept|begin|m|r|i"
+    r"|last_types|last_streams|(?:[bcgptvx]|integers_|naturals_|floats_|last_t)[0-9]+"
 )
-NUMBERED = re.compile(r"(?:[bcgptvx]|integers_|naturals_|floats_|last_t)[0-9]+")
 NUMBER = re.compile(r"[0-9]+")
-SIGNS = set(
-    [
-        "(",
-        ")",
-        "[",
-        "]",
-        ",",
-        ".",
-        ":",
-        "=",
-        "+",
-        "-",
-        "*",
-        "/",
-        "&",
-        "|",
-        "^",
-        "<<",
-        ">>",
-        "<",
-        ">",
-        "<=",
-        ">=",
-        "==",
-        "!=",
-        "+=",
-    ]
-)
+SIGNS = re.compile(r"[()\[\],.:=+*/&|^<>-]|<<|>>|<=|>=|==|!=|\+=")
 LAYOUT = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 
@@ -101,11 +31,11 @@ def assert_harmless(source: str) -> None:
     assert source.startswith(HEADER)
     for token in tokenize.generate_tokens(io.StringIO(source.removeprefix(HEADER)).readline):
         if token.type == tokenize.NAME:
-            assert token.string in WORDS or NUMBERED.fullmatch(token.string), token
+            assert WORDS.fullmatch(token.string), token
         elif token.type == tokenize.NUMBER:
             assert NUMBER.fullmatch(token.string), token
         elif token.type == tokenize.OP:
-            assert token.string in SIGNS, token
+            assert SIGNS.fullmatch(token.string), token
         else:
             assert token.type in LAYOUT, token
 
@@ -157,12 +87,12 @@ HOSTILE = ["x); import os; (", "__import__('os')", '"""', "\\", "{0}", "# ", "\n
     st.lists(st.sampled_from(TESTS), min_size=1, max_size=4),
     NAMES,
     st.tuples(st.text(CHARACTERS, max_size=30), st.text(CHARACTERS, max_size=30)),
-    st.sampled_from([1, 5, 12, 20, 70]),
+    st.sampled_from([1, 5, 12, 18]),
     st.booleans(),
 )
 @example(TESTS[:4], HOSTILE, (HOSTILE[0], HOSTILE[1]), 5, True)
 @example(TESTS, HOSTILE[::-1], (HOSTILE[2], HOSTILE[6]), 20, True)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 def test_names_and_texts_are_not_in_the_source(tests, names, texts, n_copies, typed):
     hostile = sources_of(tests, names[:6], texts, n_copies, names[6:], typed)
     for source in hostile:
