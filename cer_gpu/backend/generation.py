@@ -51,10 +51,12 @@ from cer_gpu.backend.operations import fmod, prefetch, quotient, remainder
 """
 _CASTS = {I8: "I", U8: "U", F8: "F", "u1": "B", "u2": "H"}
 _CONSTANTS = {I8: "integers", U8: "naturals", F8: "floats"}
+# Numba takes it that signed integers do not overflow, and LLVM would make d < 0 of x + d < x; unsigned ones wrap around
+_NEGATIVE = {I8: "I(U(0) - U({x}))", F8: "-{x}"}
 _ARITHMETIC = {
-    (I8, "+"): "{x} + {y}",
-    (I8, "-"): "{x} - {y}",
-    (I8, "*"): "{x} * {y}",
+    (I8, "+"): "I(U({x}) + U({y}))",
+    (I8, "-"): "I(U({x}) - U({y}))",
+    (I8, "*"): "I(U({x}) * U({y}))",
     (I8, "/"): "quotient({x}, {y})",
     (I8, "%"): "remainder({x}, {y})",
     (F8, "+"): "{x} + {y}",
@@ -280,7 +282,7 @@ class _Writer:
             case ToFloat() | ToInt64():
                 return self._named(term, f"{_CASTS[term.dtype]}({self._value(term.operand)})")
             case Negative():
-                return self._named(term, f"-{self._value(term.operand)}")
+                return self._named(term, _NEGATIVE[term.dtype].format(x=self._value(term.operand)))
             case Arithmetic():
                 x, y = self._value(term.left), self._value(term.right)
                 return self._named(term, _ARITHMETIC[term.dtype, term.op].format(x=x, y=y))

@@ -51,16 +51,14 @@ def quotient(x, y):
     """Return int64 ``x / y``, truncated toward zero; the smallest by -1 is 0 as in Arrow, and anything by 0."""
     small = (y == 0) | (y == -1)
     divisor = np.int64(1) if small else y
-    floor = x // divisor
-    rest = x - floor * divisor
-    cut = floor + np.int64((rest != 0) & ((rest < 0) != (x < 0)))
-    negated = np.int64(0) if x == np.int64(-0x8000000000000000) else np.int64(0) - x
-    return negated if small else cut
+    cut = x // divisor + np.int64((x % divisor != 0) & ((x < 0) != (divisor < 0)))
+    negated = np.int64(np.uint64(0) - np.uint64(x))  # of the smallest: itself
+    return (np.int64(0) if negated == x else negated) if small else cut
 
 
 @helper
 def remainder(x, y):
     """Return int64 ``x % y`` with the sign of `x`; by 0, anything."""
     divisor = np.int64(1) if (y == 0) | (y == -1) else y
-    rest = x - (x // divisor) * divisor
-    return rest - divisor if (rest != 0) & ((rest < 0) != (x < 0)) else rest
+    rest = x % divisor
+    return rest - divisor if (rest != 0) & ((x < 0) != (divisor < 0)) else rest

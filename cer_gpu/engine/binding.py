@@ -197,7 +197,7 @@ class Binder:
             )
         return self.inputs.give(
             lambda block: _arrow_rows(
-                pc.call_function(function, [block.array(a).cast(common), block.array(b).cast(common)]), negated
+                pc.call_function(function, [_decimals(block.array(name), common) for name in (a, b)]), negated
             )
         )
 
@@ -450,6 +450,11 @@ def _with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:
     if not whole:
         op = {"<": "<=", ">=": ">"}.get(op, op)  # x < 2.5 is x <= 2, x >= 2.5 is x > 2
     return op, bound.numerator // bound.denominator, not whole and op in ("=", "<>")
+
+
+def _decimals(array: pa.Array, common: pa.DataType) -> pa.Array:
+    """Return decimals, integers or durations (which Arrow does not cast at once) as decimals."""
+    return (array.cast(pa.int64()) if pa.types.is_duration(array.type) else array).cast(common)
 
 
 def _common_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:

@@ -268,6 +268,12 @@ def test_decimals_with_one_another_and_with_integers_are_exact(op):
     assert answers(f"d {op} n", columns) == each(op, ds, ns)
 
 
+def test_decimals_with_durations():
+    columns = {"x": pa.array([Decimal("1.5"), Decimal(2), None]), "t": pa.array([1, 2, 3], pa.duration("s"))}
+    assert answers("x = t", columns) == [False, True, None]
+    assert answers("t < x", columns) == [True, False, None]
+
+
 @pytest.mark.parametrize("op", OPERATORS)
 def test_decimals_with_floats_and_in_arithmetic_are_floats(op):
     xs, ys = [Decimal("0.10"), Decimal("1.50"), None, Decimal("2.00")], [0.1, math.nan, 1.0, 2.5]
