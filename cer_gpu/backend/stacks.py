@@ -32,6 +32,32 @@ _U = np.uint64
 
 
 @kernel
+def drop_dead(clock, length, counts, places, below, latest, began):
+    """Drop what has left the window that ends at `clock`, the bottom of each stack; return whether half is free."""
+    n_steps = places.shape[0]
+    highest = 0
+    for k in range(n_steps):
+        step = _U(k)
+        height = counts[step + _U(1)]
+        dead = 0
+        while dead < height and clock - latest[step, _U(dead)] > length:
+            dead += 1
+        for i in range(dead, height):
+            source, target = _U(i), _U(i - dead)
+            places[step, target] = places[step, source]
+            below[step, target] = below[step, source]
+            latest[step, target] = latest[step, source]
+            if k == 0 and began.shape[0] > 0:
+                began[target] = began[source]
+        counts[step + _U(1)] = height - dead
+        highest = max(highest, height - dead)
+        if k + 1 < n_steps:
+            for i in range(counts[step + _U(2)]):
+                below[step + _U(1), _U(i)] = max(below[step + _U(1), _U(i)] - dead, 0)
+    return 2 * highest <= places.shape[1]
+
+
+@kernel
 def push_events(
     begin,
     symbols,
@@ -94,9 +120,13 @@ def push_events(
     n_ends = _U(0)
     i = begin
     full = False
-    while i < symbols.shape[0] and not full:
+    while i < symbols.shape[0]:
         event = _U(i)
         clock = clocks[event]
+        if full:
+            if n_ends > 0 or not drop_dead(clock, length, counts, places, below, latest, began):
+                break
+            full = False
         position = positions[event]
         symbol = _U(symbols[event])
         tops[0] = clock
@@ -128,29 +158,6 @@ def push_events(
                 break
         i += 1
     return i, np.int64(n_ends)
-
-
-@kernel
-def drop_dead(clock, length, counts, places, below, latest, began):
-    """Drop what has left the window that ends at `clock`: the bottom of each stack."""
-    n_steps = places.shape[0]
-    for k in range(n_steps):
-        step = _U(k)
-        height = counts[step + _U(1)]
-        dead = 0
-        while dead < height and clock - latest[step, _U(dead)] > length:
-            dead += 1
-        for i in range(dead, height):
-            source, target = _U(i), _U(i - dead)
-            places[step, target] = places[step, source]
-            below[step, target] = below[step, source]
-            latest[step, target] = latest[step, source]
-            if k == 0 and began.shape[0] > 0:
-                began[target] = began[source]
-        counts[step + _U(1)] = height - dead
-        if k + 1 < n_steps:
-            for i in range(counts[step + _U(2)]):
-                below[step + _U(1), _U(i)] = max(below[step + _U(1), _U(i)] - dead, 0)
 
 
 @kernel

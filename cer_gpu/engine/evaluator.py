@@ -33,7 +33,7 @@ from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 
-BLOCK_ROWS = 1 << 16
+BLOCK_ROWS = 1 << 18
 """Rows evaluated at once: the temporaries of the predicates stay in the cache."""
 
 Lateness = str | int | float | timedelta

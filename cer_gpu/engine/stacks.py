@@ -165,10 +165,9 @@ class Stacks:
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
-        loops.drop_dead(clock, self._length, self._counts, self._places, self._below, self._latest, self._began)
-        size = self._places.shape[1]
-        if 2 * self._heights.max() <= size:
+        if loops.drop_dead(clock, self._length, self._counts, self._places, self._below, self._latest, self._began):
             return
+        size = self._places.shape[1]
         try:
             self._places, self._below = _doubled(self._places), _doubled(self._below)
             self._latest, self._began = _doubled(self._latest), _doubled(self._began)
