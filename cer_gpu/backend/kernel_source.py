@@ -7,6 +7,7 @@ Those are the only two places looked at.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,17 +39,19 @@ def kernel_folder() -> Traversable:
 
 
 def kernel_names() -> list[str]:
-    """Return the names of the kernel files (``.cu``, without the ending), sorted."""
-    return sorted(p.name.removesuffix(".cu") for p in kernel_folder().iterdir() if p.name.endswith(".cu"))
+    """Return the names of the kernel files (``.cu``), which are compiled as they are, sorted."""
+    return sorted(p.name for p in kernel_folder().iterdir() if p.name.endswith(".cu"))
 
 
-def read_kernel_source(name: str) -> str:
+def read_kernel_source(name: str, without: Iterable[str] = ()) -> str:
     """Return the kernel file `name` as one text to compile.
 
     Parameters
     ----------
     name
-        One of :func:`kernel_names`.
+        A file, ``compaction.cu`` or ``select.cuh``.
+    without
+        Files that stand before it in what is compiled, and are not inlined again.
 
     Returns
     -------
@@ -59,9 +62,9 @@ def read_kernel_source(name: str) -> str:
     Raises
     ------
     FileNotFoundError
-        There is no such kernel, or a file that it includes is missing.
+        There is no such file, or one that it includes is missing.
     """
-    return _inline(kernel_folder(), f"{name}.cu", set())
+    return _inline(kernel_folder(), name, set(without))
 
 
 def _inline(folder: Traversable, filename: str, seen: set[str]) -> str:

@@ -1,0 +1,55 @@
+// Tiles that were compacted each by itself (select.cuh) -> one run of rows without gaps, in their order.
+//
+// Tiles are numbered in groups of CER_GROUP: cer_group_tiles finds where each tile begins in its group, and
+// cer_pack_tiles adds what the groups before hold, which are few. Neither waits for another thread.
+//
+// Reference: numpy.cumsum of the counts, and concatenation of the tiles.
+#include "common.cuh"
+
+enum { CER_GROUP = 256, CER_GROUP_ROUNDS = CER_GROUP / CER_LANES };
+
+// counts   [n_tiles]   rows that each tile holds
+// offsets  [n_tiles]   written: where each begins in its group
+// totals   [n groups]  written: rows that each group holds
+// Launch with any one-dimensional grid of whole warps.
+CER_KERNEL cer_group_tiles(const cer_i32* __restrict__ counts, cer_i64 n_tiles, cer_i32* __restrict__ offsets,
+                           cer_u64* __restrict__ totals) {
+  for (cer_i64 group = CER_WARP; group * CER_GROUP < n_tiles; group += CER_WARPS) {
+    cer_i32 count[CER_GROUP_ROUNDS];
+    CER_UNROLL
+    for (cer_i32 k = 0; k < CER_GROUP_ROUNDS; ++k) {
+      const cer_i64 tile = group * CER_GROUP + k * CER_LANES + CER_LANE;
+      count[k] = tile < n_tiles ? counts[tile] : 0;
+    }
+    cer_i32 before = 0;
+    CER_UNROLL
+    for (cer_i32 k = 0; k < CER_GROUP_ROUNDS; ++k) {
+      const cer_i64 tile = group * CER_GROUP + k * CER_LANES + CER_LANE;
+      const cer_i32 up_to = cer_sum_up_to_lane(count[k]);
+      if (tile < n_tiles) offsets[tile] = before + up_to - count[k];
+      before += cer_of_last_lane(up_to);
+    }
+    if (CER_LANE == 0) totals[group] = static_cast<cer_u64>(before);
+  }
+}
+
+// symbols, rows            [n_tiles * CER_TILE]  those of tile t from CER_TILE * t on
+// counts, offsets, totals  as above
+// to_symbols, to_rows      [sum of counts]  written
+// Launch with any one-dimensional grid of whole warps.
+CER_KERNEL cer_pack_tiles(const cer_i32* __restrict__ symbols, const cer_i32* __restrict__ rows,
+                          const cer_i32* __restrict__ counts, const cer_i32* __restrict__ offsets,
+                          const cer_u64* __restrict__ totals, cer_i64 n_tiles, cer_i32* __restrict__ to_symbols,
+                          cer_i32* __restrict__ to_rows) {
+  for (cer_i64 tile = CER_WARP; tile < n_tiles; tile += CER_WARPS) {
+    cer_i32 before = 0;
+    for (cer_i64 group = CER_LANE; group < tile / CER_GROUP; group += CER_LANES) {
+      before += static_cast<cer_i32>(totals[group]);
+    }
+    const cer_i64 to = static_cast<cer_i64>(cer_of_last_lane(cer_sum_up_to_lane(before))) + offsets[tile];
+    for (cer_i64 k = CER_LANE; k < counts[tile]; k += CER_LANES) {
+      to_symbols[to + k] = symbols[tile * CER_TILE + k];
+      to_rows[to + k] = rows[tile * CER_TILE + k];
+    }
+  }
+}

@@ -1,0 +1,78 @@
+// Rows -> words -> symbols -> relevant rows, for the struct that is generated for a query:
+//
+//   struct cer_query {
+//     typedef ... word;          of one part of a bit vector: cer_u8 or cer_u16 (one part), or cer_u64
+//     enum { n_parts = ... };    how many parts a bit vector has
+//     static void words(const cer_u64* in, cer_i64 row, word* w);    writes the parts of the bit vector of a row
+//   };
+//
+// `in` holds the addresses of columns and tables, constants and first bits; cer_gpu/backend/cuda_generation.py says
+// which lies where. Rows are taken in tiles of CER_TILE, each by one warp, which leaves the relevant rows of its tile at
+// the place of the tile's first row, in their order. compaction.cu closes the gaps.
+//
+// Reference: GuardWords.words (cer_gpu/engine/predicates.py), then select_by_table or select_by_hash.
+#ifndef CER_SELECT_CUH
+#define CER_SELECT_CUH
+#include "columns.cuh"
+#include "numbers.cuh"
+#include "symbols.cuh"
+
+enum { CER_ROUNDS = CER_TILE / CER_LANES };
+
+// The words of rows first, ..., first + n_rows - 1.
+//   words  [n_rows, n_parts]  written
+// Launch with any one-dimensional grid of whole warps.
+template <typename Query>
+CER_DEVICE void cer_words_of_rows(const cer_u64* __restrict__ in, cer_i64 first, cer_i64 n_rows,
+                                  typename Query::word* __restrict__ words) {
+  for (cer_i64 k = CER_WARP * CER_LANES + CER_LANE; k < n_rows; k += CER_WARPS * CER_LANES) {
+    typename Query::word word[Query::n_parts];
+    Query::words(in, first + k, word);
+    for (cer_i32 part = 0; part < Query::n_parts; ++part) words[k * Query::n_parts + part] = word[part];
+  }
+}
+
+// The relevant rows of the tiles from `first_tile` on.
+//   keys, values, mask    of cer_symbol
+//   symbols, rows         [n_rows]  written: those of tile t from CER_TILE * t on, counts[t] of each
+//   counts                [n tiles]  written
+//   first_unseen          lowered to the first tile that has a word without a symbol; the counts from there on are void
+// Launch with any one-dimensional grid of whole warps.
+template <typename Query>
+CER_DEVICE void cer_select_of_rows(const cer_u64* __restrict__ in, cer_i64 n_rows, cer_i64 first_tile,
+                                   const cer_u64* __restrict__ keys, const cer_i32* __restrict__ values, cer_u64 mask,
+                                   cer_i32* __restrict__ symbols, cer_i32* __restrict__ rows,
+                                   cer_i32* __restrict__ counts, cer_u64* first_unseen) {
+  for (cer_i64 tile = first_tile + CER_WARP; tile * CER_TILE < n_rows; tile += CER_WARPS) {
+    const cer_i64 begin = tile * CER_TILE;
+    cer_i32 found[CER_ROUNDS];
+    bool unseen = false;
+    CER_UNROLL
+    for (cer_i32 k = 0; k < CER_ROUNDS; ++k) {
+      const cer_i64 row = begin + k * CER_LANES + CER_LANE;
+      found[k] = 0;
+      if (row < n_rows) {
+        typename Query::word word[Query::n_parts];
+        Query::words(in, row, word);
+        found[k] = cer_symbol(word, Query::n_parts, keys, values, mask);
+        unseen |= found[k] < 0;
+      }
+    }
+    cer_i32 n_kept = 0;
+    CER_UNROLL
+    for (cer_i32 k = 0; k < CER_ROUNDS; ++k) {
+      const cer_u32 relevant = cer_ballot(found[k] > 0);
+      if (found[k] > 0) {
+        const cer_u32 below = relevant & ((1u << CER_LANE) - 1u);
+        const cer_i64 at = begin + n_kept + cer_count_bits(below);
+        symbols[at] = found[k];
+        rows[at] = static_cast<cer_i32>(begin + k * CER_LANES + CER_LANE);
+      }
+      n_kept += cer_count_bits(relevant);
+    }
+    if (CER_LANE == 0) counts[tile] = n_kept;
+    if (unseen) cer_lower(first_unseen, static_cast<cer_u64>(tile));
+  }
+}
+
+#endif  // CER_SELECT_CUH
