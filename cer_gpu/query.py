@@ -22,6 +22,7 @@ from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.order import sort_source
 from cer_gpu.engine.outputs import OUTPUTS, output_schema
 from cer_gpu.engine.partitions import Keys
+from cer_gpu.engine.placement import check_device
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.predicates import type_column_type
 from cer_gpu.engine.reorder import LATE
@@ -30,7 +31,6 @@ from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
 from cer_gpu.engine.threads import on_threads, threads_that_help
 from cer_gpu.errors import (
     CerError,
-    DeviceError,
     EventsError,
     OptionError,
     QueryError,
@@ -443,7 +443,7 @@ class Query:
             raise OptionError(
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
-        return Evaluator(self._plan, Options(output, lateness, late, share, position_column, first_end))
+        return Evaluator(self._plan, Options(output, lateness, late, share, position_column, first_end, device=device))
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on where another one made a checkpoint.
@@ -497,8 +497,7 @@ def _check_options(
 ) -> None:
     if device not in DEVICES:
         raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
-    if device == "cuda":
-        raise DeviceError("evaluation on a GPU is not there yet\nhint: device='cpu', or 'auto'")
+    check_device(device)
     if output not in OUTPUTS:
         hint = did_you_mean(str(output), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")

@@ -23,6 +23,7 @@ from cer_gpu.engine.loop import Relevant
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.outputs import Output, output_schema
 from cer_gpu.engine.partitions import Partitions
+from cer_gpu.engine.placement import BLOCKS_AT_ONCE, CUDA
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.reorder import Reorder
 from cer_gpu.engine.retention import Retained
@@ -51,6 +52,7 @@ class Options:
     position_column: str | None = None
     first_end: int = 0
     begin: int = 0
+    device: str = "auto"
 
 
 class Evaluator:
@@ -94,6 +96,13 @@ class Evaluator:
         if isinstance(self._table, Chain):
             return "stacks"
         return "counter" if self.output == "count" else "automaton"
+
+    @property
+    def placement(self) -> tuple[str, str]:
+        """On which device ("cpu" or "cuda") the predicates of the next events are evaluated, and why."""
+        if self._binding is None:
+            return self._options.device, "no events have come"
+        return self._binding.guards.placement.device, self._binding.guards.placement.reason
 
     @property
     def n_late(self) -> int:
@@ -207,6 +216,7 @@ class Evaluator:
         if self._refusal:
             raise OptionError(f"{self._refusal}: there is no state to keep")
         options = asdict(self._options)
+        del options["device"]  # which another machine need not have
         if isinstance(self._options.lateness, timedelta):
             options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
         state = State(self._plan, options)
@@ -295,6 +305,7 @@ class Evaluator:
             schema,
             with_attributes=options.output == "events",
             position_column=options.position_column,
+            device=options.device,
         )
 
     def _begin(self, binding: Binding) -> None:
@@ -349,8 +360,10 @@ class Evaluator:
             first = self._check_positions(batch.column(self._options.position_column))
             if len(first) and self._retained is not None and self._partitions is not None:
                 self._places.append((self.n_events, int(first[0])))
-        for start in range(0, batch.num_rows, BLOCK_ROWS):
-            for found in self._block(binding, batch.slice(start, BLOCK_ROWS)):
+        size = BLOCK_ROWS * (BLOCKS_AT_ONCE if binding.guards.placement.device == CUDA else 1)
+        blocks = (Block(batch.slice(start, size), self._coders) for start in range(0, batch.num_rows, size))
+        for block in binding.guards.ahead(blocks, self._symbols):
+            for found in self._block(binding, block):
                 yield self._to_arrow(found, binding, batch, first)
         rest = self._run.flush()
         if len(rest):
@@ -361,8 +374,7 @@ class Evaluator:
             elif isinstance(self._run, Run | Stacks):
                 self._retained.keep(self._run.live_positions())
 
-    def _block(self, binding: Binding, rows_of_block: pa.RecordBatch) -> Iterator[MatchBuffers | CountBuffers]:
-        block = Block(rows_of_block, self._coders)
+    def _block(self, binding: Binding, block: Block) -> Iterator[MatchBuffers | CountBuffers]:
         name = self._options.position_column
         given = None if name is None else block.numbers(name)
         times = {column: clock.read(block, given) for column, clock in self._clocks.items()}

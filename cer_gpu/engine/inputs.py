@@ -38,12 +38,15 @@ class Stored:
         Bits that say which rows are not NULL; None: all.
     first_valid
         Which bit is that of the first row.
+    resident
+        Whether `values` are a view of the memory of a GPU, which the host must not read.
     """
 
     values: npt.NDArray[Any]
     first_bit: int
     valid: npt.NDArray[np.uint8] | None
     first_valid: int
+    resident: bool = False
 
 
 @dataclass

@@ -23,6 +23,7 @@ from cer_gpu.engine.clocks import time_column_type, window_length
 from cer_gpu.engine.columns import plain_type
 from cer_gpu.engine.loop import RunOptions
 from cer_gpu.engine.partitions import Keys
+from cer_gpu.engine.placement import CPU
 from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import EventsError, QueryTypeError
@@ -76,6 +77,8 @@ class Binding:
         False where the events come without the columns that only the output "events" needs.
     position_column
         Tells the position of each event; it is no attribute.
+    device
+        Where predicates are evaluated: "cpu", "cuda" or "auto".
 
     Attributes
     ----------
@@ -98,6 +101,7 @@ class Binding:
         *,
         with_attributes: bool = True,
         position_column: str | None = None,
+        device: str = CPU,
     ) -> None:
         text = plan.text
         self.schema = schema
@@ -108,7 +112,7 @@ class Binding:
                 "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch "
                 "with its stream's name"
             )
-        self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text, stream_column)
+        self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text, stream_column, device)
         self.time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
         if plan.time_unit is not None and (self.time_type is None or not pa.types.is_integer(self.time_type)):
             raise QueryTypeError(

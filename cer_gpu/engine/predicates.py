@@ -7,7 +7,8 @@ not of single comparisons: fewer distinct vectors, and so fewer symbols.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,19 +17,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.backend.cuda import CudaPass, Job, Rows
 from cer_gpu.backend.generated import generated
-from cer_gpu.backend.generation import CHUNK
+from cer_gpu.backend.generation import CHUNK, slots_of
 from cer_gpu.backend.terms import Program
 from cer_gpu.engine.binding import Binder, column_type, columns_of
 from cer_gpu.engine.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.engine.dictionaries import PerDictionary
-from cer_gpu.engine.inputs import CODES, read_only
+from cer_gpu.engine.inputs import CODES, Stored, read_only
 from cer_gpu.engine.interpreter import rows_of
+from cer_gpu.engine.placement import CPU, CUDA, Placement, open_device
 from cer_gpu.engine.symbols import Selected, SymbolTable, Words
 from cer_gpu.errors import EventsError, QueryTypeError
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
-"""How predicates are evaluated, whatever it costs: `INTERPRETED` or `COMPILED`; None: as pays."""
+"""How predicates are evaluated, whatever it costs: `INTERPRETED`, `COMPILED` or `CUDA`; None: as pays."""
 INTERPRETED, COMPILED = "interpreted", "compiled"
 
 
@@ -46,13 +49,18 @@ class GuardWords:
         The column that says from which stream an event is, or None where guards test no stream.
     text
         The query, for error messages.
+    device
+        "cpu", "cuda" or "auto".
 
     Attributes
     ----------
     columns : list of str
         The columns that are read.
     tier : str
-        How the last block was evaluated: `INTERPRETED` (NumPy, one operation at a time) or `COMPILED` (one pass).
+        How the last block was evaluated: `INTERPRETED` (NumPy, one operation at a time), `COMPILED` (one pass) or
+        `CUDA` (one kernel on a GPU).
+    placement : Placement
+        Which device the next block goes to, and why.
     """
 
     def __init__(
@@ -62,7 +70,10 @@ class GuardWords:
         type_column: str | None,
         text: str,
         stream_column: str | None = None,
+        device: str = CPU,
     ) -> None:
+        if TIER is not None and device != CUDA:
+            device = CUDA if TIER == CUDA else CPU
         self.n_guards = len(guards)
         self._guards = guards
         self._type_column = type_column
@@ -85,18 +96,57 @@ class GuardWords:
         self.tier = INTERPRETED
         types, streams = (None if n is None else inputs.column(n, CODES) for n in (type_column, stream_column))
         program = Program(self.n_guards, types, streams, tuple(self._tests))
+        self._slots = slots_of(program)
         self._code = None if no_type else generated(program)
-        constants = () if self._code is None else self._code.slots.constants
-        self._constants = [read_only(np.array(inputs.constants[dtype], dtype)) for dtype in constants]
+        self._constants = {
+            dtype: read_only(np.array(inputs.constants[dtype], dtype)) for dtype in self._slots.constants
+        }
         self._allowed = np.empty(CHUNK, self.dtype)
+        self.placement = Placement(device, None if no_type else program)
+        self._program = program
+        self._pass: CudaPass | None = None
+        self._jobs: dict[Block, Job] = {}
 
     @property
     def dtype(self) -> npt.DTypeLike:
         """The type of a word: uint8 or uint16 where the guards fit, else uint64 (and then words are rows)."""
         return np.uint8 if self.n_guards <= 8 else np.uint16 if self.n_guards <= 16 else np.uint64
 
+    def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
+        """Yield blocks; where they go to a GPU, each is on its way there before the one ahead of it is selected from."""
+        before: Block | None = None
+        try:
+            for block in blocks:
+                self.placement.choose()
+                if self.placement.device == CUDA and not self.placement.measuring and block.n_rows:
+                    self._jobs[block] = self._cuda().submit(self._rows(block, self._stored(block)), symbols)
+                if before is not None:
+                    yield before
+                before = block
+            if before is not None:
+                yield before
+        finally:
+            if self._pass is not None:
+                self._jobs.clear()
+                self._pass.wait()
+
     def select(self, block: Block, symbols: SymbolTable) -> Selected:
-        """Return the symbols and rows (int32) of the relevant events of a block."""
+        """Return the symbols and rows (int32) of the relevant events of a block; they last until the next call."""
+        begun = time.perf_counter()
+        if block in self._jobs:
+            found = self._cuda().collect(self._jobs.pop(block), symbols)
+            self.tier = CUDA
+        elif self.placement.device == CUDA and block.n_rows:
+            job = self._cuda().submit(self._rows(block, self._stored(block)), symbols)
+            found = self._cuda().collect(job, symbols)
+            self.tier = CUDA
+        else:
+            found = self._select(block, symbols)
+        self.placement.took(CUDA if self.tier == CUDA else CPU, block.n_rows, time.perf_counter() - begun)
+        return found
+
+    def _select(self, block: Block, symbols: SymbolTable) -> Selected:
+        """Return what `select` does, evaluated on the CPU."""
         made = self._compiled(block)
         self.tier = INTERPRETED if made is None else COMPILED
         if made is None:
@@ -107,32 +157,53 @@ class GuardWords:
         made(words)
         return symbols.select(words)
 
+    def _cuda(self) -> CudaPass:
+        """Return the kernels, compiled at the first use."""
+        if self._pass is None:
+            self._pass = CudaPass(open_device(), self._program)
+        return self._pass
+
+    def _stored(self, block: Block) -> dict[int, Stored]:
+        return {column.slot: self._inputs.stored(column, block) for column in self._slots.columns}
+
+    def _rows(self, block: Block, stored: dict[int, Stored]) -> Rows:
+        """Return what the tests read of a block."""
+        inputs, slots, n = self._inputs, self._slots, block.n_rows
+        tables: dict[str | int, npt.NDArray[Any]] = {}
+        if self._type_column is not None:
+            tables["types"] = read_only(self._types(block.stored_codes(self._type_column)[1]))
+        if self._stream_column is not None:
+            tables["streams"] = read_only(self._streams(block.stored_codes(self._stream_column)[1]))
+        for slot in slots.tables:
+            column, table = inputs.tables[slot]
+            values = block.stored_codes(inputs.columns[column.slot][0])[1]
+            tables[slot] = read_only(table(values).view(np.uint8))
+        return Rows(
+            n,
+            stored,
+            self._constants,
+            tables,
+            {slot: read_only(np.broadcast_to(inputs.given[slot](block), n)).view(np.uint8) for slot in slots.given},
+        )
+
     def _compiled(self, block: Block) -> Callable[..., Any] | None:
         """Return the compiled pass over a block, or None where there is none or it does not pay."""
-        code, inputs, n = self._code, self._inputs, block.n_rows
+        code, n = self._code, block.n_rows
         if code is None or not n or TIER == INTERPRETED:
             return None
-        stored = [inputs.stored(column, block) for column in code.slots.columns]
+        by_slot = self._stored(block)
+        stored = by_slot.values()
         nullable = any(column.valid is not None for column in stored)
         run = code.run(nullable, n, at_once=TIER == COMPILED)
         if run is None:
             return None
+        rows = self._rows(block, by_slot)
         arguments: list[Any] = [column.values for column in stored]
         if nullable:
             arguments += [_all_valid(n) if column.valid is None else column.valid for column in stored]
         bits = [bit for column in stored for bit in (column.first_bit, column.first_valid)]
-        arguments += [read_only(np.array(bits, np.int64)), *self._constants]
-        if self._type_column is not None:
-            arguments.append(read_only(self._types(block.stored_codes(self._type_column)[1])))
-        if self._stream_column is not None:
-            arguments.append(read_only(self._streams(block.stored_codes(self._stream_column)[1])))
-        for slot in code.slots.tables:
-            column, table = inputs.tables[slot]
-            values = block.stored_codes(inputs.columns[column.slot][0])[1]
-            arguments.append(read_only(table(values).view(np.uint8)))
-        for slot in code.slots.given:
-            rows = np.broadcast_to(inputs.given[slot](block), n)
-            arguments.append(read_only(rows).view(np.uint8))
+        arguments += [read_only(np.array(bits, np.int64)), *self._constants.values()]
+        arguments += [*rows.tables.values(), *rows.given.values()]
         return partial(run, n, *arguments)
 
     def words(self, block: Block) -> Words:

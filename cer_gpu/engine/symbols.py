@@ -34,11 +34,17 @@ class SymbolTable:
         Of the words (`GuardWords.dtype`).
     n_guards
         How many bits a word has.
+
+    Attributes
+    ----------
+    version : int
+        Another number after each change of `arrays`.
     """
 
     def __init__(self, table: Determinization | Chain, dtype: npt.DTypeLike, n_guards: int) -> None:
         self._table = table
         self._selected: Selected = np.empty(0, np.int32), np.empty(0, np.int32)
+        self.version = 0
         self._by_table = dtype != np.uint64
         if self._by_table:
             self._symbols = np.full(1 << 8 * np.dtype(dtype).itemsize, UNSEEN, np.int32)
@@ -70,6 +76,26 @@ class SymbolTable:
             if row == n:
                 return symbols[:kept], rows[:kept]
             self._symbols[word] = self._table.symbol(word)
+            self.version += 1
+
+    def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
+        """Return the keys (none, where words are few) and values in which words are looked up."""
+        return (np.empty(0, np.uint64), self._symbols) if self._by_table else (self._keys, self._values)
+
+    def number(self, words: Words) -> None:
+        """Number words in their order; all of them have symbols afterwards, however many they are."""
+        if not self._by_table and self._n_words + len(words) > MAX_WORDS:
+            self._forget()
+        symbols, rows = self._buffers(len(words) + 1)
+        row = 0
+        while True:
+            if self._by_table:
+                row, _ = select_by_table(words, self._symbols, row, symbols, rows, 0)
+            else:
+                row, _ = select_by_hash(words, self._keys, self._values, row, symbols, rows, 0)
+            if row == len(words):
+                return
+            self._insert(words, row)
 
     def _buffers(self, n: int) -> Selected:
         """Return memory for symbols and rows: the same as for the block before, which is done with."""
@@ -78,13 +104,20 @@ class SymbolTable:
         return self._selected
 
     def _add(self, words: Words, row: int) -> None:
+        if not self._by_table and self._n_words >= MAX_WORDS:
+            self._forget()
+        self._insert(words, row)
+
+    def _forget(self) -> None:
+        self._values.fill(UNSEEN)
+        self._n_words = 0
+
+    def _insert(self, words: Words, row: int) -> None:
+        self.version += 1
         if self._by_table:
             word = int(words[row])
             self._symbols[word] = self._table.symbol(word)
             return
-        if self._n_words >= MAX_WORDS:
-            self._values.fill(UNSEEN)
-            self._n_words = 0
         if 2 * self._n_words >= len(self._keys):
             used = np.flatnonzero(self._values >= 0)
             keys, values = self._keys[used], self._values[used]

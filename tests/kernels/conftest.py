@@ -2,17 +2,12 @@
 
 import ctypes
 import importlib.metadata
-import itertools
-import shutil
-import subprocess
 from collections.abc import Callable
 
 import pytest
+from host_device import Build, has_compiler
 
-GXX_FLAGS = [
-    *("-x", "c++", "-std=c++17", "-O1", "-shared", "-fPIC", "-DCER_HOST_SHIM"),
-    *("-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-fsanitize=undefined"),
-]
+from cer_gpu.backend.cupy_backend import OPTIONS
 
 
 class Nvrtc:
@@ -26,8 +21,8 @@ class Nvrtc:
         lib, program = self.library, ctypes.c_void_p()
         assert lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"test.cu", 0, None, None) == 0
         try:
-            options = [f"--gpu-architecture={arch}".encode(), b"--std=c++17"]
-            failed = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * 2)(*options))
+            options = [f"--gpu-architecture={arch}".encode(), *(option.encode() for option in OPTIONS)]
+            failed = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
             log = self._get(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
             cubin = b"" if failed else self._get(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
         finally:
@@ -57,22 +52,11 @@ def nvrtc() -> Nvrtc:
 
 
 @pytest.fixture(scope="session")
-def build_on_host(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], ctypes.CDLL]:
-    """Return a function that builds C++ text with g++ and its undefined-behaviour sanitizer, and loads it."""
-    if shutil.which("g++") is None:
+def build_on_host(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Return what builds C++ text with g++ and its undefined-behaviour sanitizer, and loads it."""
+    if not has_compiler():
         pytest.skip("g++ is not installed: it builds the device functions for the host")
-    folder = tmp_path_factory.mktemp("host_shim")
-    number = itertools.count()
-
-    def build(source: str) -> ctypes.CDLL:
-        path = folder / f"shim{next(number)}.cpp"
-        path.write_text(source)
-        library = path.with_suffix(".so")
-        done = subprocess.run(["g++", *GXX_FLAGS, "-o", library, path], capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")
-        return ctypes.CDLL(str(library))
-
-    return build
+    return Build(tmp_path_factory.mktemp("host_shim"), "-fsanitize=undefined")
 
 
 @pytest.fixture

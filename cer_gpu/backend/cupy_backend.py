@@ -1,0 +1,121 @@
+"""The GPU, by CuPy: memory, copies, streams, and kernels that NVRTC compiles.  The only module that imports CuPy."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.backend.device import Bytes, OutOfDeviceMemory
+
+OPTIONS = ("--std=c++17", "--fmad=false")
+"""How kernels are compiled: nothing is contracted, so that each operation rounds once."""
+
+_THREADS = 256
+_WARPS = _THREADS // 32
+_MOST_BLOCKS = 1 << 20
+_DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+_INSTALL_DRIVER = "hint: install the driver of the GPU (Debian: apt-get install nvidia-driver), or use device='cpu'"
+_INSTALL_CUPY = "hint: pip install 'cer-gpu[gpu]', or use device='cpu'"
+
+
+@lru_cache(1)
+def missing() -> str | None:
+    """Return why no GPU can be used here, and what to do about it in a second line, or None where one can."""
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return f"there is no NVIDIA driver ({_DRIVER})\n{_INSTALL_DRIVER}"
+    if importlib.util.find_spec("cupy") is None:
+        return f"CuPy is not installed\n{_INSTALL_CUPY}"
+    import cupy
+
+    try:
+        n_devices = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"the driver finds no GPU ({error})\n{_INSTALL_DRIVER}"
+    return None if n_devices else f"the driver finds no GPU\n{_INSTALL_DRIVER}"
+
+
+class CupyMemory:
+    """Device memory of CuPy's pool."""
+
+    def __init__(self, n_bytes: int) -> None:
+        import cupy
+
+        try:
+            self._memory = cupy.cuda.alloc(max(n_bytes, 1))
+        except cupy.cuda.memory.OutOfMemoryError as error:
+            raise OutOfDeviceMemory(str(error)) from None
+        self.address = int(self._memory.ptr)
+        self.n_bytes = n_bytes
+
+
+class CupyQueue:
+    """A stream."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._runtime = cupy.cuda.runtime
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+
+    def write(self, address: int, data: Bytes) -> None:
+        """Copy pinned memory to the device."""
+        if len(data):
+            self._runtime.memcpyAsync(
+                address, data.ctypes.data, len(data), self._runtime.memcpyHostToDevice, self._stream.ptr
+            )
+
+    def read(self, data: Bytes, address: int) -> None:
+        """Copy device memory to pinned memory."""
+        if len(data):
+            self._runtime.memcpyAsync(
+                data.ctypes.data, address, len(data), self._runtime.memcpyDeviceToHost, self._stream.ptr
+            )
+
+    def launch(self, kernel: Any, n_warps: int, *arguments: int) -> None:
+        """Start a kernel with so many warps, rounded up to whole blocks of threads."""
+        n_blocks = min(-(-n_warps // _WARPS), _MOST_BLOCKS)
+        with self._stream:
+            kernel((max(n_blocks, 1),), (_THREADS,), tuple(map(np.uint64, arguments)))
+
+    def wait(self) -> None:
+        """Return when everything is done."""
+        self._stream.synchronize()
+
+
+class CupyDevice:
+    """The current device of CuPy."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        found = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"]
+        self.name = found.decode() if isinstance(found, bytes) else str(found)
+
+    def compile(self, source: str, names: Iterable[str]) -> Mapping[str, Any]:
+        """Return kernels of a source by their names; CuPy keeps what it compiles on disk."""
+        import cupy
+
+        module = cupy.RawModule(code=source, options=OPTIONS, backend="nvrtc")
+        return {name: module.get_function(name) for name in names}
+
+    def queue(self) -> CupyQueue:
+        """Return a new stream."""
+        return CupyQueue()
+
+    def allocate(self, n_bytes: int) -> CupyMemory:
+        """Return device memory."""
+        return CupyMemory(n_bytes)
+
+    def pinned(self, n_bytes: int) -> Bytes:
+        """Return pinned memory of CuPy's pool, which the array keeps alive."""
+        import cupy
+
+        return np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)

@@ -1,0 +1,80 @@
+"""What the evaluation of predicates needs of a GPU, so that the rest of it runs, and is tested, without one.
+
+`cer_gpu.backend.cupy_backend` has the GPU; the tests have a device that runs the same kernels on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class OutOfDeviceMemory(Exception):
+    """The device has no room for what was asked for."""
+
+
+class Memory(Protocol):
+    """A piece of device memory, which is given back when nothing refers to it any more.
+
+    Attributes
+    ----------
+    address : int
+        A multiple of 256.
+    n_bytes : int
+    """
+
+    @property
+    def address(self) -> int: ...  # noqa: D102
+
+    @property
+    def n_bytes(self) -> int: ...  # noqa: D102
+
+
+class Queue(Protocol):
+    """Does what it is given, one after another, while the host goes on."""
+
+    def write(self, address: int, data: Bytes) -> None:
+        """Copy pinned memory to the device; it must not change before `wait` returns."""
+
+    def read(self, data: Bytes, address: int) -> None:
+        """Copy device memory to pinned memory, which is written when `wait` returns."""
+
+    def launch(self, kernel: Any, n_warps: int, *arguments: int) -> None:
+        """Start a kernel with at least one and about so many warps; every argument is a number of 64 bits."""
+
+    def wait(self) -> None:
+        """Return when everything is done."""
+
+
+class Device(Protocol):
+    """A GPU, or what stands in for one.
+
+    Attributes
+    ----------
+    name : str
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    def compile(self, source: str, names: Iterable[str]) -> Mapping[str, Any]:
+        """Return kernels of a source by their names."""
+
+    def queue(self) -> Queue:
+        """Return a new queue; several run at once."""
+
+    def allocate(self, n_bytes: int) -> Memory:
+        """Return device memory that holds anything.
+
+        Raises
+        ------
+        OutOfDeviceMemory
+        """
+
+    def pinned(self, n_bytes: int) -> Bytes:
+        """Return host memory that the device can reach."""

@@ -1,0 +1,132 @@
+"""On which device predicates are evaluated, and why: as was asked for, or as it was measured to cost less."""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+
+from cer_gpu.backend import cupy_backend
+from cer_gpu.backend.device import Device
+from cer_gpu.backend.terms import Program
+from cer_gpu.errors import DeviceError
+
+CPU, CUDA, AUTO = "cpu", "cuda", "auto"
+ROWS_TO_TRY = 1 << 22
+"""With "auto", so many events are evaluated on the CPU before a GPU is tried: its kernels have to be compiled."""
+ROWS_TO_MEASURE = 1 << 20
+"""So many events are then timed on each of both."""
+BLOCKS_AT_ONCE = 4
+"""A block for a GPU has so many times the rows of one for the CPU, as it costs some launches and waits."""
+
+
+def missing() -> str | None:
+    """Return why no GPU can be used here, and what to do about it in a second line, or None where one can."""
+    return cupy_backend.missing()
+
+
+@lru_cache(1)
+def open_device() -> Device:
+    """Return the GPU of this process."""
+    return cupy_backend.CupyDevice()
+
+
+def check_device(asked: str) -> None:
+    """Refuse a GPU that is asked for where none can be used.
+
+    Raises
+    ------
+    DeviceError
+        It says what is missing, and how to install it.
+    """
+    if asked == CUDA and (why := missing()) is not None:
+        raise DeviceError(f"device='cuda' needs a GPU, and none can be used: {why}")
+
+
+class Costs:
+    """What blocks of one program have cost on both devices, in all evaluations of this process; for many threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._n_rows = 0
+        self._warm = False
+        self._seconds = {CPU: 0.0, CUDA: 0.0}
+        self._rows = {CPU: 0, CUDA: 0}
+
+    def next(self) -> tuple[str, str]:
+        """Return the device for the next block, and why."""
+        if self._n_rows < ROWS_TO_TRY:
+            return CPU, f"a GPU is tried after {ROWS_TO_TRY:,} events"
+        for name in (CPU, CUDA):
+            if self._rows[name] < ROWS_TO_MEASURE:
+                return name, "both devices are being measured"
+        each = {name: self._seconds[name] / self._rows[name] * 1e9 for name in (CPU, CUDA)}
+        best, other = sorted(each, key=lambda name: each[name])
+        return best, f"{each[best]:.3g} ns for each event, and {each[other]:.3g} on {other}, measured"
+
+    @property
+    def measuring(self) -> bool:
+        """Whether blocks are being timed, one after another."""
+        return self._n_rows >= ROWS_TO_TRY and min(self._rows.values()) < ROWS_TO_MEASURE
+
+    def took(self, name: str, n_rows: int, seconds: float) -> None:
+        """Note what a block took; the first one on a GPU, for which kernels are compiled, does not count."""
+        with self._lock:
+            if self.measuring and (name == CPU or self._warm):
+                self._seconds[name] += seconds
+                self._rows[name] += n_rows
+            self._warm = self._warm or name == CUDA
+            self._n_rows += n_rows
+
+
+_costs = lru_cache(256)(lambda program: Costs())
+
+
+class Placement:
+    """Decides where the blocks of one program go.
+
+    Parameters
+    ----------
+    asked
+        "cpu", "cuda" or "auto".
+    program : Program or None
+        None: there is nothing to evaluate.
+
+    Attributes
+    ----------
+    device : str
+        Where the next block goes: "cpu" or "cuda".
+    reason : str
+        Why, in a few words; for `explain`.
+    """
+
+    def __init__(self, asked: str, program: Program | None) -> None:
+        self.asked = asked
+        self.device, self.reason = CPU, "asked for"
+        self._costs: Costs | None = None
+        if program is None:
+            self.reason = "no event has a type, so that there is nothing to evaluate"
+        elif asked == CUDA:
+            check_device(asked)
+            self.device = CUDA
+        elif asked == AUTO:
+            why = missing()
+            if why is None:
+                self._costs = _costs(program)
+                self.device, self.reason = self._costs.next()
+            else:
+                self.reason = why.partition("\n")[0]
+
+    def choose(self) -> None:
+        """Decide on the next block."""
+        if self._costs is not None:
+            self.device, self.reason = self._costs.next()
+
+    @property
+    def measuring(self) -> bool:
+        """Whether blocks are being timed, so that nothing else should go on besides."""
+        return self._costs is not None and self._costs.measuring
+
+    def took(self, name: str, n_rows: int, seconds: float) -> None:
+        """Note what a block took on a device."""
+        if self._costs is not None:
+            self._costs.took(name, n_rows, seconds)
