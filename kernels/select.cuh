@@ -17,8 +17,6 @@
 #include "numbers.cuh"
 #include "symbols.cuh"
 
-enum { CER_ROUNDS = CER_TILE / CER_LANES };
-
 // The words of rows first, ..., first + n_rows - 1.
 //   words  [n_rows, n_parts]  written
 // Launch with any one-dimensional grid of whole warps.
@@ -45,30 +43,25 @@ CER_DEVICE void cer_select_of_rows(const cer_u64* __restrict__ in, cer_i64 n_row
                                    cer_i32* __restrict__ counts, cer_u64* first_unseen) {
   for (cer_i64 tile = first_tile + CER_WARP; tile * CER_TILE < n_rows; tile += CER_WARPS) {
     const cer_i64 begin = tile * CER_TILE;
-    cer_i32 found[CER_ROUNDS];
+    cer_i32 n_kept = 0;
     bool unseen = false;
-    CER_UNROLL
-    for (cer_i32 k = 0; k < CER_ROUNDS; ++k) {
-      const cer_i64 row = begin + k * CER_LANES + CER_LANE;
-      found[k] = 0;
+    // not unrolled: a query is large, and other warps work while one waits for memory
+    for (cer_i32 k = 0; k < CER_TILE; k += CER_LANES) {
+      const cer_i64 row = begin + k + CER_LANE;
+      cer_i32 symbol = 0;
       if (row < n_rows) {
         typename Query::word word[Query::n_parts];
         Query::words(in, row, word);
-        found[k] = cer_symbol(word, Query::n_parts, keys, values, mask);
-        unseen |= found[k] < 0;
+        symbol = cer_symbol(word, Query::n_parts, keys, values, mask);
       }
-    }
-    cer_i32 n_kept = 0;
-    CER_UNROLL
-    for (cer_i32 k = 0; k < CER_ROUNDS; ++k) {
-      const cer_u32 relevant = cer_ballot(found[k] > 0);
-      if (found[k] > 0) {
-        const cer_u32 below = relevant & ((1u << CER_LANE) - 1u);
-        const cer_i64 at = begin + n_kept + cer_count_bits(below);
-        symbols[at] = found[k];
-        rows[at] = static_cast<cer_i32>(begin + k * CER_LANES + CER_LANE);
+      const cer_u32 relevant = cer_ballot(symbol > 0);
+      if (symbol > 0) {
+        const cer_i64 at = begin + n_kept + cer_count_bits(relevant & ((1u << CER_LANE) - 1u));
+        symbols[at] = symbol;
+        rows[at] = static_cast<cer_i32>(row);
       }
       n_kept += cer_count_bits(relevant);
+      unseen |= symbol < 0;
     }
     if (CER_LANE == 0) counts[tile] = n_kept;
     if (unseen) cer_lower(first_unseen, static_cast<cer_u64>(tile));

@@ -68,7 +68,7 @@ class Symbols(Protocol):
         """Return the keys and values of `cer_symbol` (`kernels/symbols.cuh`)."""
 
     def number(self, words: npt.NDArray[Any]) -> None:
-        """Number words in their order; all of them have symbols afterwards."""
+        """Give words numbers in their order; all of them have symbols afterwards."""
 
 
 @dataclass(frozen=True)
@@ -262,9 +262,7 @@ class CudaPass:
             *(slot.inputs.address, n_rows, first_tile, table.memory.address, table.values, table.mask, *found, base),
         )
         offsets, totals = base + work.offsets, base + work.totals
-        slot.queue.launch(
-            kernels["cer_group_tiles"], work.n_groups, base + work.counts, work.n_tiles, offsets, totals
-        )
+        slot.queue.launch(kernels["cer_group_tiles"], work.n_groups, base + work.counts, work.n_tiles, offsets, totals)
         slot.queue.launch(
             kernels["cer_pack_tiles"],
             work.n_tiles,
@@ -303,9 +301,7 @@ class CudaPass:
         memory = self._device.allocate(n_bytes)
         words = self._pinned(slot, "words", n_bytes)
         n_warps = -(-n_rows // 32)
-        slot.queue.launch(
-            self._kernels["cer_query_words"], n_warps, slot.inputs.address, first, n_rows, memory.address
-        )
+        slot.queue.launch(self._kernels["cer_query_words"], n_warps, slot.inputs.address, first, n_rows, memory.address)
         slot.queue.read(words, memory.address)
         slot.queue.wait()
         found = words.view(self._dtype)

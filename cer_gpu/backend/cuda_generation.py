@@ -116,7 +116,9 @@ def cuda_source_of(program: Program) -> str:
 
     `kernels/select.cuh` says what they take and write.
     """
-    return read_kernel_source("select.cuh") + struct_of(program) + read_kernel_source("query.cuh", without=["select.cuh"])
+    return (
+        read_kernel_source("select.cuh") + struct_of(program) + read_kernel_source("query.cuh", without=["select.cuh"])
+    )
 
 
 class _Writer:
@@ -231,5 +233,3 @@ class _Writer:
             return self._names[key]
         code, last = f"static_cast<cer_u64>({self._value(column)})", f"in[{self._places.tables[table] + 1}]"
         return self._named(key, "cer_i64", f"cer_entry({code}, {self._valid(column)}, {last})")
-
-

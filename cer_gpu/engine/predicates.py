@@ -113,7 +113,7 @@ class GuardWords:
         return np.uint8 if self.n_guards <= 8 else np.uint16 if self.n_guards <= 16 else np.uint64
 
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
-        """Yield blocks; where they go to a GPU, each is on its way there before the one ahead of it is selected from."""
+        """Yield blocks; where they go to a GPU, each is on its way before the one ahead of it is selected from."""
         before: Block | None = None
         try:
             for block in blocks:

@@ -83,7 +83,7 @@ class SymbolTable:
         return (np.empty(0, np.uint64), self._symbols) if self._by_table else (self._keys, self._values)
 
     def number(self, words: Words) -> None:
-        """Number words in their order; all of them have symbols afterwards, however many they are."""
+        """Give words numbers in their order; all of them have symbols afterwards, however many they are."""
         if not self._by_table and self._n_words + len(words) > MAX_WORDS:
             self._forget()
         symbols, rows = self._buffers(len(words) + 1)

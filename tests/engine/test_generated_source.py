@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.normal_form import normal_form
+from cer_gpu.backend.cuda_generation import cuda_source_of, struct_of
 from cer_gpu.backend.generation import HEADER, source_of
 from cer_gpu.ceql.parser import parse
 from cer_gpu.engine.predicates import GuardWords
@@ -24,6 +25,35 @@ WORDS = re.compile(
 NUMBER = re.compile(r"[0-9]+")
 SIGNS = re.compile(r"[()\[\],.:=+*/&|^<>-]|<<|>>|<=|>=|==|!=|\+=")
 LAYOUT = {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+CUDA_HEAD = """struct cer_query {
+  typedef cer_u8 word;
+  enum { n_parts = 1 };
+  CER_DEVICE static void words(const cer_u64* __restrict__ in, cer_i64 row, word* w) {
+    (void)in, (void)row;
+"""
+CUDA_TOKEN = re.compile(
+    r"const|bool|true|false|static_cast|word|in|row|w|x[0-9]+|[0-9]+(ULL)?|cer_[iuf](8|16|32|64)"
+    r"|cer_(load|bit|is_valid|entry|f64_of_bits|to_f64|to_i64|add|sub|mul|div|mod|neg|eq|ne|lt|le|gt|ge)"
+    r"|<<|&&|\|\||!=|[][()<>&|*+!=,;]"
+)
+
+
+def assert_harmless_on_a_gpu(struct: str) -> None:
+    """Hold the text of a struct to its frame, and to a grammar of tokens."""
+    assert struct.isascii()
+    lines = struct.splitlines(keepends=True)
+    assert re.sub("cer_u(16|64)", "cer_u8", lines[1]) == CUDA_HEAD.splitlines(keepends=True)[1]
+    assert re.fullmatch(r"  enum \{ n_parts = [0-9]+ \};\n", lines[2])
+    assert "".join([lines[0], *lines[3:5]]) == "".join(CUDA_HEAD.splitlines(keepends=True)[k] for k in (0, 3, 4))
+    assert lines[-2:] == ["  }\n", "};\n"]
+    for line in lines[5:-2]:
+        assert line.startswith("    ")
+        assert line.endswith(";\n")
+        assert line.count(";") == 1
+        for token in re.findall(r"\w+|<<|&&|\|\||!=|\S", line):
+            assert CUDA_TOKEN.fullmatch(token), line
 
 
 def assert_harmless(source: str) -> None:
@@ -70,7 +100,7 @@ def sources_of(tests, names, texts, n_copies, types, typed):
     cea = build_cea(normal_form(parse(query).formula), selected=None)
     schema = pa.schema([("type", pa.string()), *zip(names, TYPES, strict=True)])
     program = GuardWords(cea.guards, schema, "type" if typed else None, query)._code.program
-    return [source_of(program, nullable) for nullable in (False, True)]
+    return [struct_of(program), *(source_of(program, nullable) for nullable in (False, True))]
 
 
 CHARACTERS = st.characters(exclude_categories=["Cs"], exclude_characters="`\x00")
@@ -95,7 +125,8 @@ HOSTILE = ["x); import os; (", "__import__('os')", '"""', "\\", "{0}", "# ", "\n
 @settings(deadline=None, max_examples=25)
 def test_names_and_texts_are_not_in_the_source(tests, names, texts, n_copies, typed):
     hostile = sources_of(tests, names[:6], texts, n_copies, names[6:], typed)
-    for source in hostile:
+    assert_harmless_on_a_gpu(hostile[0])
+    for source in hostile[1:]:
         assert_harmless(source)
     plain = sources_of(tests, list("abcdef"), ("some", "other"), n_copies, ["A", "B"], typed)
     assert hostile == plain
@@ -113,3 +144,4 @@ def test_constants_are_not_in_the_source():
     ]
     assert program[0] == program[1]
     assert "12345" not in source_of(program[0], True)
+    assert "12345" not in cuda_source_of(program[0])

@@ -6,27 +6,50 @@ import operator
 
 import numpy as np
 import pytest
+from host_device import HostDevice
 
+from cer_gpu.backend.compaction import UNSEEN, insert_word
+from cer_gpu.backend.cuda import GROUP_TILES, TILE_ROWS
 from cer_gpu.backend.kernel_source import read_kernel_source
 
 WRAPPERS = """
-#define EACH(name, type, expression) \\
-  extern "C" void name(const type* a, const type* b, cer_i64 n, type* out, bool* valid) { \\
-    for (cer_i64 i = 0; i < n; ++i) { (void)b[i]; (void)valid[i]; out[i] = expression; } \\
+#define EACH(name, A, B, R, expression) \\
+  extern "C" void name(const A* a, const B* b, cer_i64 n, R* out) { \\
+    for (cer_i64 i = 0; i < n; ++i) { (void)b[i]; out[i] = expression; } \\
   }
-EACH(add_i64, cer_i64, cer_add_i64(a[i], b[i]))
-EACH(sub_i64, cer_i64, cer_sub_i64(a[i], b[i]))
-EACH(mul_i64, cer_i64, cer_mul_i64(a[i], b[i]))
-EACH(neg_i64, cer_i64, cer_neg_i64(a[i]))
-EACH(div_i64, cer_i64, cer_div_i64(a[i], b[i], valid + i))
-EACH(mod_i64, cer_i64, cer_mod_i64(a[i], b[i], valid + i))
-EACH(add_f64, double, cer_add_f64(a[i], b[i]))
-EACH(sub_f64, double, cer_sub_f64(a[i], b[i]))
-EACH(mul_f64, double, cer_mul_f64(a[i], b[i]))
-EACH(neg_f64, double, cer_neg_f64(a[i]))
-EACH(div_f64, double, cer_div_f64(a[i], b[i]))
-EACH(mod_f64, double, cer_mod_f64(a[i], b[i]))
-EACH(overflow, cer_i64, a[i] + b[i])
+#define ALL_OF(name, A, B) \\
+  EACH(eq_##name, A, B, bool, cer_eq(a[i], b[i])) EACH(ne_##name, A, B, bool, cer_ne(a[i], b[i])) \\
+  EACH(lt_##name, A, B, bool, cer_lt(a[i], b[i])) EACH(le_##name, A, B, bool, cer_le(a[i], b[i])) \\
+  EACH(gt_##name, A, B, bool, cer_gt(a[i], b[i])) EACH(ge_##name, A, B, bool, cer_ge(a[i], b[i]))
+#define OF_TWO(name, T) \\
+  EACH(add_##name, T, T, T, cer_add(a[i], b[i])) EACH(sub_##name, T, T, T, cer_sub(a[i], b[i])) \\
+  EACH(mul_##name, T, T, T, cer_mul(a[i], b[i])) EACH(div_##name, T, T, T, cer_div(a[i], b[i])) \\
+  EACH(mod_##name, T, T, T, cer_mod(a[i], b[i])) EACH(neg_##name, T, T, T, cer_neg(a[i]))
+ALL_OF(i8_i8, cer_i64, cer_i64)
+ALL_OF(u8_u8, cer_u64, cer_u64)
+ALL_OF(f8_f8, cer_f64, cer_f64)
+ALL_OF(i8_u8, cer_i64, cer_u64)
+OF_TWO(i8, cer_i64)
+OF_TWO(f8, cer_f64)
+EACH(float_i8, cer_i64, cer_i64, cer_f64, cer_to_f64(a[i]))
+EACH(float_u8, cer_u64, cer_u64, cer_f64, cer_to_f64(a[i]))
+EACH(int_u8, cer_u64, cer_u64, cer_i64, cer_to_i64(a[i]))
+EACH(bits, cer_u64, cer_u64, cer_f64, cer_f64_of_bits(a[i]))
+EACH(overflow, cer_i64, cer_i64, cer_i64, a[i] + b[i])
+extern "C" void valid(cer_u64 bits, cer_i64 first, cer_i64 n, bool* out) {
+  for (cer_i64 i = 0; i < n; ++i) out[i] = cer_is_valid(bits, first, i);
+}
+extern "C" void bit(cer_u64 bits, cer_i64 first, cer_i64 n, bool* out) {
+  for (cer_i64 i = 0; i < n; ++i) out[i] = cer_bit(bits, first + i);
+}
+EACH(entry, cer_u64, cer_u64, cer_i64, cer_entry(a[i], b[i], 7))
+extern "C" void by_table(const cer_u16* words, cer_i64 n, const cer_i32* values, cer_i32* out) {
+  for (cer_i64 i = 0; i < n; ++i) out[i] = cer_symbol(words + i, 1, nullptr, values, 0);
+}
+extern "C" void by_hash(const cer_u64* words, cer_i64 n, cer_i32 n_parts, const cer_u64* keys, const cer_i32* values,
+                        cer_u64 mask, cer_i32* out) {
+  for (cer_i64 i = 0; i < n; ++i) out[i] = cer_symbol(words + i * n_parts, n_parts, keys, values, mask);
+}
 """
 
 MIN, MAX = -(2**63), 2**63 - 1
@@ -35,13 +58,13 @@ FLOATS = [
     *(-math.inf, -1.7e308, -(2.0**63), -7.5, -3.0, -1.0, -5e-324, -0.0),
     *(math.nan, 0.0, 5e-324, 0.1, 1.0, 3.0, 7.5, 2.0**53, 2.0**63, 1.7e308, math.inf),
 ]
+NATURALS = [0, 1, 2, 3, 2**53, 2**53 + 1, 2**62, MAX - 1, MAX, 2**63, 2**63 + 1025, 2**64 - 1]
 COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
-NO_COMPARISON = len(COMPARISONS)
 
 
 @pytest.fixture(scope="module")
 def shim(build_on_host):
-    return build_on_host(read_kernel_source("predicate_bits") + WRAPPERS)
+    return build_on_host(read_kernel_source("select.cuh") + WRAPPERS)
 
 
 @pytest.fixture(autouse=True)
@@ -51,16 +74,26 @@ def _no_undefined_behaviour(request, no_undefined_behaviour):
         no_undefined_behaviour()
 
 
-def apply(shim, name, a, b):
-    out, valid = np.empty_like(a), np.ones(len(a), np.bool_)
-    pointers = [ctypes.c_void_p(x.ctypes.data) for x in (a, b, out, valid)]
-    getattr(shim, name)(*pointers[:2], ctypes.c_longlong(len(a)), *pointers[2:])
-    return out, valid
+def pointer(array):
+    return ctypes.c_void_p(array.ctypes.data)
 
 
-def pairs(values, dtype):
-    a, b = np.meshgrid(np.array(values, dtype), np.array(values, dtype))
+def apply(shim, name, a, b, dtype):
+    out = np.empty(len(a), dtype)
+    getattr(shim, name)(pointer(a), pointer(b), ctypes.c_longlong(len(a)), pointer(out))
+    return out
+
+
+def pairs(left, right):
+    a, b = np.meshgrid(left, right)
     return a.ravel(), b.ravel()
+
+
+VALUES = {
+    "i8": np.array(INTEGERS, np.int64),
+    "u8": np.array(NATURALS, np.uint64),
+    "f8": np.array(FLOATS, np.float64),
+}
 
 
 def wrapped(value):
@@ -68,108 +101,134 @@ def wrapped(value):
 
 
 def quotient(a, b):
-    if b == 0:
-        return None
-    return 0 if (a, b) == (MIN, -1) else (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
-
-
-def remainder(a, b):
-    return None if b == 0 else a - b * ((abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1))
+    if b == 0 or (a, b) == (MIN, -1):
+        return 0
+    return (abs(a) // abs(b)) * (1 if (a < 0) == (b < 0) else -1)
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("add_i64", lambda a, b: wrapped(a + b)),
-        ("sub_i64", lambda a, b: wrapped(a - b)),
-        ("mul_i64", lambda a, b: wrapped(a * b)),
-        ("neg_i64", lambda a, _: wrapped(-a)),
-        ("div_i64", quotient),
-        ("mod_i64", remainder),
+        ("add", lambda a, b: wrapped(a + b)),
+        ("sub", lambda a, b: wrapped(a - b)),
+        ("mul", lambda a, b: wrapped(a * b)),
+        ("neg", lambda a, _: wrapped(-a)),
+        ("div", quotient),
+        ("mod", lambda a, b: 0 if b in (0, -1) else a - b * quotient(a, b)),
     ],
 )
 def test_integers(shim, name, expected):
-    a, b = pairs(INTEGERS, np.int64)
-    out, valid = apply(shim, name, a, b)
-    got = [int(value) if ok else None for value, ok in zip(out, valid, strict=True)]
-    assert got == [expected(int(x), int(y)) for x, y in zip(a, b, strict=True)]
-    assert (out[~valid] == 0).all()
+    a, b = pairs(VALUES["i8"], VALUES["i8"])
+    assert apply(shim, f"{name}_i8", a, b, np.int64).tolist() == [
+        expected(int(x), int(y)) for x, y in zip(a, b, strict=True)
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("add_f64", np.add),
-        ("sub_f64", np.subtract),
-        ("mul_f64", np.multiply),
-        ("neg_f64", lambda a, _: -a),
-        ("div_f64", np.divide),
-        ("mod_f64", np.fmod),
+        ("add", np.add),
+        ("sub", np.subtract),
+        ("mul", np.multiply),
+        ("neg", lambda a, _: -a),
+        ("div", np.divide),
+        ("mod", np.fmod),
     ],
 )
 def test_floats(shim, name, expected):
-    a, b = pairs(FLOATS, np.float64)
-    out, valid = apply(shim, name, a, b)
+    a, b = pairs(VALUES["f8"], VALUES["f8"])
+    out = apply(shim, f"{name}_f8", a, b, np.float64)
     with np.errstate(all="ignore"):
         want = expected(a, b)
     np.testing.assert_array_equal(out, want)
     np.testing.assert_array_equal(np.signbit(out)[~np.isnan(out)], np.signbit(want)[~np.isnan(want)])
-    assert valid.all()
 
 
 def test_the_sanitizer_sees_an_overflow(shim, capfd):
-    one = np.array([1])
-    apply(shim, "overflow", np.array([MAX]), one)
+    apply(shim, "overflow", np.array([MAX]), np.array([1]), np.int64)
     assert "signed integer overflow" in capfd.readouterr().err
 
 
-def predicate_bits(shim, values, validity, bit_offset, literal, comparison, bit, words):
-    """Launch the kernel for these types over all of `values`; words are changed in place."""
-    ctype, suffix = {int: (ctypes.c_longlong, "i64"), float: (ctypes.c_double, "f64")}[type(literal)]
-    column = "i64" if values.dtype == np.int64 else "f64"
-    getattr(shim, f"cer_predicate_bits_{column}_{suffix}")(
-        ctypes.c_void_p(values.ctypes.data),
-        None if validity is None else ctypes.c_void_p(validity.ctypes.data),
-        *(ctypes.c_longlong(bit_offset), ctypes.c_longlong(len(values)), ctype(literal)),
-        *(ctypes.c_int(comparison), ctypes.c_int(bit), ctypes.c_void_p(words.ctypes.data)),
-    )
+@pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("types", ["i8_i8", "u8_u8", "f8_f8", "i8_u8"])
+def test_comparisons(shim, types, comparison):
+    left, right = types.split("_")
+    a, b = pairs(VALUES[left], VALUES[right])
+    exact = [comparison(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert apply(shim, f"{comparison.__name__}_{types}", a, b, np.bool_).tolist() == exact
 
 
-@pytest.mark.parametrize("comparison", range(len(COMPARISONS)), ids=lambda c: COMPARISONS[c].__name__)
-@pytest.mark.parametrize(
-    ("values", "literals"),
-    [
-        (np.array(INTEGERS, np.int64), INTEGERS),
-        (np.array(INTEGERS, np.int64), FLOATS),
-        (np.array(FLOATS, np.float64), FLOATS),
-    ],
-    ids=["int_int", "int_float", "float_float"],
-)
-def test_comparisons(shim, values, literals, comparison):
-    for literal in literals:
-        words = np.zeros(len(values), np.uint64)
-        predicate_bits(shim, values, None, 0, literal, comparison, 0, words)
-        operand = values if isinstance(literal, int) else values.astype(np.float64)
-        np.testing.assert_array_equal(words == 1, COMPARISONS[comparison](operand, literal))
+def test_conversions(shim):
+    integers, naturals, floats = VALUES["i8"], VALUES["u8"], VALUES["f8"]
+    assert apply(shim, "float_i8", integers, integers, np.float64).tolist() == [float(x) for x in INTEGERS]
+    assert apply(shim, "float_u8", naturals, naturals, np.float64).tolist() == [float(x) for x in NATURALS]
+    assert apply(shim, "int_u8", naturals, naturals, np.int64).tolist() == [wrapped(x) for x in NATURALS]
+    bits = floats.view(np.uint64)
+    np.testing.assert_array_equal(apply(shim, "bits", bits, bits, np.float64).view(np.uint64), bits)
 
 
-@pytest.mark.parametrize("bit", [0, 31, 32, 63])
-@pytest.mark.parametrize("bit_offset", [0, 1, 7, 8, 13])
-def test_nulls_set_no_bit_and_other_bits_stay(shim, bit, bit_offset):
-    rng = np.random.default_rng(bit_offset)
-    values = rng.integers(-5, 5, 1000)
-    valid = rng.random(1000) < 0.7
-    before = rng.integers(0, 2**64, 1000, np.uint64)
+@pytest.mark.parametrize("first", [0, 1, 7, 8, 13])
+def test_packed_bits_and_validity(shim, first):
+    bits = np.random.default_rng(first).random(1000) < 0.7
     # the bits before the first row are ones, so that a wrong offset shows
-    validity = np.packbits(np.concatenate([np.ones(bit_offset, np.bool_), valid]), bitorder="little")
-    words = before.copy()
-    predicate_bits(shim, values, validity, bit_offset, 0, COMPARISONS.index(operator.gt), bit, words)
-    expected = before | (((values > 0) & valid).astype(np.uint64) << np.uint64(bit))
-    np.testing.assert_array_equal(words, expected)
+    packed = np.packbits(np.concatenate([np.ones(first, np.bool_), bits]), bitorder="little")
+    for name in ("valid", "bit"):
+        out = np.empty(1000, np.bool_)
+        getattr(shim, name)(pointer(packed), ctypes.c_longlong(first), ctypes.c_longlong(1000), pointer(out))
+        np.testing.assert_array_equal(out, bits)
 
 
-def test_no_rows_and_no_such_comparison(shim):
-    predicate_bits(shim, np.empty(0, np.int64), None, 0, 1, 0, 0, np.empty(0, np.uint64))
-    words = np.zeros(3, np.uint64)
-    predicate_bits(shim, np.arange(3), None, 0, 1, NO_COMPARISON, 0, words)
-    assert not words.any()
+def test_where_there_is_no_bitmap_no_row_is_null(shim):
+    out = np.zeros(9, np.bool_)
+    shim.valid(ctypes.c_void_p(0), ctypes.c_longlong(3), ctypes.c_longlong(9), pointer(out))
+    assert out.all()
+
+
+def test_entries_of_tables(shim):
+    codes = np.array([0, 6, 7, 8, 2**31, 2**64 - 1], np.uint64)
+    a, valid = pairs(codes, np.array([0, 1], np.uint64))
+    expected = [min(code, 7) if known else 7 for code, known in zip(a.tolist(), valid.tolist(), strict=True)]
+    assert apply(shim, "entry", a, valid, np.int64).tolist() == expected
+
+
+def test_symbols_by_table(shim):
+    rng = np.random.default_rng(0)
+    values, words = rng.integers(-1, 100, 1 << 16, np.int32), rng.integers(0, 1 << 16, 5000, np.uint16)
+    out = np.empty(5000, np.int32)
+    shim.by_table(pointer(words), ctypes.c_longlong(5000), pointer(values), pointer(out))
+    np.testing.assert_array_equal(out, values[words])
+
+
+@pytest.mark.parametrize("n_parts", [1, 2, 3])
+def test_symbols_by_hash(shim, n_parts):
+    rng = np.random.default_rng(n_parts)
+    known = np.unique(rng.integers(0, 5, (60, n_parts)).astype(np.uint64) << np.uint64(60), axis=0)
+    keys, values = np.zeros((128, n_parts), np.uint64), np.full(128, UNSEEN, np.int32)
+    for i in range(0, len(known), 2):
+        insert_word(known, i, keys, values, i)
+    words = known[rng.integers(0, len(known), 2000)]
+    out = np.empty(2000, np.int32)
+    numbers = [ctypes.c_longlong(2000), ctypes.c_int(n_parts), pointer(keys), pointer(values), ctypes.c_ulonglong(127)]
+    shim.by_hash(pointer(words), *numbers, pointer(out))
+    number = {tuple(word): i if i % 2 == 0 else UNSEEN for i, word in enumerate(known.tolist())}
+    assert out.tolist() == [number[tuple(word)] for word in words.tolist()]
+
+
+@pytest.mark.parametrize("lanes", [1, 32])
+@pytest.mark.parametrize("n_tiles", [1, 31, 256, 257, 1500])
+def test_compaction(build_on_host, lanes, n_tiles):
+    kernels = HostDevice(build_on_host, lanes).compile(
+        read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_pack_tiles"]
+    )
+    rng = np.random.default_rng(n_tiles)
+    counts = (rng.integers(0, TILE_ROWS + 1, n_tiles) * (rng.random(n_tiles) < 0.7)).astype(np.int32)
+    n_rows, n = n_tiles * TILE_ROWS, int(counts.sum())
+    symbols, rows = rng.integers(1, 9, n_rows, np.int32), np.arange(n_rows, dtype=np.int32)
+    offsets, totals = np.empty(n_tiles, np.int32), np.empty(-(-n_tiles // GROUP_TILES), np.uint64)
+    packed = np.full((2, n), -1, np.int32)
+    at = [array.ctypes.data for array in (symbols, rows, counts, offsets, totals)]
+    kernels["cer_group_tiles"](3, at[2], n_tiles, at[3], at[4])
+    kernels["cer_pack_tiles"](5, *at, n_tiles, packed[0].ctypes.data, packed[1].ctypes.data)
+    kept = (np.arange(TILE_ROWS) < counts[:, None]).ravel()
+    np.testing.assert_array_equal(totals, np.add.reduceat(counts, np.arange(0, n_tiles, GROUP_TILES)))
+    np.testing.assert_array_equal(packed, [symbols[kept], rows[kept]])

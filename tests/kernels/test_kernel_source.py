@@ -2,24 +2,32 @@ import pytest
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 
+FILES = sorted(path.name for path in kernel_folder().iterdir() if path.name.endswith((".cu", ".cuh")))
+
 
 def test_the_folder_holds_the_kernels():
     assert kernel_folder().joinpath("common.cuh").is_file()
-    assert "predicate_bits" in kernel_names()
+    assert kernel_names() == ["compaction.cu"]
 
 
-@pytest.mark.parametrize("name", kernel_names())
+@pytest.mark.parametrize("name", FILES)
 def test_includes_are_inlined_once_with_line_marks(name):
     source = read_kernel_source(name)
     assert '#include "' not in source
-    assert source.count("enum cer_comparison {") == 1
-    original = kernel_folder().joinpath(f"{name}.cu").read_text().splitlines()
-    after = original.index('#include "common.cuh"') + 1
-    _, mark, rest = source.partition(f'#line {after + 1} "kernels/{name}.cu"\n')
+    assert source.count("enum { CER_TILE = ") == 1
+    original = kernel_folder().joinpath(name).read_text().splitlines()
+    after = max((k for k, line in enumerate(original) if line.startswith('#include "')), default=-1) + 1
+    _, mark, rest = source.rpartition(f'#line {after + 1} "kernels/{name}"\n')
     assert mark
     assert rest.splitlines() == original[after:]
 
 
+def test_what_stands_before_is_not_inlined_again():
+    source = read_kernel_source("query.cuh", without=["select.cuh"])
+    assert "cer_query_select" in source
+    assert "cer_select_of_rows(" not in source
+
+
 def test_an_unknown_kernel_is_named_with_what_there_is():
-    with pytest.raises(FileNotFoundError, match=r"no CUDA source 'nothing\.cu'.*predicate_bits\.cu"):
-        read_kernel_source("nothing")
+    with pytest.raises(FileNotFoundError, match=r"no CUDA source 'nothing\.cu'.*compaction\.cu"):
+        read_kernel_source("nothing.cu")

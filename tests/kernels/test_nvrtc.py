@@ -1,43 +1,80 @@
 """Every kernel compiles for every generation of GPUs, without a warning."""
 
+import random
+import re
+
 import pytest
+from programs import random_program
 
-from cer_gpu.backend.kernel_source import kernel_names, read_kernel_source
+from cer_gpu.backend.cuda import GROUP_TILES, TILE_ROWS
+from cer_gpu.backend.cuda_generation import cuda_source_of, struct_of
+from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 
-# one caller of every device function: nothing in the header goes uncompiled because no kernel uses it yet
-ALL_OF_COMMON = """
-CER_KERNEL cer_test_all(cer_i64* a, double* x, bool* valid) {
-  const cer_i64 i = CER_FIRST_ROW, b = a[i];
-  a[i] = cer_neg_i64(cer_add_i64(b, cer_sub_i64(b, cer_mul_i64(b, 3))));
-  a[i] = cer_mod_i64(a[i], cer_div_i64(a[i], b, valid), valid);
-  x[i] = cer_neg_f64(cer_add_f64(x[i], cer_sub_f64(x[i], cer_mul_f64(x[i], 3.0))));
-  x[i] = cer_mod_f64(x[i], cer_div_f64(x[i], cer_to_f64(b)));
-  valid[i] = cer_is_valid(nullptr, 0, i) && cer_compare(CER_GE, x[i], 0.5) && cer_compare(CER_LT, a[i], b);
+ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
+N_PROGRAMS = 200
+
+# a caller of every device function: nothing goes uncompiled because no program uses it
+ALL_FUNCTIONS = """
+template <typename A, typename B>
+CER_DEVICE bool cer_test_comparisons(A a, B b) {
+  return cer_eq(a, b) && cer_ne(a, b) && cer_lt(a, b) && cer_le(a, b) && cer_gt(a, b) && cer_ge(a, b);
+}
+template <typename T>
+CER_DEVICE T cer_test_arithmetic(T a, T b) {
+  return cer_add(cer_sub(cer_mul(a, b), cer_neg(b)), cer_div(cer_mod(a, b), b));
+}
+CER_KERNEL cer_test_all(cer_i64* a, cer_u64* b, double* x, bool* out) {
+  const cer_i64 i = CER_WARP + CER_LANE;
+  a[i] = cer_test_arithmetic(a[i], cer_to_i64(b[i]));
+  x[i] = cer_test_arithmetic(x[i], cer_to_f64(b[i]) + cer_to_f64(a[i]) + cer_f64_of_bits(b[i]));
+  out[i] = cer_test_comparisons(a[i], a[0]) && cer_test_comparisons(b[i], b[0]) && cer_test_comparisons(x[i], x[0]) &&
+           cer_test_comparisons(a[i], b[i]) && cer_is_valid(b[i], 0, i) && cer_bit(b[i], cer_entry(b[i], out[i], 3));
 }
 """
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("name", kernel_names())
 def test_kernels_compile(nvrtc, name, arch):
-    source = read_kernel_source(name)
-    if name == "predicate_bits":
-        source += ALL_OF_COMMON
-    cubin, log = nvrtc.compile(source, arch)
+    cubin, log = nvrtc.compile(read_kernel_source(name), arch)
     assert log == ""
     assert cubin.startswith(b"\x7fELF")
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_device_functions_compile(nvrtc, arch):
+    cubin, log = nvrtc.compile(read_kernel_source("select.cuh") + ALL_FUNCTIONS, arch)
+    assert log == ""
+    assert cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_random_programs_compile(nvrtc, arch):
+    """All programs, each for one of the architectures; some of every width for all of them."""
+    for seed in range(N_PROGRAMS):
+        if seed % len(ARCHITECTURES) == ARCHITECTURES.index(arch) or seed < 4:
+            cubin, log = nvrtc.compile(cuda_source_of(random_program(random.Random(seed))), arch)
+            assert log == "", struct_of(random_program(random.Random(seed)))
+            assert cubin.startswith(b"\x7fELF")
+
+
 def test_the_entry_points_have_plain_names(nvrtc):
-    cubin, _ = nvrtc.compile(read_kernel_source("predicate_bits"), "sm_90")
-    for types in ("i64_i64", "i64_f64", "f64_f64"):
-        assert f".text.cer_predicate_bits_{types}\0".encode() in cubin
+    cubin, _ = nvrtc.compile(cuda_source_of(random_program(random.Random(0))), "sm_90")
+    for name in ("cer_query_words", "cer_query_select"):
+        assert f".text.{name}\0".encode() in cubin
 
 
 def test_a_broken_source_fails_and_the_message_names_the_file(nvrtc):
-    broken = read_kernel_source("predicate_bits").replace("return a <= b;", "return a <= oops;")
+    broken = read_kernel_source("select.cuh").replace("return a * b;", "return oops;")
+    broken = broken.replace("__dmul_rn(a, b)", "__dmul_rn(a, oops)")
     cubin, log = nvrtc.compile(broken, "sm_90")
     assert cubin == b""
-    line = broken[: broken.index("oops")].count("\n")  # the mark of common.cuh is the line before its first
-    first = broken[: broken.index('#line 1 "kernels/common.cuh"')].count("\n")
-    assert f'kernels/common.cuh({line - first}): error: identifier "oops" is undefined' in log
+    lines = kernel_folder().joinpath("numbers.cuh").read_text().splitlines()
+    (line,) = (k for k, text in enumerate(lines, start=1) if "__dmul_rn(a, b)" in text)
+    assert f'kernels/numbers.cuh({line}): error: identifier "oops" is undefined' in log
+
+
+def test_host_and_kernels_agree_on_sizes():
+    source = read_kernel_source("compaction.cu")
+    assert int(re.search(r"CER_TILE = (\d+)", source)[1]) == TILE_ROWS
+    assert int(re.search(r"CER_GROUP = (\d+)", source)[1]) == GROUP_TILES

@@ -1,0 +1,337 @@
+"""The kernels of a query give what NumPy and the compiled pass give.
+
+They run on the CPU, built by g++, with warps of one lane and of 32; where there is a GPU, on that too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import strategies
+from cases import Case, pushed, rows_of
+from host_device import GXX, Build, HostDevice, has_compiler
+from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guards_of, tree
+from small_sizes import small_sizes
+
+import cer_gpu
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.backend import cuda, cupy_backend
+from cer_gpu.backend.cuda_generation import struct_of
+from cer_gpu.backend.kernel_source import read_kernel_source
+from cer_gpu.engine import placement, predicates, symbols
+from cer_gpu.engine.columns import Block
+from cer_gpu.engine.predicates import COMPILED, CUDA, INTERPRETED, GuardWords
+from cer_gpu.engine.symbols import SymbolTable
+
+ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
+N_PROGRAMS = max(5, strategies.EXAMPLES // 75)
+N_BUILT_AT_ONCE = 200
+QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory):
+    if not has_compiler():
+        pytest.skip("g++ is not installed: it builds the kernels for the host")
+    return Build(tmp_path_factory.mktemp("kernels"), "-fsanitize=undefined", "-fno-sanitize-recover=all")
+
+
+@pytest.fixture
+def use(monkeypatch):
+    """Return what makes a device that of `device="cuda"`."""
+
+    def use(device):
+        monkeypatch.setattr(placement, "missing", lambda: None)
+        monkeypatch.setattr(predicates, "open_device", lambda: device)
+        return device
+
+    return use
+
+
+@pytest.fixture
+def host(build, use):
+    """A device of one lane."""
+    return use(HostDevice(build))
+
+
+@pytest.fixture(params=ARCHITECTURES)
+def device(request, use):
+    """Each device in turn."""
+    if request.param == "gpu":
+        if (why := cupy_backend.missing()) is not None:
+            pytest.skip(f"no GPU: {why}")
+        return use(cupy_backend.CupyDevice())
+    return use(HostDevice(request.getfixturevalue("build"), 1 if request.param == "one lane" else 32))
+
+
+# ---- random predicates over columns of every type --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(N_PROGRAMS))
+def test_words_are_those_of_numpy_and_of_the_compiled_pass(device, seed):
+    rng = random.Random(seed)
+    stream = "stream" if seed % 2 else None
+    guards = guards_of(rng, [8, 24, 16, 70, 5][seed % 5], stream is not None)
+    on_device = GuardWords(guards, SCHEMA, "type", "", stream, device=CUDA)
+    words = GuardWords(guards, SCHEMA, "type", "", stream)
+    for nulls in (0.0, 0.3):
+        batches = [batch_of(rng, rng.choice([0, 1, 7, 300, 2500]), nulls) for _ in range(4)]
+        batches += [batches[-1].slice(i, 5) for i in (0, 1, 3)] + [batch_of(rng, 2100, nulls)]
+        found = answers(on_device, batches, CUDA)
+        assert found == answers(words, batches, INTERPRETED)
+        assert found == answers(words, batches, COMPILED)
+
+
+def test_every_pair_of_extremes(device):
+    """See `test_compiled`: int64 and float64 at their ends, in one kernel for each."""
+    integers = [0, 1, -1, 2, -2, 7, 2**53 + 1, 2**63 - 1, -(2**63), -(2**62)]
+    floats = [0.0, -0.0, 1.0, 1.5, -2.5, float("nan"), float("inf"), -float("inf"), 2.0**53, 5e-324, 1.7e308]
+    pairs = [(a, b, x, y) for a in integers for b in integers for x, y in [random.Random(a ^ b).choices(floats, k=2)]]
+    pairs += [(1, 1, x, y) for x in floats for y in floats]
+    batch = pa.record_batch({name: pa.array([pair[k] for pair in pairs]) for k, name in enumerate("abxy")})
+    texts = [f"a {op} b {c} {d}" for op in "+-*/%" for c in ("<", "=", ">") for d in ("a", "-b")]
+    texts += [f"NOT x {op} y {c} -y" for op in "+-*/%" for c in ("<", "=", ">")]
+    texts += ["a < x", "-a < 0 AND a < 0", "1 / (x * y) > 0", "a * x + b * y <> a * x"]
+    guards = tuple(Guard(None, tree(text)) for text in texts)
+    on_device = GuardWords(guards, batch.schema, None, "", device=CUDA)
+    assert answers(on_device, [batch], CUDA) == answers(GuardWords(guards, batch.schema, None, ""), [batch], COMPILED)
+
+
+def test_many_programs_in_one_build(build):
+    """200 random sets of predicates, words of every width, against NumPy (one build, as each takes half a second)."""
+    rng = random.Random(7)
+    of_guards = [guards_of(rng, rng.choice([3, 8, 12, 16, 20, 66]), True) for _ in range(N_BUILT_AT_ONCE)]
+    made = [GuardWords(guards, SCHEMA, "type", "", "stream") for guards in of_guards]
+    pieces = [read_kernel_source("select.cuh")]
+    for k, words in enumerate(made):
+        pieces.append(
+            f"namespace n{k} {{ {struct_of(words._program)} }}\n"
+            f"CER_KERNEL words{k}(const cer_u64* in, cer_i64 first, cer_i64 n, n{k}::cer_query::word* w) {{\n"
+            f"  cer_words_of_rows<n{k}::cer_query>(in, first, n, w);\n}}\n"
+        )
+    source = "".join(pieces)
+
+    class OneOfMany(HostDevice):
+        """Whose kernels are all the one that makes words."""
+
+        def __init__(self, k: int) -> None:
+            super().__init__(build)
+            self.name = f"words{k}"
+
+        def compile(self, _, names):
+            return dict.fromkeys(names, super().compile(source, [self.name])[self.name])
+
+    for k, words in enumerate(made):
+        code = cuda.CudaPass(OneOfMany(k), words._program)
+        for nulls in (0.0, 0.3):
+            block = Block(batch_of(rng, 300, nulls))
+            slot = code._slots[0]
+            code._copy(slot, words._rows(block, words._stored(block)), 0, block.n_rows)
+            np.testing.assert_array_equal(code._words(slot, 3, 290), words.words(block)[3:293])
+
+
+# ---- the whole engine -----------------------------------------------------------------------------------------------
+
+
+@strategies.property_test(0.02)
+def test_predicates_are_what_the_definitions_say(data, build):
+    evaluate(Case(data, strategies.predicate_cases()), build)
+
+
+@strategies.property_test(0.02)
+def test_arithmetic_is_what_the_definitions_say(data, build):
+    evaluate(Case(data, strategies.arithmetic_cases()), build)
+
+
+@strategies.property_test(0.02)
+def test_queries_mean_what_the_definitions_say(data, build):
+    case = Case(data, strategies.cases())
+    with small_sizes():
+        evaluate(case, build)
+
+
+def evaluate(case, build):
+    expected = case.expected()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement, "missing", lambda: None)
+        patch.setattr(predicates, "open_device", lambda: HostDevice(build))
+        assert sorted(rows_of(pushed(case.compiled, case.batches, device="cuda"))) == sorted(expected)
+
+
+@pytest.mark.parametrize("output", ["positions", "events", "count"])
+def test_results_are_identical_in_any_cut(device, output, monkeypatch):
+    monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 300)
+    table, query = events(5000), cer_gpu.compile(QUERY)
+    expected = query.evaluate(table, device="cpu", output=output)
+    for size in (5000, 4000, 700):
+        cut = pa.Table.from_batches(table.to_batches(max_chunksize=size))
+        assert query.evaluate(cut, device="cuda", output=output).equals(expected)
+    assert len(expected)
+
+
+def test_one_block_is_on_its_way_while_the_one_ahead_of_it_is_evaluated(host, monkeypatch):
+    monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 250)
+    evaluator = cer_gpu.compile(QUERY).evaluator(device="cuda")
+    begun = []
+    evaluator.expect(events(0).schema)
+    guards = evaluator._binding.guards
+    select = guards.select
+    monkeypatch.setattr(guards, "select", lambda *a: (begun.append(len(guards._jobs)), select(*a))[1])
+    evaluator.push(events(5000).combine_chunks().to_batches()[0])
+    assert begun == [2, 2, 2, 2, 1]
+    assert guards.tier == CUDA
+    assert evaluator.placement == ("cuda", "asked for")
+
+
+def test_a_checkpoint_goes_on_on_another_device(host):
+    query, batch = cer_gpu.compile(QUERY), events(2000).combine_chunks().to_batches()[0]
+    evaluator = query.evaluator(device="cuda")
+    first = evaluator.push(batch.slice(0, 1000))
+    rest = query.restore(evaluator.checkpoint()).push(batch.slice(1000))
+    assert pa.Table.from_batches([first, rest]).equals(query.evaluate(pa.table(batch), device="cpu"))
+
+
+def test_an_evaluation_that_is_left_early(host):
+    query = cer_gpu.compile(QUERY)
+    reader = query.stream(events(5000), device="cuda")
+    reader.read_next_batch()
+    reader.close()
+    assert len(query.evaluate(events(5000), device="cuda")) > 0
+
+
+# ---- symbols ---------------------------------------------------------------------------------------------------------
+
+
+def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
+    """Also where words are so many that they are forgotten, and where each row has another one."""
+    texts = [f"x % {2 << k} >= {1 << k}" for k in range(20)]
+    guards = tuple(Guard(None, tree(text)) for text in texts)
+    batch = pa.record_batch({"x": np.random.default_rng(0).permutation(12_000)})
+    for most_words in (3, 5000, 1 << 16):
+        monkeypatch.setattr(symbols, "MAX_WORDS", most_words)
+        on_device = GuardWords(guards, batch.schema, None, "", device=CUDA)
+        assert (
+            answers(on_device, [batch, batch], CUDA)
+            == [[(i, x) for i, x in enumerate(batch["x"].to_pylist()) if x]] * 2
+        )
+    numbered = AsTheyAppear()
+    table = SymbolTable(numbered, np.uint64, 20)
+    GuardWords(guards, batch.schema, None, "", device=CUDA).select(Block(batch), table)
+    assert list(numbered.symbols) == list(dict.fromkeys([0, *batch["x"].to_pylist()]))
+
+
+# ---- memory ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
+    monkeypatch.setattr(cuda, "FEWEST_ROWS", 256)
+    monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 2000)
+    table, query = events(9000), cer_gpu.compile(QUERY)
+    expected = query.evaluate(table, device="cpu")
+    small = use(HostDevice(build, n_bytes=200_000))
+    evaluator = query.evaluator(device="cuda")
+    found = [evaluator.push(batch) for batch in table.combine_chunks().to_batches()]
+    assert pa.Table.from_batches(found).equals(expected)
+    assert evaluator._binding.guards._pass.most_rows == 4000  # of 8,000 in a block
+    del evaluator, found
+    assert small.n_free == 200_000
+    use(HostDevice(build, n_bytes=5_000))
+    with pytest.raises(cer_gpu.DeviceError, match=r"the host has no memory left .*\nhint: .*device='cpu'"):
+        query.evaluate(table, device="cuda")
+
+
+# ---- which device ----------------------------------------------------------------------------------------------------
+
+
+def test_without_a_gpu(monkeypatch):
+    monkeypatch.setattr(placement, "missing", lambda: "there is no driver\nhint: install it")
+    query = cer_gpu.compile(QUERY)
+    with pytest.raises(cer_gpu.DeviceError, match=r"device='cuda' needs a GPU.*there is no driver\nhint: install it"):
+        query.evaluate(events(10), device="cuda")
+    evaluator = query.evaluator()
+    assert evaluator.placement == ("auto", "no events have come")
+    evaluator.push(events(10).to_batches()[0])
+    assert evaluator.placement == ("cpu", "there is no driver")
+    assert evaluator._binding.guards.tier != CUDA
+
+
+@pytest.mark.parametrize(
+    ("driver", "cupy", "what"),
+    [(False, False, "driver"), (False, True, "driver"), (True, False, "CuPy is not installed.*\n.*pip install")],
+)
+def test_what_is_missing_is_named(driver, cupy, what, monkeypatch):
+    def load(_):
+        if not driver:
+            raise OSError
+
+    monkeypatch.setattr(cupy_backend.ctypes, "CDLL", load)
+    monkeypatch.setattr(cupy_backend.importlib.util, "find_spec", lambda _: cupy or None)
+    message = cupy_backend.missing.__wrapped__()
+    assert cer_gpu.DeviceError(message)
+    assert "\nhint: " in message
+    with pytest.raises(cer_gpu.DeviceError, match=what):
+        raise cer_gpu.DeviceError(message)
+
+
+def test_auto_measures_both(host, monkeypatch):
+    monkeypatch.setattr(placement, "ROWS_TO_TRY", 1000)
+    monkeypatch.setattr(placement, "ROWS_TO_MEASURE", 1000)
+    clock = iter(range(10**6))
+    monkeypatch.setattr(predicates.time, "perf_counter", lambda: next(clock) * 1e-6)
+    placement._costs.cache_clear()
+    query, batches = cer_gpu.compile(QUERY), events(6000).combine_chunks().to_batches(max_chunksize=500)
+    evaluator = query.evaluator()
+    found, tiers, answers = [], [], []
+    for batch in batches:
+        answers.append(evaluator.push(batch))
+        tiers.append(evaluator._binding.guards.tier)
+        found.append(evaluator.placement)
+    on_device = [tier == CUDA for tier in tiers]
+    assert on_device[:7] == [False] * 4 + [True] * 3  # two to begin with, two measured; the first on CUDA is not
+    assert found[1] == ("cpu", "a GPU is tried after 1,000 events")
+    assert found[-1] == ("cpu", "2 ns for each event, and 2 on cuda, measured")
+    assert pa.Table.from_batches(answers).equals(query.evaluate(events(6000), device="cpu"))
+    monkeypatch.setattr(placement.Costs, "next", lambda self: ("cuda", "it is said"))
+    again = query.evaluator()
+    again.push(batches[0])
+    assert again.placement == ("cuda", "it is said")
+    placement._costs.cache_clear()
+
+
+# ---- memory that is not the kernels' ---------------------------------------------------------------------------------
+
+ASAN = """
+import pathlib, random, sys
+import random_predicates as r
+from host_device import Build, HostDevice
+from cer_gpu.engine import placement, predicates
+device = HostDevice(Build(pathlib.Path(sys.argv[1]), "-fsanitize=address"))
+placement.missing, predicates.open_device = lambda: None, lambda: device
+for n_guards in (8, 16, 70):
+    rng = random.Random(n_guards)
+    guards = r.guards_of(rng, n_guards, True)
+    words = r.GuardWords(guards, r.SCHEMA, "type", "", "stream", device="cuda")
+    r.answers(words, [r.batch_of(rng, n, nulls) for nulls in (0.0, 0.3) for n in (1, 255, 600)], predicates.CUDA)
+print("done")
+"""
+
+
+def test_kernels_read_and_write_only_what_is_theirs(tmp_path):
+    """Under the address sanitizer, in a process of its own."""
+    if not has_compiler():
+        pytest.skip("g++ is not installed: it builds the kernels for the host")
+    library = subprocess.run([GXX[0], "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(library):
+        pytest.skip("g++ has no address sanitizer")
+    tests = os.path.dirname(os.path.dirname(__file__))
+    paths = os.pathsep.join([tests, os.path.dirname(tests)])
+    environment = {**os.environ, "PYTHONPATH": paths, "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0"}
+    command = [sys.executable, "-c", ASAN, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-5000:]
