@@ -8,6 +8,7 @@ batch, `Query.evaluator` in events that arrive.
 """
 
 from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.resident import DeviceEvents
 from cer_gpu.errors import (
     CerError,
     CheckpointError,
@@ -28,6 +29,7 @@ __all__ = [
     "CerError",
     "CheckpointError",
     "DeviceError",
+    "DeviceEvents",
     "Evaluator",
     "EventsError",
     "OptionError",

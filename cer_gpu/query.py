@@ -293,11 +293,12 @@ class Query:
         ----------
         events
             A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, an iterable of RecordBatches, an object with
-            the Arrow PyCapsule interface (pandas, Polars, DuckDB), or the path of a Parquet, Arrow IPC or CSV file
-            (or a list of such paths, read one after the other); or a mapping from the streams of FROM to any of
-            these, which are merged by the time column (equal times in the order of the mapping).
+            the Arrow PyCapsule interface (pandas, Polars, DuckDB), a `DeviceEvents`, or the path of a Parquet, Arrow
+            IPC or CSV file (or a list of such paths, read one after the other); or a mapping from the streams of FROM
+            to any of these, which are merged by the time column (equal times in the order of the mapping).
         device
-            "cpu", or "auto", which is the CPU as well: evaluation on a GPU is not there yet.
+            Where predicates are evaluated: "cpu", "cuda" (an error where there is no GPU), or "auto": the CPU, or a
+            GPU where there is one and it is measured to take less time.
         output
             "positions", "bindings", "events" or "count".
         sort
@@ -380,6 +381,8 @@ class Query:
             raise OptionError("events are sorted by time: name the time column\nhint: time_column=... (--time-column)")
         given = _by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
         sources = {name: open_events(each) for name, each in given.items()}
+        if (sort or isinstance(events, Mapping)) and any(each.resident for each in sources.values()):
+            raise EventsError("events are sorted and merged on the host, and these have columns in the memory of a GPU")
         if sort:
             assert time_column is not None
             sources = {name: sort_source(source, time_column) for name, source in sources.items()}
@@ -395,7 +398,8 @@ class Query:
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
         n_threads = threads_that_help(source.n_rows) if threads is None else threads
-        in_ranges = n_threads > 1 and evaluator.may_be_cut and against_ranges(self.clauses) is None
+        may_be_cut = evaluator.may_be_cut and not source.resident
+        in_ranges = n_threads > 1 and may_be_cut and against_ranges(self.clauses) is None
         batches = source.batches(names)
         found = on_threads(evaluator, batches, n_threads) if in_ranges else evaluator.over(batches)
         try:

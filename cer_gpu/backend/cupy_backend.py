@@ -42,6 +42,20 @@ def missing() -> str | None:
     return None if n_devices else f"the driver finds no GPU\n{_INSTALL_DRIVER}"
 
 
+def from_dlpack(values: Any) -> Any:
+    """Return an array of the device as a CuPy array, without a copy."""
+    import cupy
+
+    return cupy.from_dlpack(values)
+
+
+def synchronize() -> None:
+    """Return when the device has done all that it was given."""
+    import cupy
+
+    cupy.cuda.Device().synchronize()
+
+
 class CupyMemory:
     """Device memory of CuPy's pool."""
 

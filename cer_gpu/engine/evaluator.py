@@ -26,6 +26,7 @@ from cer_gpu.engine.partitions import Partitions
 from cer_gpu.engine.placement import BLOCKS_AT_ONCE, CUDA
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.reorder import Reorder
+from cer_gpu.engine.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.retention import Retained
 from cer_gpu.engine.run import Run
 from cer_gpu.engine.stacks import Stacks
@@ -120,12 +121,12 @@ class Evaluator:
         if self._binding is None:
             self._bind(schema)
 
-    def push(self, batch: pa.RecordBatch, stream: str | None = None) -> pa.RecordBatch:
+    def push(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> pa.RecordBatch:
         """Read the events of a batch and return the complex events that end in it.
 
         Parameters
         ----------
-        batch : pyarrow.RecordBatch
+        batch : pyarrow.RecordBatch or DeviceEvents
             The next events.  Its columns may change their types, those that tell the time excepted.
         stream
             The stream of FROM that they are from, where there are several.
@@ -144,20 +145,25 @@ class Evaluator:
         """
         return self._gathered(self.push_batches(batch, stream))
 
-    def push_batches(self, batch: pa.RecordBatch, stream: str | None = None) -> Iterator[pa.RecordBatch]:
+    def push_batches(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> Iterator[pa.RecordBatch]:
         """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size.
 
         The pieces must all be read before the next batch is pushed; the batch is evaluated while they are.
         """
         if self._refusal:
             raise OptionError(f"{self._refusal}: make a new evaluator")
+        if isinstance(batch, DeviceEvents):
+            batch = batch.batch()
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
         if stream is not None:
             batch = self._of_stream(batch, stream)
         binding = self._bind(batch.schema)
-        self._refusal = "the matches of the batch before were not all read"
         names = binding.columns_for(self.output)
+        for_all = "output='events'" if self.output == "events" else "lateness" if self._options.lateness else ""
+        on_host = names if for_all else binding.columns_on_host
+        refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
+        self._refusal = "the matches of the batch before were not all read"
         return self._in_order(batch.select(names) if names else batch)
 
     def finish(self) -> pa.RecordBatch:

@@ -14,6 +14,7 @@ from cer_gpu.backend.terms import BIT, F8, I8, STORED, U8, Column, Constant, Giv
 from cer_gpu.engine.columns import Block, Bools, stored_values
 from cer_gpu.engine.dictionaries import PerDictionary
 from cer_gpu.engine.numbers import floats
+from cer_gpu.engine.resident import is_resident
 
 Rows = Bools | bool
 """Which rows, or one answer for all of them."""
@@ -126,7 +127,7 @@ class Inputs:
             dtype = _DTYPES[column.stored]
             n *= column.stride
             values = np.zeros(n, dtype) if data is None else np.frombuffer(data, dtype, n, first * size)
-        return Stored(read_only(values), first, *_validity(array))
+        return Stored(read_only(values), first, *_validity(array), is_resident(array))
 
 
 def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:

@@ -116,10 +116,21 @@ class Placement:
             else:
                 self.reason = why.partition("\n")[0]
 
-    def choose(self) -> None:
-        """Decide on the next block."""
+    def choose(self, resident: bool) -> None:
+        """Decide on the next block, which has columns in the memory of a GPU or not.
+
+        Raises
+        ------
+        DeviceError
+            When it has, and is to be evaluated on the CPU.
+        """
         if self._costs is not None:
-            self.device, self.reason = self._costs.next()
+            self.device, self.reason = (CUDA, "columns are on the GPU") if resident else self._costs.next()
+        if resident and self.device == CPU:
+            raise DeviceError(
+                f"columns are in the memory of a GPU, and predicates are evaluated on the CPU ({self.reason})\n"
+                "hint: device='cuda', or give arrays of the host"
+            )
 
     @property
     def measuring(self) -> bool:

@@ -85,6 +85,8 @@ class Binding:
     schema : pyarrow.Schema
     columns : list of str
         That the query reads, whatever its output.
+    columns_on_host : list of str
+        Those that are read by more than predicates.
     attribute_schema : pyarrow.Schema
         Of what "events" has, without dictionaries.
 
@@ -135,7 +137,8 @@ class Binding:
                     f"the column of positions {name!r} must be int64, and is {schema.field(name).type}"
                 )
         self.clocks = list(dict.fromkeys(name for name in (plan.time_column, self.window_column) if name is not None))
-        self.columns = list(dict.fromkeys([*self.guards.columns, *self.clocks, *self.keys.columns, *positions]))
+        self.columns_on_host = list(dict.fromkeys([*self.clocks, *self.keys.columns, *positions]))
+        self.columns = list(dict.fromkeys([*self.guards.columns, *self.columns_on_host]))
         self._types = {name: schema.field(name).type for name in self.columns}
 
     def columns_for(self, output: str) -> list[str]:

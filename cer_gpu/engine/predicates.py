@@ -27,6 +27,7 @@ from cer_gpu.engine.dictionaries import PerDictionary
 from cer_gpu.engine.inputs import CODES, Stored, read_only
 from cer_gpu.engine.interpreter import rows_of
 from cer_gpu.engine.placement import CPU, CUDA, Placement, open_device
+from cer_gpu.engine.resident import is_resident, refuse_resident
 from cer_gpu.engine.symbols import Selected, SymbolTable, Words
 from cer_gpu.errors import EventsError, QueryTypeError
 
@@ -117,7 +118,7 @@ class GuardWords:
         before: Block | None = None
         try:
             for block in blocks:
-                self.placement.choose()
+                self._choose(block)
                 if self.placement.device == CUDA and not self.placement.measuring and block.n_rows:
                     self._jobs[block] = self._cuda().submit(self._rows(block, self._stored(block)), symbols)
                 if before is not None:
@@ -156,6 +157,13 @@ class GuardWords:
         words = np.empty((block.n_rows, (self.n_guards + 63) // 64), np.uint64)
         made(words)
         return symbols.select(words)
+
+    def _choose(self, block: Block) -> None:
+        """Decide where a block goes."""
+        resident = any(is_resident(block.batch.column(name)) for name in self.columns)
+        if resident and self._slots.given:
+            refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
+        self.placement.choose(resident)
 
     def _cuda(self) -> CudaPass:
         """Return the kernels, compiled at the first use."""

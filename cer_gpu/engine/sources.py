@@ -16,6 +16,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of
+from cer_gpu.engine.resident import DeviceEvents
 from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17
@@ -38,6 +39,8 @@ class Source:
         How many events there are, where it is known before reading.
     rereadable : bool
         Whether `batches` can be called again, and reads a few columns faster than all.
+    resident : bool
+        Whether columns may lie in the memory of a GPU, so that the host must not read them.
     """
 
     def __init__(
@@ -48,8 +51,10 @@ class Source:
         origins: Sequence[tuple[int, str]] = (),
         *,
         rereadable: bool = False,
+        resident: bool = False,
     ) -> None:
         self.schema = schema
+        self.resident = resident
         self.n_rows = n_rows
         self.rereadable = rereadable
         self._read = read
@@ -81,6 +86,9 @@ def open_events(events: Any) -> Source:
         if not os.fspath(events):
             raise EventsError("expected the path of a file or folder, got an empty string")
         return _open_paths([Path(events)])
+    if isinstance(events, DeviceEvents):
+        batch = events.batch()
+        return Source(batch.schema, lambda columns: iter([batch.select(columns)]), batch.num_rows, resident=True)
     if isinstance(events, pa.RecordBatch):
         return Source(events.schema, lambda columns: iter([events.select(columns)]), events.num_rows, rereadable=True)
     if isinstance(events, pa.Table):

@@ -1,0 +1,151 @@
+"""Events whose columns lie in the memory of a GPU already, and are used where they lie.
+
+Such a column is an Arrow array over an address that the host cannot read: it can be sliced and named, and nothing more.
+So these events are no RecordBatch to their user, and whatever else would read them refuses them.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.backend import cupy_backend
+from cer_gpu.errors import EventsError
+
+_KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8"}
+_ON_CUDA = (2, 13)  # kDLCUDA and kDLCUDAManaged of DLPack
+_held: dict[int, int] = {}  # memory of columns in use: its first address -> the one after its last
+_n_holders: dict[int, int] = {}  # of each
+
+
+class DeviceEvents:
+    """Events of which some columns are in the memory of a GPU.
+
+    They are evaluated with ``device="cuda"`` or "auto".  Only predicates on one event read such columns: the time
+    column, keys of PARTITION BY and what "events" lists must be on the host, and so must all columns where events are
+    sorted, merged or late.  The arrays must not change while they are evaluated.
+
+    Parameters
+    ----------
+    columns : dict from str to array
+        For each column an array of the host (anything that `pyarrow.array` takes), or one of the device, of one
+        dimension, without gaps and without NULL: integers, float32 or float64, as a CuPy array or anything with
+        ``__cuda_array_interface__`` or ``__dlpack__``.  A pair of codes, on the device, and a list of strings is a
+        column of strings; a code outside the list is NULL.
+
+    Raises
+    ------
+    EventsError
+        For arrays of another kind, or of different lengths.
+
+    Examples
+    --------
+    >>> import cupy, cer_gpu                                                           # doctest: +SKIP
+    >>> x = cupy.random.random(1000)                                                   # doctest: +SKIP
+    >>> types = (cupy.random.randint(0, 2, 1000, "int32"), ["A", "B"])                 # doctest: +SKIP
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 0.5]")       # doctest: +SKIP
+    >>> query.evaluate(cer_gpu.DeviceEvents({"type": types, "x": x}), device="cuda")   # doctest: +SKIP
+    """
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        arrays = {name: _column(name, values) for name, values in columns.items()}
+        lengths = {name: len(array) for name, array in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise EventsError(f"expected columns of one length, got {lengths}")
+        self._batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The names and types of the columns."""
+        return self._batch.schema
+
+    def __len__(self) -> int:
+        """Return the number of events."""
+        return int(self._batch.num_rows)
+
+    def batch(self) -> pa.RecordBatch:
+        """Return the columns as a RecordBatch, for the engine alone: whoever reads its values ends the process."""
+        return self._batch
+
+
+def is_resident(array: pa.Array) -> bool:
+    """Return whether the values (or codes) of a column are in the memory of a GPU."""
+    if not _held:
+        return False
+    if pa.types.is_dictionary(array.type):
+        array = array.indices
+    addresses = [buffer.address for buffer in array.buffers()[1:2] if buffer is not None]  # of the values
+    return any(first <= address < end for address in addresses for first, end in list(_held.items()))
+
+
+def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> None:
+    """Refuse events of which the host must read columns that it cannot.
+
+    Raises
+    ------
+    EventsError
+    """
+    for name in names:
+        if _held and is_resident(batch.column(name)):
+            raise EventsError(
+                f"column {name!r} is in the memory of a GPU, and {why} reads it on the host\n"
+                "hint: give it as an array of the host, such as that of cupy.asnumpy"
+            )
+
+
+def _column(name: str, values: Any) -> pa.Array:
+    if isinstance(values, tuple) and len(values) == 2 and _is_on_device(values[0]):
+        codes = _array(name, values[0])
+        return pa.DictionaryArray.from_arrays(codes, pa.array(values[1], pa.string()), safe=False)
+    return _array(name, values) if _is_on_device(values) else pa.array(values)
+
+
+def _is_on_device(values: Any) -> bool:
+    if hasattr(values, "__cuda_array_interface__"):
+        return True
+    return hasattr(values, "__dlpack_device__") and values.__dlpack_device__()[0] in _ON_CUDA
+
+
+def _array(name: str, values: Any) -> pa.Array:
+    if not hasattr(values, "__cuda_array_interface__"):
+        values = cupy_backend.from_dlpack(values)
+    found = values.__cuda_array_interface__
+    kind, shape, strides = np.dtype(found["typestr"]), found["shape"], found.get("strides")
+    if f"{kind.kind}{kind.itemsize}" not in _KINDS or not kind.isnative:
+        raise EventsError(
+            f"column {name!r}: expected integers, float32 or float64 on the device, got {kind}\n"
+            "hint: convert it, such as by .astype('uint8') for booleans"
+        )
+    if len(shape) != 1 or strides not in (None, (kind.itemsize,)) or found.get("mask") is not None:
+        raise EventsError(
+            f"column {name!r}: expected one dimension without gaps or a mask, got shape {shape}, strides {strides}"
+        )
+    address, n_bytes = found["data"][0], shape[0] * kind.itemsize
+    if address % kind.itemsize:
+        raise EventsError(f"column {name!r}: expected an address that is a multiple of {kind.itemsize}, got {address}")
+    if not n_bytes:
+        return pa.array([], pa.from_numpy_dtype(kind))
+    cupy_backend.synchronize()  # what fills it may still be going on
+    keeper = _Keeper(values)
+    _held[address] = max(_held.get(address, 0), address + n_bytes)
+    weakref.finalize(keeper, _release, address)
+    _n_holders[address] = _n_holders.get(address, 0) + 1
+    data = pa.foreign_buffer(address, n_bytes, keeper)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(kind), shape[0], [None, data], null_count=0)
+
+
+class _Keeper:
+    """Keeps memory alive for as long as Arrow arrays refer to it."""
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+
+def _release(address: int) -> None:
+    _n_holders[address] -= 1
+    if not _n_holders[address]:
+        del _n_holders[address], _held[address]
