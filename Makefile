@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-long lint bench bench-quick clean
+.PHONY: help install demo demo-spark test test-long lint bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -44,6 +44,9 @@ bench: install ## Run all benchmarks, with peers, and write benchmarks/results/ 
 
 bench-quick: install ## All but peers, in under two minutes, as ratios to the floor and to the results that are kept
 	$(BIN)/python benchmarks/run.py --events 1000000 --repeat 3 --seconds 0 --one-process --compare
+
+gpu-check: ## Check everything on a GPU: the suite, compute-sanitizer, the benchmark (skipped where there is none)
+	$(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON)) tests/gpu_check.py
 
 clean: ## Remove .venv, caches and what a build leaves
 	rm -rf .venv build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

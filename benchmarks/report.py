@@ -26,7 +26,7 @@ import cer_gpu
 Row = dict[str, object]
 Results = dict[str, list[Row]]
 RESULTS = Path(__file__).parent / "results"
-NUMBERS = ("n", "window", "keys", "relevant, %", "length")
+NUMBERS = ("n", "window", "keys", "relevant, %", "length", "predicates", "bytes of an event")
 """The columns that tell rows of the same name apart, besides the peer."""
 VERSIONS = ("python", "numpy", "numba", "pyarrow", "cer_gpu")
 

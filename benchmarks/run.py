@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import gpu
 from peers import TITLE, against_peers
 from pictures import draw
 from report import RESULTS, Results, Row, growth, machine, save, show, show_ratios, tables
@@ -77,6 +78,9 @@ def main(arguments: list[str]) -> int:
             results[family.title] = measured(family, console, options)
             notes[family.title] = family.about
             show(console, family.title, results[family.title])
+    if any(word in gpu.TITLE.lower() for word in words):
+        results[gpu.TITLE], notes[gpu.TITLE] = gpu.rows(options.events, options.repeat), gpu.ABOUT
+        show(console, gpu.TITLE, results[gpu.TITLE])
     if options.seconds and any(word in TITLE.lower() for word in words):
         for title, rows, note in against_peers(console, options):
             results[title], notes[title] = rows, note

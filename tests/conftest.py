@@ -1,17 +1,69 @@
-"""Settings of all property tests, and how many random cases they were."""
+"""Settings of all tests: the device, how many random cases, and what is left out where packages are missing."""
 
+import functools
+import importlib.util
 import os
+import re
 import sys
+from pathlib import Path
 
-from hypothesis import settings
+import pytest
 
-# the first example of a test may compile kernels; a run in CI is the same each time
-settings.register_profile("local", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "local")
+HERE = Path(__file__).parent
+OPTIONAL = ("click", "duckdb", "hypothesis", "matplotlib", "pandas", "psutil", "pyspark", "rich")
+MISSING = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
+
+if "hypothesis" not in MISSING:
+    from hypothesis import settings
+
+    # the first example of a test may compile kernels; a run in CI is the same each time
+    settings.register_profile("local", deadline=None)
+    settings.register_profile("ci", deadline=None, derandomize=True)
+    settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+@functools.cache
+def needs_what_is_missing(path: Path) -> bool:
+    """Return whether a test file, or a module beside this one that it imports, imports a missing package."""
+    imported = re.findall(r"^(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    helpers = [HERE / f"{name}.py" for name in imported]
+    return any(name in MISSING for name in imported) or any(h.exists() and needs_what_is_missing(h) for h in helpers)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device",
+        choices=["cuda", "host"],
+        help="evaluate all predicates by the kernels: on a GPU, or on the CPU, built by g++",
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--device"):
+        os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _device(request, tmp_path_factory):
+    if request.config.getoption("--device") == "host":
+        from host_device import Build, HostDevice
+
+        from cer_gpu.engine import placement, predicates
+
+        build = Build(tmp_path_factory.mktemp("kernels"))
+        placement.missing, predicates.open_device = lambda: None, lambda: HostDevice(build)
+
+
+def pytest_ignore_collect(collection_path):
+    if MISSING and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
+        return True if needs_what_is_missing(collection_path) else None
+    return None
 
 
 def pytest_terminal_summary(terminalreporter):
     strategies = sys.modules.get("strategies")
     if strategies is not None and strategies.n_cases["passed"]:
         terminalreporter.write_line(f"{strategies.n_cases['passed']:,} random cases passed")
+    if MISSING:
+        left_out = sorted(str(p.relative_to(HERE)) for p in HERE.rglob("test_*.py") if needs_what_is_missing(p))
+        terminalreporter.write_line(f"left out, without {', '.join(MISSING)}: {', '.join(left_out)}")

@@ -40,6 +40,8 @@ def test_everything_is_measured_and_kept(results):
     # the stress test of papers/001, section 8.2: about 20 million outputs over 2,000 events
     assert any(15e6 < row["complex events"] < 25e6 for row in found["Complex events listed per second"])
     assert all(row["why"] for row in found["Peers left out"])
+    first = found["GPU"][0]  # which GPU they are of, or why they are left out
+    assert first["workload"].startswith("on ") or first["why"]
 
 
 def test_the_same_results_give_the_same_tables_and_pictures(results):
