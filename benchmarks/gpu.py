@@ -3,7 +3,7 @@
     python benchmarks/gpu.py [--events N] [--repeat K]
 
 Floors are the bandwidth of copies from pinned memory, below events of the host, and that of the device's memory, below
-events that are on the device.  `make bench` has the same rows; this script needs no more packages than `make gpu-check`.
+events that are on the device.  `make bench` has the same rows; this script needs no packages but those of gpu-check.
 """
 
 from __future__ import annotations

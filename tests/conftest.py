@@ -25,7 +25,8 @@ if "hypothesis" not in MISSING:
 @functools.cache
 def needs_what_is_missing(path: Path) -> bool:
     """Return whether a test file, or a module beside this one that it imports, imports a missing package."""
-    imported = re.findall(r"^(?:from|import) (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    imported = re.findall(r"^(?:from|import) ([\w.]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    imported += ["click"] if "cer_gpu.cli" in imported else []
     helpers = [HERE / f"{name}.py" for name in imported]
     return any(name in MISSING for name in imported) or any(h.exists() and needs_what_is_missing(h) for h in helpers)
 
@@ -39,7 +40,7 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    if config.getoption("--device"):
+    if config.getoption("--device") == "cuda":
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
 
 
@@ -52,11 +53,13 @@ def _device(request, tmp_path_factory):
 
         build = Build(tmp_path_factory.mktemp("kernels"))
         placement.missing, predicates.open_device = lambda: None, lambda: HostDevice(build)
+        predicates.TIER = predicates.CUDA
 
 
 def pytest_ignore_collect(collection_path):
-    if MISSING and collection_path.name.startswith("test_") and collection_path.suffix == ".py":
-        return True if needs_what_is_missing(collection_path) else None
+    file = collection_path / "conftest.py" if collection_path.is_dir() else collection_path
+    if MISSING and file.suffix == ".py" and file != HERE / "conftest.py" and file.exists():
+        return True if needs_what_is_missing(file) else None
     return None
 
 
@@ -65,5 +68,6 @@ def pytest_terminal_summary(terminalreporter):
     if strategies is not None and strategies.n_cases["passed"]:
         terminalreporter.write_line(f"{strategies.n_cases['passed']:,} random cases passed")
     if MISSING:
-        left_out = sorted(str(p.relative_to(HERE)) for p in HERE.rglob("test_*.py") if needs_what_is_missing(p))
+        files = [*HERE.rglob("test_*.py"), *(path for path in HERE.rglob("conftest.py") if path.parent != HERE)]
+        left_out = sorted(str(path.relative_to(HERE)) for path in files if needs_what_is_missing(path))
         terminalreporter.write_line(f"left out, without {', '.join(MISSING)}: {', '.join(left_out)}")

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+for package in ("duckdb", "matplotlib", "psutil", "rich"):
+    pytest.importorskip(package)
+
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 TINY = ("--events", "2000", "--repeat", "1")
 

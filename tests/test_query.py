@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
+from cer_gpu.engine import placement
 
 TEXT = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 5] WITHIN 8 EVENTS"
 BATCH_ROWS = 50
@@ -238,6 +239,13 @@ def test_the_schema_may_not_change_to_one_that_does_not_fit():
 
 # ---- options --------------------------------------------------------------------------------------------------------
 
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """A machine without a GPU."""
+    monkeypatch.setattr(placement, "missing", lambda: "there is none\nhint: device='cpu'")
+
+
 REFUSED = [
     ({"device": "cuda"}, cer_gpu.DeviceError, "GPU"),
     ({"device": "tpu"}, cer_gpu.OptionError, "device must be one of auto, cpu, cuda, got 'tpu'"),
@@ -250,7 +258,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "error", "message"), REFUSED, ids=[str(o) for o, _, _ in REFUSED])
-def test_options_that_are_refused(options, error, message):
+def test_options_that_are_refused(options, error, message, no_gpu):
     query = cer_gpu.compile(TEXT)
     unread = Counted(EVENTS.to_batches())
     for use in (
@@ -383,7 +391,7 @@ def test_a_query_can_be_pickled():
         lambda: cer_gpu.compile(TEXT).evaluate(EVENTS, device="cuda"),
     ],
 )
-def test_errors_can_be_pickled(use):
+def test_errors_can_be_pickled(use, no_gpu):
     with pytest.raises(cer_gpu.CerError) as caught:
         use()
     again = pickle.loads(pickle.dumps(caught.value))

@@ -26,13 +26,13 @@ from cer_gpu.engine.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.engine.dictionaries import PerDictionary
 from cer_gpu.engine.inputs import CODES, Stored, read_only
 from cer_gpu.engine.interpreter import rows_of
-from cer_gpu.engine.placement import CPU, CUDA, Placement, open_device
+from cer_gpu.engine.placement import AUTO, CPU, CUDA, Placement, open_device
 from cer_gpu.engine.resident import is_resident, refuse_resident
 from cer_gpu.engine.symbols import Selected, SymbolTable, Words
 from cer_gpu.errors import EventsError, QueryTypeError
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
-"""How predicates are evaluated, whatever it costs: `INTERPRETED`, `COMPILED` or `CUDA`; None: as pays."""
+"""How predicates are evaluated, whatever it costs: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: as pays."""
 INTERPRETED, COMPILED = "interpreted", "compiled"
 
 
@@ -73,7 +73,7 @@ class GuardWords:
         stream_column: str | None = None,
         device: str = CPU,
     ) -> None:
-        if TIER is not None and device != CUDA:
+        if TIER is not None and device == AUTO:
             device = CUDA if TIER == CUDA else CPU
         self.n_guards = len(guards)
         self._guards = guards

@@ -20,6 +20,7 @@ import pytest
 from command_line import EVENTS, ROOT, finish, start
 
 import cer_gpu
+from cer_gpu.engine import placement
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 ENDLESS = "SELECT * FROM S WHERE A ; A ; A ; A ; A ; A"
@@ -243,7 +244,9 @@ A = "SELECT * FROM S WHERE A"
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
-def test_bad_input_is_a_message_and_exit_code_1(cli, args, message):
+def test_bad_input_is_a_message_and_exit_code_1(cli, args, message, monkeypatch):
+    if "cuda" in args:
+        monkeypatch.setattr(placement, "missing", lambda: "there is none\nhint: device='cpu'")
     bad_events()
     os.symlink("events.parquet", "link.parquet")
     if args[1] == ".":  # a folder of good events

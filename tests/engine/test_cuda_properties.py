@@ -1,0 +1,43 @@
+"""Random queries on the kernels give what the definitions say.  They run on the CPU, built by g++."""
+
+from __future__ import annotations
+
+import pytest
+import strategies
+from cases import Case, pushed, rows_of
+from host_device import Build, HostDevice, has_compiler
+from small_sizes import small_sizes
+
+from cer_gpu.engine import placement, predicates
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    if not has_compiler():
+        pytest.skip("g++ is not installed: it builds the kernels for the host")
+    return Build(tmp_path_factory.mktemp("kernels"), "-fsanitize=undefined", "-fno-sanitize-recover=all")
+
+
+@strategies.property_test(0.02)
+def test_predicates_are_what_the_definitions_say(data, build):
+    evaluate(Case(data, strategies.predicate_cases()), build)
+
+
+@strategies.property_test(0.02)
+def test_arithmetic_is_what_the_definitions_say(data, build):
+    evaluate(Case(data, strategies.arithmetic_cases()), build)
+
+
+@strategies.property_test(0.02)
+def test_queries_mean_what_the_definitions_say(data, build):
+    case = Case(data, strategies.cases())
+    with small_sizes():
+        evaluate(case, build)
+
+
+def evaluate(case, build):
+    expected = case.expected()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placement, "missing", lambda: None)
+        patch.setattr(predicates, "open_device", lambda: HostDevice(build))
+        assert sorted(rows_of(pushed(case.compiled, case.batches, device="cuda"))) == sorted(expected)
