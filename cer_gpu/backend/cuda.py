@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -142,10 +143,7 @@ class CudaPass:
         self._places = places_of(program)
         self._columns = slots_of(program).columns
         self._dtype = np.dtype(_WORDS[program.word])
-        self._kernels = {
-            **device.compile(cuda_source_of(program), ["cer_query_words", "cer_query_select"]),
-            **device.compile(read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_pack_tiles"]),
-        }
+        self._kernels = _kernels(device, program)
         self._slots = [Slot(device.queue()), Slot(device.queue())]
         self._n_jobs = 0
         self._table: _Table | None = None
@@ -346,6 +344,14 @@ class CudaPass:
         if data is None or len(data) < n_bytes:
             data = slot.pinned[what] = self._device.pinned(max(n_bytes, _ALIGNMENT))
         return data[:n_bytes]
+
+
+@lru_cache(64)
+def _kernels(device: Device, program: Program) -> dict[str, Any]:
+    return {
+        **device.compile(cuda_source_of(program), ["cer_query_words", "cer_query_select"]),
+        **device.compile(read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_pack_tiles"]),
+    }
 
 
 class _Work:

@@ -62,6 +62,8 @@ class Device(Protocol):
     @property
     def name(self) -> str: ...  # noqa: D102
 
+    def __hash__(self) -> int: ...  # noqa: D105
+
     def compile(self, source: str, names: Iterable[str]) -> Mapping[str, Any]:
         """Return kernels of a source by their names."""
 

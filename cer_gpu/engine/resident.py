@@ -10,14 +10,12 @@ import weakref
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from cer_gpu.backend import cupy_backend
+from cer_gpu.engine.device_arrays import device_array, is_on_device
 from cer_gpu.errors import EventsError
 
-_KINDS = {f"{kind}{size}" for kind in "iu" for size in (1, 2, 4, 8)} | {"f4", "f8"}
-_ON_CUDA = (2, 13)  # kDLCUDA and kDLCUDAManaged of DLPack
 _held: dict[int, int] = {}  # memory of columns in use: its first address -> the one after its last
 _n_holders: dict[int, int] = {}  # of each
 
@@ -34,8 +32,8 @@ class DeviceEvents:
     columns : dict from str to array
         For each column an array of the host (anything that `pyarrow.array` takes), or one of the device, of one
         dimension, without gaps and without NULL: integers, float32 or float64, as a CuPy array or anything with
-        ``__cuda_array_interface__`` or ``__dlpack__``.  A pair of codes, on the device, and a list of strings is a
-        column of strings; a code outside the list is NULL.
+        ``__cuda_array_interface__``, ``__dlpack__`` or ``__arrow_c_device_array__``.  A pair of codes, on the device,
+        and a list of strings is a column of strings; a code outside the list is NULL.
 
     Raises
     ------
@@ -98,44 +96,27 @@ def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> 
 
 
 def _column(name: str, values: Any) -> pa.Array:
-    if isinstance(values, tuple) and len(values) == 2 and _is_on_device(values[0]):
+    if isinstance(values, tuple) and len(values) == 2 and is_on_device(values[0]):
         codes = _array(name, values[0])
         return pa.DictionaryArray.from_arrays(codes, pa.array(values[1], pa.string()), safe=False)
-    return _array(name, values) if _is_on_device(values) else pa.array(values)
-
-
-def _is_on_device(values: Any) -> bool:
-    if hasattr(values, "__cuda_array_interface__"):
-        return True
-    return hasattr(values, "__dlpack_device__") and values.__dlpack_device__()[0] in _ON_CUDA
+    return _array(name, values) if is_on_device(values) else pa.array(values)
 
 
 def _array(name: str, values: Any) -> pa.Array:
-    if not hasattr(values, "__cuda_array_interface__"):
-        values = cupy_backend.from_dlpack(values)
-    found = values.__cuda_array_interface__
-    kind, shape, strides = np.dtype(found["typestr"]), found["shape"], found.get("strides")
-    if f"{kind.kind}{kind.itemsize}" not in _KINDS or not kind.isnative:
-        raise EventsError(
-            f"column {name!r}: expected integers, float32 or float64 on the device, got {kind}\n"
-            "hint: convert it, such as by .astype('uint8') for booleans"
-        )
-    if len(shape) != 1 or strides not in (None, (kind.itemsize,)) or found.get("mask") is not None:
-        raise EventsError(
-            f"column {name!r}: expected one dimension without gaps or a mask, got shape {shape}, strides {strides}"
-        )
-    address, n_bytes = found["data"][0], shape[0] * kind.itemsize
-    if address % kind.itemsize:
-        raise EventsError(f"column {name!r}: expected an address that is a multiple of {kind.itemsize}, got {address}")
+    found = device_array(name, values)
+    address, size = found.address, found.dtype.itemsize
+    data_type, n_bytes = pa.from_numpy_dtype(found.dtype), found.length * size
     if not n_bytes:
-        return pa.array([], pa.from_numpy_dtype(kind))
+        return pa.array([], data_type)
+    if address % size:
+        raise EventsError(f"column {name!r}: expected an address that is a multiple of {size}, got {address}")
     cupy_backend.synchronize()  # what fills it may still be going on
-    keeper = _Keeper(values)
+    keeper = _Keeper(found.owner)
     _held[address] = max(_held.get(address, 0), address + n_bytes)
-    weakref.finalize(keeper, _release, address)
     _n_holders[address] = _n_holders.get(address, 0) + 1
+    weakref.finalize(keeper, _release, address)
     data = pa.foreign_buffer(address, n_bytes, keeper)
-    return pa.Array.from_buffers(pa.from_numpy_dtype(kind), shape[0], [None, data], null_count=0)
+    return pa.Array.from_buffers(data_type, found.length, [None, data], null_count=0)
 
 
 class _Keeper:

@@ -14,7 +14,7 @@ from host_device import Build, HostDevice, has_compiler
 
 import cer_gpu
 from cer_gpu.backend import cupy_backend
-from cer_gpu.engine import placement, predicates, resident
+from cer_gpu.engine import device_arrays, placement, predicates, resident
 
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5 AND k < 100] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
@@ -88,6 +88,39 @@ def test_some_columns_may_be_on_the_host(device):
         {"type": on_host(columns)["type"].combine_chunks(), "x": OnDevice(columns["x"].copy()), "k": columns["k"]}
     )
     assert cer_gpu.compile(QUERY).evaluate(mixed, device="cuda").equals(expected)
+
+
+class ByArrow:
+    """An Arrow array that says it is on a device."""
+
+    def __init__(self, array, device_type=2):
+        self.array, self.device_type = array, device_type
+
+    def __arrow_c_device_array__(self, requested_schema=None):
+        capsules = self.array.__arrow_c_device_array__()
+        pointer = device_arrays._pointer(capsules[1], b"arrow_device_array")
+        device_arrays._ArrowDeviceArray.from_address(pointer).device_type = self.device_type
+        return capsules
+
+
+class ByDlpack:
+    """An array of a library that has DLPack alone."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+
+def test_all_interfaces(device, monkeypatch):
+    monkeypatch.setattr(cupy_backend, "from_dlpack", lambda values: OnDevice(values.values))
+    columns = arrays(3000)
+    expected = cer_gpu.compile(QUERY).evaluate(on_host(columns).slice(7), device="cpu")
+    x = pa.array(np.concatenate([np.zeros(3, np.float32), columns["x"][7:]])).slice(3)
+    types = ByArrow(pa.array(columns["type"][7:].copy())), ["A", "B", "C"]
+    events = cer_gpu.DeviceEvents({"type": types, "x": ByArrow(x), "k": ByDlpack(columns["k"][7:].copy())})
+    assert cer_gpu.compile(QUERY).evaluate(events, device="cuda").equals(expected)
 
 
 # memory that nobody can read but the kernels, while they run; whoever else does ends the process
@@ -167,6 +200,10 @@ def test_what_is_no_column_is_refused():
         (OnDevice(np.zeros((3, 2))), "one dimension"),
         (OnDevice(np.zeros(3), strides=(16,)), "without gaps"),
         (OnDevice(np.zeros(3), data=(12, False)), "a multiple of 8"),
+        (ByArrow(pa.array([1, 2, None])), "no NULL on the device"),
+        (ByArrow(pa.array(["a"])), "got Arrow's format 'u'"),
+        (ByArrow(pa.array(["a"]).dictionary_encode()), "with a dictionary"),
+        (ByArrow(pa.array([1]), 1), "a CUDA device, got that of device type 1"),
     ):
         with pytest.raises(cer_gpu.EventsError, match=message):
             cer_gpu.DeviceEvents({"x": values})
