@@ -181,6 +181,8 @@ class Evaluator:
                 yield from self._evaluate(self._bind(batch.schema), batch)
         finally:
             self._refusal = "the stream is finished"
+            if self._binding is not None:
+                self._binding.guards.release()
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Push all batches, finish, and yield what is found."""

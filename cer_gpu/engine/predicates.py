@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
 
@@ -29,7 +30,7 @@ from cer_gpu.engine.interpreter import rows_of
 from cer_gpu.engine.placement import AUTO, CPU, CUDA, Placement, open_device
 from cer_gpu.engine.resident import is_resident, refuse_resident
 from cer_gpu.engine.symbols import Selected, SymbolTable, Words
-from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.errors import CerError, EventsError, QueryTypeError
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 """How predicates are evaluated, whatever it costs: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: as pays."""
@@ -120,7 +121,8 @@ class GuardWords:
             for block in blocks:
                 self._choose(block)
                 if self.placement.device == CUDA and not self.placement.measuring and block.n_rows:
-                    self._jobs[block] = self._cuda().submit(self._rows(block, self._stored(block)), symbols)
+                    with suppress(CerError):  # which is raised when it is the block's turn
+                        self._jobs[block] = self._submitted(block, symbols)
                 if before is not None:
                     yield before
                 before = block
@@ -138,8 +140,7 @@ class GuardWords:
             found = self._cuda().collect(self._jobs.pop(block), symbols)
             self.tier = CUDA
         elif self.placement.device == CUDA and block.n_rows:
-            job = self._cuda().submit(self._rows(block, self._stored(block)), symbols)
-            found = self._cuda().collect(job, symbols)
+            found = self._cuda().collect(self._submitted(block, symbols), symbols)
             self.tier = CUDA
         else:
             found = self._select(block, symbols)
@@ -170,6 +171,13 @@ class GuardWords:
         if self._pass is None:
             self._pass = CudaPass(open_device(), self._program)
         return self._pass
+
+    def _submitted(self, block: Block, symbols: SymbolTable) -> Job:
+        return self._cuda().submit(self._rows(block, self._stored(block)), symbols)
+
+    def release(self) -> None:
+        """Give memory of the device back."""
+        self._pass = None
 
     def _stored(self, block: Block) -> dict[int, Stored]:
         return {column.slot: self._inputs.stored(column, block) for column in self._slots.columns}

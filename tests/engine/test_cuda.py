@@ -169,6 +169,25 @@ def test_a_checkpoint_goes_on_on_another_device(host):
     assert pa.Table.from_batches([first, rest]).equals(query.evaluate(pa.table(batch), device="cpu"))
 
 
+def test_what_came_before_an_error_is_listed(host, monkeypatch):
+    """As on the CPU: a block that is on its way is not heard of before its turn."""
+    monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 100)
+    monkeypatch.setattr("cer_gpu.engine.matches.OUTPUT_ROWS", 3)
+    good = events(400).combine_chunks()
+    texts = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")]
+    )
+    types = pa.concat_arrays([good["type"].chunk(0).cast(pa.string()), texts])
+    batch = pa.record_batch({"type": types, "x": pa.concat_arrays([good["x"].chunk(0), pa.array([0.0])])})
+    found = {}
+    for name in ("cpu", "cuda"):
+        evaluator, found[name] = cer_gpu.compile(QUERY).evaluator(device=name), []
+        with pytest.raises(cer_gpu.EventsError, match="not UTF-8"):
+            found[name].extend(evaluator.push_batches(batch))
+    on_cpu, on_cuda = (sum(piece.num_rows for piece in found[name]) for name in found)
+    assert 0 < on_cuda == on_cpu
+
+
 def test_an_evaluation_that_is_left_early(host):
     query = cer_gpu.compile(QUERY)
     reader = query.stream(events(5000), device="cuda")
@@ -211,7 +230,7 @@ def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
     found = [evaluator.push(batch) for batch in table.combine_chunks().to_batches()]
     assert pa.Table.from_batches(found).equals(expected)
     assert evaluator._binding.guards._pass.most_rows == 4000  # of 8,000 in a block
-    del evaluator, found
+    evaluator.finish()
     assert small.n_free == 200_000
     use(HostDevice(build, n_bytes=5_000))
     with pytest.raises(cer_gpu.DeviceError, match=r"the host has no memory left .*\nhint: .*device='cpu'"):
