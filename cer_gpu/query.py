@@ -17,8 +17,9 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.engine.dealing import Clauses, against_ranges
+from cer_gpu.engine.dealing import Clauses, against_keys, against_ranges
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
+from cer_gpu.engine.key_threads import on_threads_by_key
 from cer_gpu.engine.order import sort_source
 from cer_gpu.engine.outputs import OUTPUTS, output_schema
 from cer_gpu.engine.partitions import Keys
@@ -395,9 +396,15 @@ class Query:
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
         n_threads = threads_that_help(source.n_rows) if threads is None else threads
-        in_ranges = n_threads > 1 and evaluator.may_be_cut and against_ranges(self.clauses) is None
         batches = source.batches(names)
-        found = on_threads(evaluator, batches, n_threads) if in_ranges else evaluator.over(batches)
+        if n_threads == 1 or not evaluator.may_be_cut:
+            found = evaluator.over(batches)
+        elif against_ranges(self.clauses) is None:
+            found = on_threads(evaluator, batches, n_threads, source.n_rows)
+        elif against_keys(self.clauses) is None:
+            found = on_threads_by_key(evaluator, batches, n_threads)
+        else:
+            found = evaluator.over(batches)
         try:
             yield from found
         except TimeOrderError as error:

@@ -93,6 +93,25 @@ def hash_keys(keys, n_keys, table):
         table[slot] = i
 
 
+@kernel
+def deal_keys(words, share, n_shares, mine):
+    """Tell which keys are those of a share: each key is of one, and shares are of like size.
+
+    Parameters
+    ----------
+    words : uint64, shape (n, n words)
+        Equal for equal keys.
+    share, n_shares : int
+        ``0 <= share < n_shares``
+    mine : bool, shape (n,)
+        Written.
+    """
+    for i in range(words.shape[0]):
+        # other bits than those that say where a key is looked for in a table
+        mixed = (_hash(words, _U(i), words.shape[1]) >> _U(32)) & _U(0xFFFFFFFF)
+        mine[_U(i)] = (mixed * _U(n_shares)) >> _U(32) == _U(share)
+
+
 @helper
 def _hash(words, row, width):
     mixed = _U(0)
