@@ -5,6 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.operations import prefetch
+
+LARGE_TABLE = 1 << 15
+"""Slots from which on a table does not stay in the cache."""
+AHEAD = 16
+"""So many events later a key is looked up, which lies anywhere in such a table."""
 
 _U = np.uint64
 
@@ -45,6 +51,12 @@ def assign_partitions(
     mask = _U(table.shape[0] - 1)
     row = start
     while row < n:
+        if table.shape[0] >= LARGE_TABLE and row + AHEAD < n:
+            prefetch(table, _hash(words, _U(row + AHEAD), width) & mask)
+            likely = table[_hash(words, _U(row + AHEAD // 2), width) & mask]
+            if likely >= 0:
+                prefetch(keys, _U(likely) * _U(width))
+                prefetch(counts, _U(likely))
         relevant = n_selected < n_relevant and rows[_U(n_selected)] == row
         r = _U(row)
         if valid.shape[0] == 0 or valid[r]:
