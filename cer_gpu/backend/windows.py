@@ -1,4 +1,4 @@
-"""Clocks of relevant events -> where the window that ends at each of them begins, and which of them are in one."""
+"""Clocks of relevant events -> where the window that ends at each of them begins, and which are of use."""
 
 from __future__ import annotations
 
@@ -53,14 +53,11 @@ def window_lows(clocks, start, length, ring, ordinal, low, lows):
 
 @kernel
 def live_events(symbols, clocks, ending, only, length, kept):
-    """Find the events that are in the window of one that may end a complex event, or of the last one.
-
-    Those in the window of the last one may be in that of an event to come.
+    """Find the events that are in the window of one that may end a complex event.
 
     Parameters
     ----------
     symbols : int32, shape (n,)
-        At least one.
     clocks : uint64 or float64, shape (n,)
         As in `window_lows`.
     ending : bool, shape (symbols,)
@@ -74,12 +71,13 @@ def live_events(symbols, clocks, ending, only, length, kept):
 
     Returns
     -------
-    int
-        Where in `kept` they begin.
+    (int, int, int)
+        Where in `kept` they begin, and the indices of the first and last event that may end one (-1: there is none).
     """
-    first = _U(kept.shape[0])
+    to = _U(kept.shape[0])
     end = _U(symbols.shape[0])
-    latest = clocks[end - _U(1)]
+    first = last = np.int64(-1)
+    latest = clocks[_U(0)]
     while end > 0:
         begin = end - min(end, _U(LIVE_CHUNK))
         ends = False
@@ -89,14 +87,16 @@ def live_events(symbols, clocks, ending, only, length, kept):
         else:
             for i in range(begin, end):
                 ends |= ending[_U(symbols[_U(i)])]
-        if ends or not (latest - clocks[end - _U(1)] > length):  # infinite clocks differ by NaN
+        if ends or (last >= 0 and not (latest - clocks[end - _U(1)] > length)):  # infinite clocks differ by NaN
             for back in range(end - begin):
                 event = end - _U(back) - _U(1)
                 clock = clocks[event]
                 if ending[_U(symbols[event])]:
                     latest = clock
-                if not (latest - clock > length):
-                    first -= _U(1)
-                    kept[first] = event
+                    first = np.int64(event)
+                    last = max(first, last)
+                if last >= 0 and not (latest - clock > length):
+                    to -= _U(1)
+                    kept[to] = event
         end = begin
-    return np.int64(first)
+    return np.int64(to), first, last

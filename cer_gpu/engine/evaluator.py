@@ -229,6 +229,9 @@ class Evaluator:
             state.facts["table"] = self._table.snapshot()
             state.schemas["events"] = self._schema
             state.schemas["binding"] = self._binding.schema
+            for held in self._live.release() if self._live is not None else ():
+                for _ in self._feed(held):  # what is held back ends nothing
+                    raise AssertionError
             state.add_arrays("run", self._run.snapshot())
             if self._window is not None:
                 state.add_arrays("window", self._window.snapshot())
@@ -339,9 +342,8 @@ class Evaluator:
         else:
             self._run = (Counter if output == "count" else Run)(self._table, options)
         self._live: LiveIntervals | None = None
-        independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE"
-        if options.window == GLOBAL_WINDOW and independent and not isinstance(self._run, Run):
-            assert binding.window_length is not None
+        independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE" and not plan.partition
+        if binding.window_length is not None and independent and not isinstance(self._run, Run) and output != "events":
             self._live = LiveIntervals(self._table, binding.window_length)
         self._retained = Retained(binding.attribute_schema) if output == "events" else None
         self._output = Output(plan, binding, output, self._table.labels, self._retained)
@@ -418,19 +420,17 @@ class Evaluator:
             clocks = times[self._plan.time_column][rows].astype(np.int64)
         if binding.window_column is not None:
             moments = ordered(times[binding.window_column][rows])
-        live = None if self._live is None else self._live.among(symbols, moments)
-        if live is not None:
-            rows, symbols, positions, moments = rows[live], symbols[live], positions[live], moments[live]
-            clocks, ordinals, places = (each[live] if len(each) else each for each in (clocks, ordinals, places))
-            partitions = partitions[live] if len(partitions) else partitions
-        if self._window is not None:
-            lows = self._window.lows(moments, self._run.n_relevant)
         if self._retained is not None:
             self._retained.add(places if len(places) else positions, block.batch, rows)
-        for events in Relevant(
-            symbols, positions, lows, clocks, partitions, ordinals, places, moments
-        ).near_one_another():
-            yield from self._run.feed(events)
+        events = Relevant(symbols, positions, lows, clocks, partitions, ordinals, places, moments)
+        for piece in [events] if self._live is None else self._live.take(events):
+            yield from self._feed(piece)
+
+    def _feed(self, events: Relevant) -> Iterator[MatchBuffers | CountBuffers]:
+        if self._window is not None:
+            events = replace(events, lows=self._window.lows(events.moments, self._run.n_relevant))
+        for piece in events.near_one_another():
+            yield from self._run.feed(piece)
 
     def _check_positions(self, column: pa.Array) -> Positions:
         """Return the given positions of a batch after checking that they ascend."""

@@ -1,12 +1,12 @@
-"""Of the relevant events of a block, those in the window of one that may end a complex event.
+"""Relevant events wait until one comes that may end a complex event, and only those in its window are evaluated.
 
-Where such ends are rare, all other events are passed over: no complex event to come can hold them.  Which ones are
-passed over depends on where a stream is cut into blocks, so that this is for engines that list, or count, the same
-whatever they were fed before the window.
+Where such ends are rare most events leave the window unseen.  Which ones are evaluated then depends on where a stream
+is cut into blocks, so that this is for engines that list, or count, the same whatever they were fed before the window.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -15,16 +15,16 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.windows import live_events
-from cer_gpu.engine.loop import Int32
+from cer_gpu.engine.loop import Relevant
 
 SAMPLE = 64
 """One event of so many tells how frequent the ends are."""
 PAYS_UP_TO = 0.5
-"""The share of events in live intervals, as the sample has it, up to which it pays to look for them."""
+"""The share of events in the windows of ends, as the sample has it, up to which it pays to look for them."""
 
 
 class LiveIntervals:
-    """Finds the events that can still be of use.
+    """Holds events back, without partitions, until it is known whether they can be of use.
 
     Parameters
     ----------
@@ -36,26 +36,39 @@ class LiveIntervals:
     def __init__(self, table: Chain | Determinization, length: np.uint64 | np.float64) -> None:
         self._table = table
         self._length = length
-        self._kept = np.empty(0, np.int32)
+        self._held: list[Relevant] = []
+        self._indices = np.empty(0, np.int32)
 
-    def among(self, symbols: Int32, clocks: npt.NDArray[Any]) -> Int32 | None:
-        """Return the indices of these events, until the next call; None where all may be.
-
-        Parameters
-        ----------
-        symbols : int32, shape (n,)
-        clocks : uint64 or float64, shape (n,)
-            Not decreasing.
-        """
-        n = len(symbols)
+    def take(self, events: Relevant) -> list[Relevant]:
+        """Return what is to be evaluated now: of the events held back, and of these."""
         ending = self._table.ending
-        n_ends = np.count_nonzero(ending[symbols[::SAMPLE]]) * SAMPLE
-        least = clocks[-1] - min(self._length, clocks[-1]) if clocks.dtype.kind == "u" else clocks[-1] - self._length
-        in_window = n - int(np.searchsorted(clocks, least))
-        if (n_ends + 1) * in_window > PAYS_UP_TO * n:
-            return None
-        if len(self._kept) < n:
-            self._kept = np.empty(n, np.int32)
+        n, last_clock = len(events.symbols), events.moments[-1]
+        n_ends = np.count_nonzero(ending[events.symbols[::SAMPLE]]) * SAMPLE
+        in_window = n - self._first_in_window(events.moments, last_clock)
+        if n_ends * in_window > PAYS_UP_TO * n:
+            return [*self.release(), events]
+        if n > len(self._indices):
+            self._indices = np.empty(n, np.int32)
         symbols_that_end = np.flatnonzero(ending)
         only = int(symbols_that_end[0]) if len(symbols_that_end) == 1 else -1
-        return self._kept[live_events(symbols, clocks, ending, only, self._length, self._kept) :]
+        begin, first, last = live_events(events.symbols, events.moments, ending, only, self._length, self._indices)
+        found: list[Relevant] = []
+        if last >= 0:
+            found = [*self._in_window(self.release(), events.moments[first]), events.at(self._indices[begin:])]
+        self._held = self._in_window(self._held, last_clock)
+        self._held += [piece.copy() for piece in self._in_window([events.at(slice(last + 1, None))], last_clock)]
+        return found
+
+    def release(self) -> list[Relevant]:
+        """Return all that is held back."""
+        held, self._held = self._held, []
+        return held
+
+    def _in_window(self, pieces: list[Relevant], clock: Any) -> list[Relevant]:
+        """Return what of some events is in the window that ends at `clock`."""
+        live = [piece.at(slice(self._first_in_window(piece.moments, clock), None)) for piece in pieces]
+        return [piece for piece in live if len(piece.symbols)]
+
+    def _first_in_window(self, clocks: npt.NDArray[Any], clock: Any) -> int:
+        with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
+            return bisect_left(range(len(clocks)), True, key=lambda i: not clock - clocks[i] > self._length)

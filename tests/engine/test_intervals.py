@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import numpy as np
@@ -12,7 +13,10 @@ import cer_gpu
 from cer_gpu.automaton.chain import Chain, Step
 from cer_gpu.backend.windows import LIVE_CHUNK
 from cer_gpu.engine import intervals
+from cer_gpu.engine.counter import Counter
 from cer_gpu.engine.intervals import LiveIntervals
+from cer_gpu.engine.loop import Relevant
+from cer_gpu.engine.stacks import Stacks
 
 A, B, C, B_AND_C = range(1, 5)
 
@@ -28,8 +32,23 @@ def test_the_symbols_that_may_end(chain):
     assert chain.ending[: B_AND_C + 1].tolist() == [False, False, False, True, True]
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_events_in_the_window_of_an_end_or_of_the_last_event(chain, monkeypatch, seed):
+def relevant(symbols, clocks):
+    none = np.empty(0, np.int64)
+    return Relevant(symbols, np.arange(len(symbols)), none, none, none.astype(np.int32), none, none, clocks)
+
+
+def fed(live, events, cuts):
+    """The positions that are evaluated, one list for each cut of the events, and what is still held back."""
+    found = []
+    for begin, end in itertools.pairwise([0, *cuts, len(events.symbols)]):
+        if begin < end:
+            pieces = live.take(Relevant(*(each[begin:end] for each in vars(events).values())))
+            found.append([p for piece in pieces for p in piece.positions.tolist()])
+    return found, [p for piece in live.release() for p in piece.positions.tolist()]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_events_in_the_windows_of_ends_come_before_them_and_others_do_not(chain, monkeypatch, seed):
     monkeypatch.setattr(intervals, "PAYS_UP_TO", float("inf"))
     rng = np.random.default_rng(seed)
     n = int(rng.choice([1, 2, 300, 3 * LIVE_CHUNK + 5]))
@@ -37,29 +56,45 @@ def test_events_in_the_window_of_an_end_or_of_the_last_event(chain, monkeypatch,
     symbols = np.where(ends, rng.choice([C] if seed % 2 else [C, B_AND_C], n), rng.choice([A, B], n)).astype(np.int32)
     length = int(rng.choice([0, 1, 40, 2 * LIVE_CHUNK, 2**63]))
     if seed % 3:
-        clocks = np.cumsum(rng.integers(0, 3, n)).astype(np.uint64)
-        window = np.uint64(length)
+        clocks, window = np.cumsum(rng.integers(0, 3, n)).astype(np.uint64), np.uint64(length)
     else:
-        clocks = np.sort(rng.normal(size=n) * n)
+        clocks, window = np.sort(rng.normal(size=n) * n), np.float64(length)
         clocks[n - n // 10 :] = np.inf
-        window = np.float64(length)
-    found = LiveIntervals(chain, window).among(symbols, clocks)
-    of_use = np.flatnonzero(ends | (np.arange(n) == n - 1))
-    with np.errstate(invalid="ignore"):
-        expected = [
-            i for i in range(n) if (clocks[of_use[of_use >= i]] - clocks[i] <= window).any() or np.isinf(clocks[i])
-        ]
-    assert found.tolist() == expected
+    cuts = sorted(rng.integers(0, n + 1, int(rng.choice([0, 1, 7]))).tolist())
+    found, held = fed(LiveIntervals(chain, window), relevant(symbols, clocks), cuts)
+
+    def in_window(i, end):
+        with np.errstate(invalid="ignore"):
+            return i <= end and not clocks[end] - clocks[i] > window
+
+    seen = [i for each in found for i in each]
+    assert seen == sorted(set(seen))
+    assert seen == [i for i in range(n) if any(in_window(i, end) for end in np.flatnonzero(ends))]
+    later = max(np.flatnonzero(ends), default=-1)
+    assert held == [i for i in range(later + 1, n) if in_window(i, n - 1)]
 
 
-def test_only_where_ends_are_rare(chain):
+def test_all_events_where_ends_are_frequent(chain):
     live = LiveIntervals(chain, np.uint64(10))
     clocks = np.arange(10_000, dtype=np.uint64)
-    symbols = np.full(10_000, A, np.int32)
-    assert len(live.among(symbols, clocks)) == 11
-    symbols[::10] = C
-    assert live.among(symbols, clocks) is None
-    assert LiveIntervals(chain, np.uint64(9_000)).among(np.full(10_000, A, np.int32), clocks) is None
+    rare, frequent = np.full(10_000, A, np.int32), np.full(10_000, A, np.int32)
+    frequent[::10] = C
+    assert live.take(relevant(rare, clocks)) == []
+    held, events = live.take(relevant(frequent, clocks + np.uint64(10_000)))
+    assert held.positions.tolist() == list(range(9_989, 10_000))
+    assert len(events.symbols) == 10_000
+    assert live.release() == []
+
+
+def test_what_is_held_back_is_kept_in_checkpoints():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS")
+    types = ["A", *"D" * 50, "B", *"D" * 20, "C"]
+    for output in ("positions", "count"):
+        evaluator = query.evaluator(output=output)
+        assert len(evaluator.push(pa.record_batch({"type": types[:60]}))) == 0
+        again = query.restore(evaluator.checkpoint())
+        for each in (again, evaluator):
+            assert each.push(pa.record_batch({"type": types[60:]}))["end"].to_pylist() == [72]
 
 
 @pytest.mark.parametrize("output", ["positions", "events", "count"])
@@ -73,21 +108,22 @@ def test_rare_ends_in_a_long_stream(monkeypatch, pattern, output):
     times = pa.array(np.cumsum(rng.choices([0, 1, 5], k=n)), pa.timestamp("ms"))
     events = pa.table({"type": types, "ts": times, "i": list(range(n))})
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 9_000)
-    passed_over = []
-    original = LiveIntervals.among
+    evaluated = []
+    original = Stacks.feed if output != "count" else Counter.feed
 
-    def among(live, symbols, clocks):
-        found = original(live, symbols, clocks)
-        passed_over.append(0 if found is None else len(symbols) - len(found))
-        return found
+    def feed(run, events):
+        evaluated.append(len(events.symbols))
+        return original(run, events)
 
-    monkeypatch.setattr(LiveIntervals, "among", among)
+    monkeypatch.setattr(Stacks if output != "count" else Counter, "feed", feed)
     for within in ("WITHIN 30 EVENTS", "WITHIN 0.05 SECONDS", "WITHIN 50 [ts]"):
         query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern} {within}", time_column="ts")
-        tables = []
-        for share in (0.0, 0.9):
+        tables, n_evaluated = [], []
+        for share in (-1, 0.9):
             monkeypatch.setattr(intervals, "PAYS_UP_TO", share)
+            evaluated.clear()
             tables.append(query.evaluate(events, output=output, threads=1))
+            n_evaluated.append(sum(evaluated))
         assert tables[0].equals(tables[1])
         assert tables[0].num_rows > 0
-    assert sum(passed_over) > n / 2
+        assert n_evaluated[1] < n_evaluated[0] / 2 or output == "events"
