@@ -311,9 +311,10 @@ class Query:
             What happens to events that come later than that: "refuse" (an error) or "drop".
         threads
             How many threads evaluate ranges of the stream at once, each with the window before it; None: as many as
-            help (one for a stream of unknown length, whose results are not to wait for a whole range).  A query
-            without WITHIN, with CONSUME BY, LIMIT, a selection strategy other than STRICT, or with WITHIN n EVENTS and
-            PARTITION BY is evaluated in one, and so is a share.
+            help (one for a stream of unknown length, whose results are not to wait for a whole range).  With
+            PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
+            strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
+            evaluated in one, and so are a share, and CONSUME BY ANY.
         share
             ``(k, n)``: read everything, and list only part k (from 0) of n of the complex events.  The parts are
             disjoint, together they are the whole, and they are of like size; no part needs to know of another.
