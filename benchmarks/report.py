@@ -1,12 +1,14 @@
 """The results of benchmarks: keep them with the name of the machine and the date, and show them as tables.
 
-    python benchmarks/report.py [benchmarks/results/MACHINE.json]
+    python benchmarks/report.py [benchmarks/results/MACHINE.json] [--fill docs/performance.md]
 
-prints the tables of results that are kept, in Markdown.
+prints the tables of results that are kept, in Markdown, or writes them into a page: that of a family stands between
+``<!-- table: TITLE -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import platform
@@ -28,6 +30,8 @@ Results = dict[str, list[Row]]
 RESULTS = Path(__file__).parent / "results"
 NUMBERS = ("n", "window", "keys", "relevant, %", "length", "predicates", "bytes of an event")
 """The columns that tell rows of the same name apart, besides the peer."""
+LEFT_OUT = {"events", "GB/s read", "peak, MiB"}
+"""The columns that pages leave to the full tables, unless they are what a family is about."""
 VERSIONS = ("python", "numpy", "numba", "pyarrow", "cer_gpu")
 
 
@@ -85,9 +89,14 @@ def show(console: Console, title: str, rows: list[Row]) -> None:
 
 def markdown(title: str, rows: list[Row], note: str = "") -> str:
     """Return the results of one benchmark as a section in Markdown."""
+    return "\n".join([f"## {title}", "", *([note, ""] if note else []), table_of(rows)])
+
+
+def table_of(rows: list[Row]) -> str:
+    """Return rows as a table in Markdown."""
     names = columns(rows)
     left = {name for name in names if any(isinstance(row.get(name), str) for row in rows)}
-    lines = [f"## {title}", "", *([note, ""] if note else []), "| " + " | ".join(names) + " |"]
+    lines = ["| " + " | ".join(names) + " |"]
     lines.append("| " + " | ".join("---" if name in left else "---:" for name in names) + " |")
     lines += ["| " + " | ".join(cell(row[name]) if name in row else "" for name in names) + " |" for row in rows]
     return "\n".join(lines) + "\n"
@@ -166,10 +175,29 @@ def tables(path: Path) -> str:
     return "\n".join([head, *sections])
 
 
+def filled(page: str, path: Path) -> str:
+    """Return a page with the tables of results that are kept, without the columns that only the full tables need."""
+    results: Results = json.loads(path.read_text(encoding="utf-8"))["results"]
+
+    def table(place: re.Match[str]) -> str:
+        title = place.group(1)
+        left_out = LEFT_OUT - ({"peak, MiB"} if title == "Memory" else set())
+        rows = [{name: value for name, value in row.items() if name not in left_out} for row in results[title]]
+        return f"<!-- table: {title} -->\n\n{table_of(rows)}\n<!-- end -->"
+
+    return re.sub(r"<!-- table: (.+?) -->.*?<!-- end -->", table, page, flags=re.DOTALL)
+
+
 def main(arguments: list[str]) -> int:
-    """Print the tables of one file of results."""
-    path = Path(arguments[0]) if arguments else RESULTS / f"{machine()}.json"
-    sys.stdout.write(tables(path))
+    """Print the tables of one file of results, or fill them into a page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, nargs="?", default=RESULTS / f"{machine()}.json")
+    parser.add_argument("--fill", type=Path, metavar="PAGE", help="write the tables into a page")
+    options = parser.parse_args(arguments)
+    if options.fill is None:
+        sys.stdout.write(tables(options.results))
+    else:
+        options.fill.write_text(filled(options.fill.read_text(encoding="utf-8"), options.results), encoding="utf-8")
     return 0
 
 

@@ -17,8 +17,9 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.engine.dealing import Clauses, against_ranges
+from cer_gpu.engine.dealing import Clauses, against_keys, against_ranges
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
+from cer_gpu.engine.key_threads import on_threads_by_key
 from cer_gpu.engine.order import sort_source
 from cer_gpu.engine.outputs import OUTPUTS, output_schema
 from cer_gpu.engine.partitions import Keys
@@ -311,9 +312,10 @@ class Query:
             What happens to events that come later than that: "refuse" (an error) or "drop".
         threads
             How many threads evaluate ranges of the stream at once, each with the window before it; None: as many as
-            help (one for a stream of unknown length, whose results are not to wait for a whole range).  A query
-            without WITHIN, with CONSUME BY, LIMIT, a selection strategy other than STRICT, or with WITHIN n EVENTS and
-            PARTITION BY is evaluated in one, and so is a share.
+            help (one for a stream of unknown length, whose results are not to wait for a whole range).  With
+            PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
+            strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
+            evaluated in one, and so are a share, and CONSUME BY ANY.
         share
             ``(k, n)``: read everything, and list only part k (from 0) of n of the complex events.  The parts are
             disjoint, together they are the whole, and they are of like size; no part needs to know of another.
@@ -398,10 +400,15 @@ class Query:
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
         n_threads = threads_that_help(source.n_rows) if threads is None else threads
-        may_be_cut = evaluator.may_be_cut and not source.resident
-        in_ranges = n_threads > 1 and may_be_cut and against_ranges(self.clauses) is None
         batches = source.batches(names)
-        found = on_threads(evaluator, batches, n_threads) if in_ranges else evaluator.over(batches)
+        if n_threads == 1 or source.resident or not evaluator.may_be_cut:
+            found = evaluator.over(batches)
+        elif against_ranges(self.clauses) is None:
+            found = on_threads(evaluator, batches, n_threads, source.n_rows)
+        elif against_keys(self.clauses) is None:
+            found = on_threads_by_key(evaluator, batches, n_threads)
+        else:
+            found = evaluator.over(batches)
         try:
             yield from found
         except TimeOrderError as error:

@@ -5,7 +5,19 @@ from contextlib import contextmanager
 
 import pytest
 
-from cer_gpu.engine import evaluator, layouts, matches, partitions, retention, run, stacks, streams, strings, symbols
+from cer_gpu.engine import (
+    evaluator,
+    intervals,
+    layouts,
+    matches,
+    partitions,
+    retention,
+    run,
+    stacks,
+    streams,
+    strings,
+    symbols,
+)
 
 SMALL = (
     (evaluator, "BLOCK_ROWS", 7),
@@ -14,6 +26,7 @@ SMALL = (
     (stacks, "INITIAL_SIZE", 2),
     (run, "REBASE_POSITION", 16),
     (run, "REBASE_NODE", 3000),
+    (intervals, "PAYS_UP_TO", 1e9),
     (matches, "OUTPUT_ROWS", 3),
     (partitions, "SWEEP_FROM", 2),
     (retention, "TRIM_FROM", 5),

@@ -106,6 +106,8 @@ class Chain:
     steps : tuple of Step
     steps_of : int32 array, shape (symbols, steps + 1)
         For each symbol the steps that its events satisfy, descending, then -1.
+    ending : bool array, shape (symbols,)
+        Whether events of a symbol may be at the last step.
     labels : list of frozenset of str
         The variables of each mark; that of step k is k + 1.
     has_gaps : bool
@@ -118,6 +120,7 @@ class Chain:
         self.steps = steps
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), -1, np.int32)
+        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self._symbols: dict[int, int] = {}  # by the bit mask of the steps
         self._masks = [sum(1 << guard for guard in step.guards) for step in steps]
         self._symbol(0)  # events that satisfy none
@@ -132,8 +135,10 @@ class Chain:
             symbol = self._symbols[satisfied] = len(self._symbols)
             if symbol == len(self.steps_of):
                 self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, -1)])
+                self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])
             steps = [k for k in reversed(range(len(self.steps))) if satisfied >> k & 1]
             self.steps_of[symbol, : len(steps)] = steps
+            self.ending[symbol] = steps[:1] == [len(self.steps) - 1]
         return symbol
 
     # ---- state that can be kept -----------------------------------------------------------------------------

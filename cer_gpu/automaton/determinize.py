@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.cea import ANY, CEA
+from cer_gpu.automaton.cea import ANY, CEA, FINAL
 from cer_gpu.automaton.selection import Key, Move, Reader, selection
 from cer_gpu.errors import QueryTooLargeError
 
@@ -64,6 +64,8 @@ class Determinization:
         The moves of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
         (mark, target state or -1, flags); mark 0 is none; the last of a step has the flag LAST.
+    ending : bool array, shape (symbols,)
+        Whether events of a symbol may end complex events.
     labels : list of frozenset of str
         The variables that each mark stands for.
     has_gaps : bool
@@ -85,7 +87,9 @@ class Determinization:
             edges.setdefault((t.source, mark, t.target), []).append((t.guard, t.negated))
         self._guards = list(edges.values())
         waiting = sum(1 << i for i, fires in enumerate(self._guards) if any(guard == ANY for guard, _ in fires))
-        reader = Reader(list(edges), _silent_closure(cea))
+        closure = _silent_closure(cea)
+        self._last = sum(1 << i for i, (_, _, target) in enumerate(edges) if closure[target] >> FINAL & 1)
+        reader = Reader(list(edges), closure)
         self.has_gaps = strategy == "STRICT" or not reader.is_quiet(waiting)
         self.max_moves = 1 + max(mark for _, mark, _ in edges)
 
@@ -96,6 +100,7 @@ class Determinization:
         self._control_keys: list[Key] = []
         self._symbols: dict[int, int] = {}  # by the bit mask of the edges that fire
         self._fired: list[int] = []
+        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
         self.touched: Int32 = np.full((4, MAX_TOUCHED + 1), -1, np.int32)
         self.fresh: Int32 = np.full((4, 1, 2), UNKNOWN, np.int32)
@@ -187,6 +192,8 @@ class Determinization:
             symbol = self._symbols[fired] = len(self._fired)
             self._fired.append(fired)
             self._reserve()
+            self.ending = np.resize(self.ending, len(self.steps))
+            self.ending[symbol] = fired & self._last != 0
         return symbol
 
     def _state(self, key: Key) -> int:

@@ -39,14 +39,6 @@ def _low(parts, p, window, width):
     return max(low, np.int64(0))
 
 
-@helper
-def _push(nodes, new_ids, stack, depth, node, shift):
-    new_ids[_U(node)] = 1
-    nodes[_U(node), 3] -= shift
-    stack[_U(depth)] = node
-    return depth + 1
-
-
 @kernel
 def drop_expired(parts, n_parts, slots, slot_of, regs, low, window, width, idle):
     """Free the lists that have left their window, and note which partitions hold nothing.
@@ -78,30 +70,33 @@ def drop_expired(parts, n_parts, slots, slot_of, regs, low, window, width, idle)
 
 
 @kernel
-def mark(parts, n_parts, slots, nodes, window, width, shift_from, new_ids, stack):
+def mark(parts, n_parts, slots, nodes, n_nodes, window, width, shift_from, lows, owners):
     """Find the nodes that the lists reach, and forget what has left the windows.
+
+    A node refers to older ones only, so that one pass from the latest to the oldest finds them all.
 
     Parameters
     ----------
+    n_nodes : int
+        Nodes that there are.
     shift_from : int
         In a partition whose numbers passed this, they are counted anew from the first one in the window.
-    new_ids : int32, shape (nodes,)
-        All -1; written: 1 where a node is alive.
-    stack : int32, shape (nodes,)
+    lows : int64, shape (n_parts,)
+        Written: the first number in the window of each partition, as it was before.
+    owners : int32, shape (nodes,)
+        All -1; written: the partition of each node that is alive.
 
     Returns
     -------
     int
         The smallest number or position (as nodes have them) that is alive, or that of the next event.
     """
-    smallest = np.int64(1) << 62
     for i in range(n_parts):
         p = _U(i)
         low = _low(parts, p, window, width)
-        shift = np.int64(0)
-        if window == COUNT_WINDOW and low > shift_from:
-            shift = low
-            parts[p, ORIGIN] += shift
+        lows[p] = low
+        shift = _shift(low, window, shift_from)
+        parts[p, ORIGIN] += shift
         slot = parts[p, HEAD]
         while slot >= 0:
             s = _U(slot)
@@ -110,26 +105,33 @@ def mark(parts, n_parts, slots, nodes, window, width, shift_from, new_ids, stack
             for k in range(slots[s, LENGTH]):
                 node = tecs.node_of(slots, s, k)
                 tecs.set_pair(slots, s, k, node, tecs.max_of(slots, s, k) - shift)
-                depth = 0
-                if new_ids[_U(node)] < 0:
-                    depth = _push(nodes, new_ids, stack, depth, node, shift)
-                while depth > 0:
-                    depth -= 1
-                    x = _U(stack[_U(depth)])
-                    if nodes[x, 0] >= 0:
-                        smallest = min(smallest, np.int64(nodes[x, 0]))
-                    smallest = min(smallest, np.int64(nodes[x, 3]))
-                    sibling = nodes[x, 2]
-                    if sibling >= 0:
-                        found = new_ids[_U(sibling)] >= 0
-                        if nodes[_U(sibling), 3] < (low - shift if found else low):
-                            nodes[x, 2] = -1
-                        elif not found:
-                            depth = _push(nodes, new_ids, stack, depth, sibling, shift)
-                    if nodes[x, 1] >= 0 and new_ids[_U(nodes[x, 1])] < 0:
-                        depth = _push(nodes, new_ids, stack, depth, nodes[x, 1], shift)
+                owners[_U(node)] = i
             slot = slots[s, NEXT_SLOT]
+    smallest = np.int64(1) << 62
+    for back in range(n_nodes):
+        x = _U(n_nodes - 1 - back)
+        owner = owners[x]
+        if owner < 0:
+            continue
+        low = lows[_U(owner)]
+        if nodes[x, 1] >= 0:
+            owners[_U(nodes[x, 1])] = owner
+        sibling = nodes[x, 2]
+        if sibling >= 0:
+            if nodes[_U(sibling), 3] < low:
+                nodes[x, 2] = -1
+            else:
+                owners[_U(sibling)] = owner
+        nodes[x, 3] -= _shift(low, window, shift_from)
+        if nodes[x, 0] >= 0:
+            smallest = min(smallest, np.int64(nodes[x, 0]))
+        smallest = min(smallest, np.int64(nodes[x, 3]))
     return smallest
+
+
+@helper
+def _shift(low, window, shift_from):
+    return low if window == COUNT_WINDOW and low > shift_from else np.int64(0)
 
 
 @kernel

@@ -96,3 +96,10 @@ def _hash(words, row, width):
         mixed = (mixed ^ words[row, k]) * _U(0x9E3779B97F4A7C15)
         mixed ^= mixed >> _U(29)
     return mixed
+
+
+@kernel
+def number_rows(rows, first, positions):
+    """Give rows (int32) their positions (int64), the first row of the block being at `first`."""
+    for i in range(rows.shape[0]):
+        positions[_U(i)] = first + rows[_U(i)]

@@ -11,7 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.backend import tecs
-from cer_gpu.backend.jit import kernel
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.tecs import (
     BOTTOM,
     BOTTOM_MARKED,
@@ -64,7 +65,24 @@ CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = 0, 1, 2
 MAX_NUMBER = (1 << 31) - 2
 """The largest number of a start; a larger one makes the loop return RENUMBER."""
 
+AHEAD = 24
+"""So many events later a partition is read, which lies anywhere in memory."""
+
 _U = np.uint64
+
+
+@helper
+def _look_ahead(partitions, parts, slots, nodes, mask, event):
+    """Ask for the memory of the partitions of events to come: its row, then its first list, then the list's node."""
+    prefetch(parts, _U(partitions[event + _U(AHEAD)]) * _U(parts.shape[1]))
+    slot = parts[_U(partitions[event + _U(AHEAD - 8)]), HEAD]
+    if slot >= 0:
+        prefetch(slots, _U(slot) * _U(slots.shape[1]))
+    slot = parts[_U(partitions[event + _U(AHEAD - 16)]), HEAD]
+    if slot >= 0:
+        onward = slots[_U(slot), NEXT_SLOT]
+        if onward >= 0:
+            prefetch(slots, _U(onward) * _U(slots.shape[1]))
 
 
 @kernel
@@ -174,6 +192,8 @@ def run_events(
     while i < n_events:
         event = _U(i)
         position = positions[event]
+        if partitioned and i + AHEAD < n_events:
+            _look_ahead(partitions, parts, slots, nodes, mask, event)
         place = places[event] if places.shape[0] > 0 else position
         time = clocks[event] if time_column >= 0 else np.int64(0)
         p = _U(partitions[event]) if partitioned else _U(0)

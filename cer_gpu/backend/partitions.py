@@ -5,6 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.operations import prefetch
+
+LARGE_TABLE = 1 << 15
+"""Slots from which on a table does not stay in the cache."""
+AHEAD = 16
+"""So many events later a key is looked up, which lies anywhere in such a table."""
 
 _U = np.uint64
 
@@ -45,6 +51,12 @@ def assign_partitions(
     mask = _U(table.shape[0] - 1)
     row = start
     while row < n:
+        if table.shape[0] >= LARGE_TABLE and row + AHEAD < n:
+            prefetch(table, _hash(words, _U(row + AHEAD), width) & mask)
+            likely = table[_hash(words, _U(row + AHEAD // 2), width) & mask]
+            if likely >= 0:
+                prefetch(keys, _U(likely) * _U(width))
+                prefetch(counts, _U(likely))
         relevant = n_selected < n_relevant and rows[_U(n_selected)] == row
         r = _U(row)
         if valid.shape[0] == 0 or valid[r]:
@@ -91,6 +103,25 @@ def hash_keys(keys, n_keys, table):
         while table[slot] >= 0:
             slot = (slot + _U(1)) & mask
         table[slot] = i
+
+
+@kernel
+def deal_keys(words, share, n_shares, mine):
+    """Tell which keys are those of a share: each key is of one, and shares are of like size.
+
+    Parameters
+    ----------
+    words : uint64, shape (n, n words)
+        Equal for equal keys.
+    share, n_shares : int
+        ``0 <= share < n_shares``
+    mine : bool, shape (n,)
+        Written.
+    """
+    for i in range(words.shape[0]):
+        # other bits than those that say where a key is looked for in a table
+        mixed = (_hash(words, _U(i), words.shape[1]) >> _U(32)) & _U(0xFFFFFFFF)
+        mine[_U(i)] = (mixed * _U(n_shares)) >> _U(32) == _U(share)
 
 
 @helper

@@ -1,10 +1,13 @@
-"""Clocks of relevant events -> where the window that ends at each of them begins."""
+"""Clocks of relevant events -> where the window that ends at each of them begins, and which are of use."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cer_gpu.backend.jit import kernel
+
+LIVE_CHUNK = 1 << 10
+"""Events that `live_events` passes over at once where none of them is live."""
 
 _U = np.uint64
 
@@ -46,3 +49,54 @@ def window_lows(clocks, start, length, ring, ordinal, low, lows):
         ring[_U(here) & mask] = clock
         lows[_U(i)] = low
     return clocks.shape[0], low
+
+
+@kernel
+def live_events(symbols, clocks, ending, only, length, kept):
+    """Find the events that are in the window of one that may end a complex event.
+
+    Parameters
+    ----------
+    symbols : int32, shape (n,)
+    clocks : uint64 or float64, shape (n,)
+        As in `window_lows`.
+    ending : bool, shape (symbols,)
+        Whether an event of this symbol may end a complex event.
+    only : int
+        The one symbol for which `ending` holds; -1 where there are several.
+    length : like `clocks`
+        Of the window.
+    kept : int32, shape (at least n,)
+        Written from its end: the indices of these events, ascending.
+
+    Returns
+    -------
+    (int, int, int)
+        Where in `kept` they begin, and the indices of the first and last event that may end one (-1: there is none).
+    """
+    to = _U(kept.shape[0])
+    end = _U(symbols.shape[0])
+    first = last = np.int64(-1)
+    latest = clocks[_U(0)]
+    while end > 0:
+        begin = end - min(end, _U(LIVE_CHUNK))
+        ends = False
+        if only >= 0:
+            for i in range(begin, end):
+                ends |= symbols[_U(i)] == only
+        else:
+            for i in range(begin, end):
+                ends |= ending[_U(symbols[_U(i)])]
+        if ends or (last >= 0 and not (latest - clocks[end - _U(1)] > length)):  # infinite clocks differ by NaN
+            for back in range(end - begin):
+                event = end - _U(back) - _U(1)
+                clock = clocks[event]
+                if ending[_U(symbols[event])]:
+                    latest = clock
+                    first = np.int64(event)
+                    last = max(first, last)
+                if last >= 0 and not (latest - clock > length):
+                    to -= _U(1)
+                    kept[to] = event
+        end = begin
+    return np.int64(to), first, last

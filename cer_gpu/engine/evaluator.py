@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.backend.compaction import number_rows
 from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.clocks import Clock, Window, ordered
 from cer_gpu.engine.columns import Block, numbers_of
 from cer_gpu.engine.counter import CountBuffers, Counter
+from cer_gpu.engine.intervals import LiveIntervals
 from cer_gpu.engine.lateness import parse_lateness
 from cer_gpu.engine.loop import Relevant
 from cer_gpu.engine.matches import MatchBuffers
@@ -44,7 +46,10 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Options:
-    """How an evaluator reads and what it gives; see `cer_gpu.Query.evaluator`.  `begin` is the first position."""
+    """How an evaluator reads and what it gives; see `cer_gpu.Query.evaluator`.
+
+    `begin` is the first position, and `deal` (k, n) for events of the k-th of n shares of the keys alone.
+    """
 
     output: str = "positions"
     lateness: Lateness | None = None
@@ -53,6 +58,7 @@ class Options:
     position_column: str | None = None
     first_end: int = 0
     begin: int = 0
+    deal: tuple[int, int] | None = None
     device: str = "auto"
 
 
@@ -82,6 +88,7 @@ class Evaluator:
         self._options = options
         self._table = _table_of(plan, options)
         self._binding: Binding | None = None
+        self._positions = np.empty(0, np.int64)
         self._coders: dict[str, StringCoder] = {}
         self._reorder: Reorder | None = None
         self._refusal = ""  # why no more events are taken
@@ -207,7 +214,14 @@ class Evaluator:
 
     def part(self, begin: int, first_end: int) -> Evaluator:
         """Return one for the same stream from position `begin` on, which lists what ends from `first_end` on."""
-        other = Evaluator(self._plan, replace(self._options, begin=begin, first_end=first_end))
+        return self._other(replace(self._options, begin=begin, first_end=first_end))
+
+    def of_keys(self, share: int, n_shares: int) -> Evaluator:
+        """Return one for the same stream that evaluates one share of the keys of PARTITION BY."""
+        return self._other(replace(self._options, deal=(share, n_shares)))
+
+    def _other(self, options: Options) -> Evaluator:
+        other = Evaluator(self._plan, options)
         other.expect(self._schema)
         return other
 
@@ -233,6 +247,9 @@ class Evaluator:
             state.facts["table"] = self._table.snapshot()
             state.schemas["events"] = self._schema
             state.schemas["binding"] = self._binding.schema
+            for held in self._live.release() if self._live is not None else ():
+                for _ in self._feed(held):  # what is held back ends nothing
+                    raise AssertionError
             state.add_arrays("run", self._run.snapshot())
             if self._window is not None:
                 state.add_arrays("window", self._window.snapshot())
@@ -336,13 +353,17 @@ class Evaluator:
         if plan.partition:
             # events that are not relevant count where the window counts, and break what is contiguous
             every = options.window == COUNT_WINDOW or self._table.has_gaps
-            self._partitions = Partitions(binding.keys.types, every=every)
+            self._partitions = Partitions(binding.keys.types, every=every, deal=given.deal)
         self._keys_types = binding.keys.types
         self._run: Run | Counter | Stacks
         if isinstance(self._table, Chain):
             self._run = Stacks(self._table, options, binding.window_length)
         else:
             self._run = (Counter if output == "count" else Run)(self._table, options)
+        self._live: LiveIntervals | None = None
+        independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE" and not plan.partition
+        if binding.window_length is not None and independent and not isinstance(self._run, Run) and output != "events":
+            self._live = LiveIntervals(self._table, binding.window_length)
         self._retained = Retained(binding.attribute_schema) if output == "events" else None
         self._output = Output(plan, binding, output, self._table.labels, self._retained)
         if given.lateness is not None:
@@ -404,7 +425,10 @@ class Evaluator:
                 ordinals = ordinals[:0]
         if not len(rows):
             return
-        positions = rows + np.int64(first)
+        if len(rows) > len(self._positions):
+            self._positions = np.empty(block.n_rows, np.int64)  # of a block at a time, and none keeps them
+        positions = self._positions[: len(rows)]
+        number_rows(rows, first, positions)
         places = np.empty(0, np.int64)
         if given is not None and self._partitions is None:
             positions = given[rows]
@@ -416,14 +440,17 @@ class Evaluator:
             clocks = times[self._plan.time_column][rows].astype(np.int64)
         if binding.window_column is not None:
             moments = ordered(times[binding.window_column][rows])
-        if self._window is not None:
-            lows = self._window.lows(moments, self._run.n_relevant)
         if self._retained is not None:
             self._retained.add(places if len(places) else positions, block.batch, rows)
-        for events in Relevant(
-            symbols, positions, lows, clocks, partitions, ordinals, places, moments
-        ).near_one_another():
-            yield from self._run.feed(events)
+        events = Relevant(symbols, positions, lows, clocks, partitions, ordinals, places, moments)
+        for piece in [events] if self._live is None else self._live.take(events):
+            yield from self._feed(piece)
+
+    def _feed(self, events: Relevant) -> Iterator[MatchBuffers | CountBuffers]:
+        if self._window is not None:
+            events = replace(events, lows=self._window.lows(events.moments, self._run.n_relevant))
+        for piece in events.near_one_another():
+            yield from self._run.feed(piece)
 
     def _check_positions(self, column: pa.Array) -> Positions:
         """Return the given positions of a batch after checking that they ascend."""

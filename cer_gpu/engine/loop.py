@@ -97,6 +97,18 @@ class Relevant:
     places: Int64
     moments: npt.NDArray[Any]
 
+    def at(self, indices: slice | Int32) -> Relevant:
+        """Return some of the events."""
+        return Relevant(*(each[indices] if len(each) else each for each in self._arrays))
+
+    def copy(self) -> Relevant:
+        """Return the events in memory of their own."""
+        return Relevant(*(each.copy() for each in self._arrays))
+
+    @property
+    def _arrays(self) -> list[npt.NDArray[Any]]:
+        return [getattr(self, f.name) for f in fields(self)]
+
     def near_one_another(self) -> Iterator[Relevant]:
         """Yield the events in pieces, so that the positions of each differ by no more than `FARTHEST`."""
         begin = 0
@@ -105,7 +117,7 @@ class Relevant:
             if begin == 0 and end == len(self.positions):
                 yield self
             else:
-                yield Relevant(*(getattr(self, f.name)[begin:end] for f in fields(self)))
+                yield self.at(slice(begin, end))
             begin = end
 
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.backend.partitions import assign_partitions, hash_keys
+from cer_gpu.backend.partitions import assign_partitions, deal_keys, hash_keys
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, plain_type, take_rows, validity
@@ -137,6 +137,8 @@ class Partitions:
         Of the keys.
     every
         Whether events that are not relevant count in their partition too.
+    deal
+        (k, n): events of the k-th of n shares of the keys only.
 
     Attributes
     ----------
@@ -144,8 +146,9 @@ class Partitions:
         Partitions that are known.
     """
 
-    def __init__(self, types: list[pa.DataType], *, every: bool) -> None:
+    def __init__(self, types: list[pa.DataType], *, every: bool, deal: tuple[int, int] | None = None) -> None:
         self.n = 0
+        self._deal = deal
         self._every = every
         self._encoders = [_encoder(kind) for kind in types]
         self._keys = np.zeros((64, sum(e.width for e in self._encoders)), np.uint64)
@@ -185,6 +188,9 @@ class Partitions:
             holds = validity(key)
             if holds is not None:
                 valid = holds if not len(valid) else valid & holds
+        if self._deal is not None:
+            mine = self._of_my_share(words)
+            valid = mine if not len(valid) else valid & mine
         partitions, ordinals = np.empty(len(rows), np.int32), np.empty(len(rows), np.int64)
         row = n_selected = n_kept = 0
         while True:
@@ -197,6 +203,13 @@ class Partitions:
             self._resize(2 * len(self._keys))
         kept = rows[:n_kept] if self._every else selected[rows[:n_kept]]
         return symbols[:n_kept], kept, partitions[:n_kept], ordinals[:n_kept]
+
+    def _of_my_share(self, words: list[Words]) -> Bools:
+        assert self._deal is not None
+        hashes = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
+        mine = np.empty(len(words[0]), np.bool_)
+        deal_keys(np.concatenate(hashes, axis=1), *self._deal, mine)
+        return mine
 
     def keep(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
@@ -273,6 +286,10 @@ class _Numbers:
         words: Words = padded.view(np.uint64)
         return words
 
+    def hashes(self, words: Words) -> Words:
+        """Return words that depend on the values alone."""
+        return words
+
     @property
     def n_texts(self) -> int:
         """How many texts are kept beside the words."""
@@ -298,6 +315,10 @@ class _Texts:
             codes = self._number(array)
         words: Words = codes.astype(np.uint64).reshape(-1, 1)
         return words
+
+    def hashes(self, words: Words) -> Words:
+        """Return words that depend on the values alone, and not on which of them were met before."""
+        return self._coder.hashes[words]
 
     @property
     def n_texts(self) -> int:

@@ -242,10 +242,10 @@ class Run(Loop):
         options, regs = self.options, self._regs
         self.idle(len(self._parts))
         n = int(regs[tecs.NEXT_NODE])
-        ids, stack = np.full(n, -1, np.int32), np.empty(n, np.int32)
-        n_parts = len(self._parts)
+        ids, n_parts = np.full(n, -1, np.int32), len(self._parts)
+        lows = np.empty(n_parts, np.int64)
         smallest = collection.mark(
-            self._parts, n_parts, self._slots, self._nodes, options.window, options.width, shift_from, ids, stack
+            self._parts, n_parts, self._slots, self._nodes, n, options.window, options.width, shift_from, lows, ids
         )
         collection.move(self._parts, n_parts, self._slots, self._nodes, self._extras, regs, ids)
         return int(smallest)

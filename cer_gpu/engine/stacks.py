@@ -147,10 +147,10 @@ class Stacks:
         return {
             "counts": self._counts,
             "tops": self._tops,
-            "places": self._places,
-            "below": self._below,
-            "latest": self._latest,
-            "began": self._began,
+            "places": _filled(self._places, self._heights),
+            "below": _filled(self._below, self._heights),
+            "latest": _filled(self._latest, self._heights),
+            "began": _filled(self._began[np.newaxis], self._heights[:1])[0],
             "n_relevant": np.array([self.n_relevant]),
         }
 
@@ -169,8 +169,10 @@ class Stacks:
             return
         size = self._places.shape[1]
         try:
-            self._places, self._below = _doubled(self._places), _doubled(self._below)
-            self._latest, self._began = _doubled(self._latest), _doubled(self._began)
+            self._places = _doubled(self._places, self._heights)
+            self._below = _doubled(self._below, self._heights)
+            self._latest = _doubled(self._latest, self._heights)
+            self._began = _doubled(self._began[np.newaxis], self._heights[:1])[0]
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {size} partial results of a step\nhint: add WITHIN, or a shorter one"
@@ -183,6 +185,15 @@ class Stacks:
         self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
 
 
-def _doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the array with as much room again at its right."""
-    return np.concatenate([array, np.zeros_like(array)], axis=-1)
+def _doubled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
+    """Return stacks with twice the room; memory that nothing is written to yet costs nothing."""
+    n_stacks, room = stacks.shape
+    grown = np.empty((n_stacks, 2 * room), stacks.dtype)
+    for new, old, height in zip(grown, stacks, heights, strict=True):
+        new[:height] = old[:height]
+    return grown
+
+
+def _filled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
+    """Return a copy with zeros where nothing was written."""
+    return np.where(np.arange(stacks.shape[1]) < heights[:, np.newaxis], stacks, 0).astype(stacks.dtype)

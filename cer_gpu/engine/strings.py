@@ -51,6 +51,11 @@ class StringCoder:
         """How many values have a code."""
         return self._n_values
 
+    @property
+    def hashes(self) -> npt.NDArray[np.uint64]:
+        """A number for each code that depends on its value alone."""
+        return self._hashes[: self._n_values]
+
     def number(self, array: pa.Array) -> npt.NDArray[np.int32]:
         """Return codes of strings, or of byte strings."""
         if array.null_count:  # what lies under a NULL may be anything

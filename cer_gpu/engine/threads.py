@@ -6,23 +6,25 @@ The loops release the GIL, so that ranges are evaluated at once; their results c
 from __future__ import annotations
 
 import os
-import queue
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.engine.channel import Channel
 from cer_gpu.engine.clocks import ordered
 from cer_gpu.engine.columns import Block
 from cer_gpu.engine.dealing import at_or_before
 from cer_gpu.engine.evaluator import Evaluator
 
-RANGE_ROWS = 1 << 21
-"""Rows of a range, unless the window is longer."""
+RANGE_ROWS = 1 << 22
+"""Rows of a range, at most, unless the window is longer."""
 WINDOWS_A_RANGE = 8
 """A range has at least so many times the rows of the window before it."""
 LONGEST_WINDOW = 1 << 20
@@ -78,22 +80,24 @@ def threads_that_help(n_rows: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def ranges(batches: Iterable[pa.RecordBatch], window: Window) -> Iterator[Range]:
-    """Cut a stream into ranges; the last one has all the rest where the window is too long for more of them."""
-    stream = (batch.slice(i, RANGE_ROWS) for batch in batches for i in range(0, batch.num_rows, RANGE_ROWS))
+def ranges(batches: Iterable[pa.RecordBatch], window: Window, n_rows: int | None = None) -> Iterator[Range]:
+    """Cut a stream into ranges of `n_rows`, or of `RANGE_ROWS`.
+
+    The last one has all the rest where the window is too long for more of them.
+    """
+    n_rows = RANGE_ROWS if n_rows is None else n_rows
+    stream = _Cut(batches)
     before: list[pa.RecordBatch] = []
     n_before = position = 0
     while True:
         if n_before > LONGEST_WINDOW:
-            yield Range(position - n_before, position, _chained(before, stream))
+            yield Range(position - n_before, position, chain(before, stream))
             return
         own: list[pa.RecordBatch] = []
-        n_own, wanted = 0, max(RANGE_ROWS, WINDOWS_A_RANGE * n_before)
-        for batch in stream:
+        n_own, wanted = 0, max(n_rows, WINDOWS_A_RANGE * n_before)
+        while n_own < wanted and (batch := stream.next(wanted - n_own)) is not None:
             own.append(batch)
             n_own += batch.num_rows
-            if n_own >= wanted:
-                break
         if not own and position:
             return
         yield Range(position - n_before, position, [*before, *own])
@@ -104,9 +108,24 @@ def ranges(batches: Iterable[pa.RecordBatch], window: Window) -> Iterator[Range]
         n_before = sum(batch.num_rows for batch in before)
 
 
-def _chained(first: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from first
-    yield from rest
+class _Cut:
+    """Batches, of which the next rows can be taken."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
+        self._batches = iter(batches)
+        self._rest: pa.RecordBatch | None = None
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        while (batch := self.next(RANGE_ROWS)) is not None:
+            yield batch
+
+    def next(self, n_rows: int) -> pa.RecordBatch | None:
+        """Return what comes next, at most so many rows; None at the end."""
+        batch = next(self._batches, None) if self._rest is None else self._rest
+        self._rest = None
+        if batch is not None and batch.num_rows > n_rows:
+            batch, self._rest = batch.slice(0, n_rows), batch.slice(n_rows)
+        return batch
 
 
 def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]:
@@ -136,59 +155,45 @@ def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]
     return kept[::-1]
 
 
-class _Stop(Exception):
-    """Nobody reads the results any more."""
-
-
 class _Results:
     """The results of one range, handed from the thread that finds them to the one that reads them."""
 
     def __init__(self, stop: threading.Event) -> None:
-        self._queue: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(MOST_WAITING)
-        self._stop = stop
+        self._channel: Channel[pa.RecordBatch] = Channel(stop, MOST_WAITING)
         self.n_events = 0
         self.n_matches = 0
 
-    def find(self, evaluator: Evaluator, batches: Iterable[pa.RecordBatch]) -> None:
+    def find(self, make: Callable[[], Evaluator], batches: Iterable[pa.RecordBatch]) -> None:
         """Evaluate all batches."""
-        end: BaseException | None = None
-        try:
-            for batch in batches:
-                if self._stop.is_set():
-                    return
-                for found in evaluator.push_batches(batch):
-                    self._put(found)
-            for found in evaluator.finish_batches():
-                self._put(found)
-        except _Stop:
-            return
-        except BaseException as error:
-            end = error
-        self.n_events, self.n_matches = evaluator.n_events, evaluator.n_matches
-        self._put(end)
-
-    def _put(self, found: pa.RecordBatch | BaseException | None) -> None:
-        while not self._stop.is_set():
+        with self._channel.filling():
+            evaluator = make()
             try:
-                self._queue.put(found, timeout=0.1)
-                return
-            except queue.Full:
-                continue
-        if isinstance(found, pa.RecordBatch):
-            raise _Stop
+                for batch in batches:
+                    self._channel.check()
+                    for found in evaluator.push_batches(batch):
+                        self._channel.put(found)
+                for found in evaluator.finish_batches():
+                    self._channel.put(found)
+            finally:
+                self.n_events, self.n_matches = evaluator.n_events, evaluator.n_matches
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what was found, as it is found; an error is raised where it came."""
-        while True:
-            found = self._queue.get()
-            if found is None:
-                return
-            if isinstance(found, BaseException):
-                raise found
+        while (found := self._channel.get()) is not None:
             yield found
 
 
-def on_threads(evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_threads: int) -> Iterator[pa.RecordBatch]:
+def rows_of_a_range(n_rows: int | None, n_threads: int) -> int:
+    """Return of how many rows ranges are best: as many of the same size for each thread, where that is known."""
+    if n_rows is None:
+        return RANGE_ROWS
+    turns = max(1, -(-n_rows // (n_threads * RANGE_ROWS)))
+    return max(1, -(-n_rows // (n_threads * turns)))
+
+
+def on_threads(
+    evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_threads: int, n_rows: int | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the complex events of a stream, in the order of their ends.
 
     Parameters
@@ -197,16 +202,18 @@ def on_threads(evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_thread
         One that `may_be_cut`, and knows the schema; it only counts.
     batches
     n_threads
+    n_rows
+        Of the stream, where that is known.
     """
     stop = threading.Event()
     waiting: deque[_Results] = deque()
-    parts = ranges(batches, Window(*evaluator.window))
+    parts = ranges(batches, Window(*evaluator.window), rows_of_a_range(n_rows, n_threads))
     with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
         try:
             while True:
                 while len(waiting) <= n_threads and (part := next(parts, None)) is not None:
                     results = _Results(stop)
-                    pool.submit(results.find, evaluator.part(part.begin, part.first), part.batches)
+                    pool.submit(results.find, partial(evaluator.part, part.begin, part.first), part.batches)
                     waiting.append(results)
                 if not waiting:
                     break

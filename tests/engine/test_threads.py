@@ -137,7 +137,7 @@ def test_threads_stop_though_they_find_nothing():
 
     stop = threading.Event()
     stop.set()
-    module._Results(stop).find(cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator(), batches())
+    module._Results(stop).find(cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator, batches())
     assert len(read) == 1
 
 
@@ -169,3 +169,11 @@ def test_ranges_have_the_window_before_them(monkeypatch):
         for r in ranges(table.to_batches(), Window("x", np.uint64(4)))
     ]
     assert cut == [(0, 0, 10), (5, 10, 15), (15, 20, 15), (25, 30, 10)]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_threads", "rows"), [(None, 2, 10), (20, 2, 10), (21, 2, 6), (100, 3, 9), (0, 2, 1)]
+)
+def test_ranges_of_like_size(monkeypatch, n_rows, n_threads, rows):
+    monkeypatch.setattr(module, "RANGE_ROWS", 10)
+    assert module.rows_of_a_range(n_rows, n_threads) == rows

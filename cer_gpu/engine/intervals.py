@@ -1,0 +1,74 @@
+"""Relevant events wait until one comes that may end a complex event, and only those in its window are evaluated.
+
+Where such ends are rare most events leave the window unseen.  Which ones are evaluated then depends on where a stream
+is cut into blocks, so that this is for engines that list, or count, the same whatever they were fed before the window.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.backend.windows import live_events
+from cer_gpu.engine.loop import Relevant
+
+SAMPLE = 64
+"""One event of so many tells how frequent the ends are."""
+PAYS_UP_TO = 0.5
+"""The share of events in the windows of ends, as the sample has it, up to which it pays to look for them."""
+
+
+class LiveIntervals:
+    """Holds events back, without partitions, until it is known whether they can be of use.
+
+    Parameters
+    ----------
+    table
+    length
+        Of the window, uint64 or float64.
+    """
+
+    def __init__(self, table: Chain | Determinization, length: np.uint64 | np.float64) -> None:
+        self._table = table
+        self._length = length
+        self._held: list[Relevant] = []
+        self._indices = np.empty(0, np.int32)
+
+    def take(self, events: Relevant) -> list[Relevant]:
+        """Return what is to be evaluated now: of the events held back, and of these."""
+        ending = self._table.ending
+        n, last_clock = len(events.symbols), events.moments[-1]
+        n_ends = np.count_nonzero(ending[events.symbols[::SAMPLE]]) * SAMPLE
+        in_window = n - self._first_in_window(events.moments, last_clock)
+        if n_ends * in_window > PAYS_UP_TO * n:
+            return [*self.release(), events]
+        if n > len(self._indices):
+            self._indices = np.empty(n, np.int32)
+        symbols_that_end = np.flatnonzero(ending)
+        only = int(symbols_that_end[0]) if len(symbols_that_end) == 1 else -1
+        begin, first, last = live_events(events.symbols, events.moments, ending, only, self._length, self._indices)
+        found: list[Relevant] = []
+        if last >= 0:
+            found = [*self._in_window(self.release(), events.moments[first]), events.at(self._indices[begin:])]
+        self._held = self._in_window(self._held, last_clock)
+        self._held += [piece.copy() for piece in self._in_window([events.at(slice(last + 1, None))], last_clock)]
+        return found
+
+    def release(self) -> list[Relevant]:
+        """Return all that is held back."""
+        held, self._held = self._held, []
+        return held
+
+    def _in_window(self, pieces: list[Relevant], clock: Any) -> list[Relevant]:
+        """Return what of some events is in the window that ends at `clock`."""
+        live = [piece.at(slice(self._first_in_window(piece.moments, clock), None)) for piece in pieces]
+        return [piece for piece in live if len(piece.symbols)]
+
+    def _first_in_window(self, clocks: npt.NDArray[Any], clock: Any) -> int:
+        with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
+            return bisect_left(range(len(clocks)), True, key=lambda i: not clock - clocks[i] > self._length)

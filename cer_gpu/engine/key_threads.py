@@ -1,0 +1,123 @@
+"""The partitions of one stream on several threads: each reads all events, and evaluates its share of the keys.
+
+What the threads find in a batch is merged by its end; two of them never find what ends at the same event.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.engine.channel import Channel
+from cer_gpu.engine.evaluator import Evaluator
+
+BATCH_ROWS = 1 << 20
+"""Rows that all threads have read before their results are merged, at most."""
+BATCHES_AHEAD = 2
+"""Batches that threads may have read before the results of an earlier one are merged."""
+MOST_WAITING = 16
+"""Batches of results of one thread that wait to be merged."""
+
+
+class _Worker:
+    """One share of the keys, on a thread of its own."""
+
+    def __init__(self, evaluator: Evaluator, stop: threading.Event) -> None:
+        self.evaluator = evaluator
+        self._stop = stop
+        self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
+        # pieces of results; (None,): those of one batch are complete
+        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(stop, MOST_WAITING)
+
+    def run(self) -> None:
+        """Evaluate the batches that come until there are no more."""
+        with self._found.filling():
+            while (batch := self._batches.get()) is not None:
+                for found in self.evaluator.push_batches(batch):
+                    self._found.put((found,))
+                self._found.put((None,))
+            for found in self.evaluator.finish_batches():
+                self._found.put((found,))
+
+    def push(self, batch: pa.RecordBatch | None) -> None:
+        """Hand over the next batch; None: there are no more."""
+        self._batches.put(batch)
+
+    def next(self) -> pa.RecordBatch | None:
+        """Return more of the results of a batch; None: they are complete."""
+        found = self._found.get()
+        return None if found is None else found[0]
+
+
+def on_threads_by_key(
+    evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_threads: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the complex events of a stream, in the order of their ends.
+
+    Parameters
+    ----------
+    evaluator
+        One that `may_be_cut`, and knows the schema, of a query whose events may be dealt by key; it only counts.
+    batches
+    n_threads
+    """
+    stop = threading.Event()
+    workers = [_Worker(evaluator.of_keys(k, n_threads), stop) for k in range(n_threads)]
+    ahead: deque[None] = deque()
+    with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
+        try:
+            for worker in workers:
+                pool.submit(worker.run)
+            for batch in batches:
+                for begin in range(0, batch.num_rows, BATCH_ROWS):
+                    for worker in workers:
+                        worker.push(batch.slice(begin, BATCH_ROWS))
+                    ahead.append(None)
+                    if len(ahead) > BATCHES_AHEAD:
+                        ahead.popleft()
+                        yield from _merged(workers)
+            for worker in workers:
+                worker.push(None)
+            for _ in ahead:
+                yield from _merged(workers)
+            yield from _merged(workers)
+        finally:
+            stop.set()
+            for worker in workers:
+                worker.push(None)
+            evaluator.n_events = evaluator.n_pushed = max(worker.evaluator.n_events for worker in workers)
+            evaluator.n_matches = sum(worker.evaluator.n_matches for worker in workers)
+    yield from evaluator.finish_batches()
+
+
+def _merged(workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
+    """Yield the results of one batch, in the order of their ends."""
+    pieces = [worker.next() for worker in workers]
+    while any(piece is not None for piece in pieces):
+        # all up to here are known: of each worker those to come end later
+        bound = min(_ends(piece)[-1] for piece in pieces if piece is not None)
+        ready: list[pa.RecordBatch] = []
+        for k, piece in enumerate(pieces):
+            if piece is None:
+                continue
+            n = int(np.searchsorted(_ends(piece), bound, "right"))
+            if n:
+                ready.append(piece.slice(0, n))
+                pieces[k] = piece.slice(n) if n < piece.num_rows else workers[k].next()
+        yield ready[0] if len(ready) == 1 else _by_end(pa.concat_batches(ready))
+
+
+def _by_end(found: pa.RecordBatch) -> pa.RecordBatch:
+    return found.take(pa.array(np.argsort(_ends(found), kind="stable")))
+
+
+def _ends(found: pa.RecordBatch) -> npt.NDArray[np.int64]:
+    ends: npt.NDArray[np.int64] = found.column("end").to_numpy()
+    return ends

@@ -1,0 +1,129 @@
+"""The keys of PARTITION BY dealt to any number of threads give the table of one thread, row by row."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+
+import pyarrow as pa
+import pytest
+from small_sizes import small_sizes
+
+import cer_gpu
+from cer_gpu.engine import key_threads as module
+from cer_gpu.engine import threads as ranges
+
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "60")))
+PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B)+ ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
+CLAUSES = ["", "", "WITHIN 6 EVENTS", "WITHIN 25 EVENTS", "WITHIN 4 EVENTS CONSUME BY PARTITION", "LIMIT 2"]
+LONG = {"ALL": "WITHIN 9 EVENTS"}
+"""What keeps the results of a strategy few where there is no other window."""
+
+
+def random_events(rng, n):
+    n_keys = rng.choice([1, 3, 40])
+    keys = [f"key {i}" for i in range(n_keys)] + ["", None]
+    table = pa.table(
+        {
+            "type": pa.array(rng.choices("ABCD", k=n), pa.string()),
+            "text": pa.array(rng.choices(keys, k=n), pa.string()),
+            "number": pa.array(rng.choices([0.0, -0.0, 1.5, float("nan"), None], k=n), pa.float64()),
+            "x": pa.array([rng.randint(0, 9) for _ in range(n)], pa.int32()),
+        }
+    )
+    if rng.random() < 0.5:
+        table = table.set_column(1, "text", table["text"].dictionary_encode())
+    return table
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_table_of_one_thread(monkeypatch, seed):
+    rng = random.Random(seed)
+    strategy = rng.choice(["ALL", "ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"])
+    keys, clause = rng.choice(["[text]", "[number]", "[text], [x]", "[text], [number]"]), rng.choice(CLAUSES)
+    if not clause.startswith("WITHIN"):
+        clause = f"{LONG.get(strategy, '')} {clause}"
+    query = cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} PARTITION BY {keys} {clause}")
+    events = random_events(rng, rng.randint(0, 300))
+    batches = events.to_batches(max_chunksize=rng.choice([1, 7, 50, 1000]))
+    output = rng.choice(["positions", "bindings", "events", "count"])
+    monkeypatch.setattr(module, "BATCH_ROWS", rng.choice([5, 33, 1000]))
+    monkeypatch.setattr(module, "MOST_WAITING", rng.choice([1, 2, 16]))
+    monkeypatch.setattr(module, "BATCHES_AHEAD", rng.choice([0, 1, 2]))
+    with small_sizes():
+        expected = query.evaluate(events, output=output, threads=1)
+        reader = pa.RecordBatchReader.from_batches(events.schema, batches)
+        found = query.evaluate(reader, output=output, threads=rng.randint(2, 4))
+    assert found.schema == expected.schema
+    assert repr(found.to_pylist()) == repr(expected.to_pylist())  # keys may be NaN
+
+
+def test_texts_that_are_forgotten_keep_their_thread(monkeypatch):
+    """Codes of texts change when idle partitions are dropped, and the share of a text does not."""
+    monkeypatch.setattr("cer_gpu.engine.partitions.SWEEP_FROM", 4)
+    monkeypatch.setattr("cer_gpu.engine.partitions.SWEEP_TEXTS_FROM", 4)
+    monkeypatch.setattr(module, "BATCH_ROWS", 7)
+    rng = random.Random(5)
+    n = 3000
+    events = pa.table({"type": rng.choices("AB", k=n), "k": [f"k{i // 30 + rng.randint(0, 5)}" for i in range(n)]})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS")
+    expected = query.evaluate(events, threads=1)
+    assert expected.num_rows > 1000
+    for threads in (2, 3):
+        assert query.evaluate(events, threads=threads).equals(expected)
+
+
+def test_each_thread_has_a_share_of_the_keys():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A PARTITION BY [k]")
+    events = pa.table({"type": ["A"] * 3000, "k": list(range(3000))})
+    evaluator = query.evaluator()
+    evaluator.expect(events.schema)
+    found = [evaluator.of_keys(k, 3).push(events.to_batches()[0])["end"].to_pylist() for k in range(3)]
+    assert sorted(end for each in found for end in each) == list(range(3000))
+    assert all(900 < len(each) < 1100 for each in found)
+
+
+def test_errors_come_where_they_are():
+    events = pa.table({"type": ["A"] * 300, "k": [1, 2, 3] * 100, "ts": [*range(250), 3, *range(251, 300)]})
+    query = cer_gpu.compile("SELECT LAST * FROM S WHERE A ; A PARTITION BY [k] WITHIN 5 [ts]", time_column="ts")
+    messages = []
+    for threads in (1, 2):
+        with pytest.raises(cer_gpu.TimeOrderError, match="event 250 ") as error:
+            query.evaluate(events, threads=threads)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
+
+
+def test_counts_of_the_evaluator_and_results_that_nobody_reads(monkeypatch):
+    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    before = threading.active_count()
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [k] WITHIN 50 EVENTS")
+    events = pa.table({"type": ["A"] * 20_000, "k": [i % 5 for i in range(20_000)]})
+    reader = query.matches(query.source(events), query.evaluator(), 3)
+    assert next(reader).num_rows
+    reader.close()
+    assert threading.active_count() == before
+    evaluator = query.evaluator()
+    found = sum(batch.num_rows for batch in query.matches(query.source(events), evaluator, 3))
+    assert (evaluator.n_events, evaluator.n_matches) == (20_000, found)
+
+
+def test_which_queries_are_dealt(monkeypatch):
+    used = []
+    for where, name in ((module, "on_threads_by_key"), (ranges, "on_threads")):
+        original = getattr(where, name)
+        monkeypatch.setattr(
+            f"cer_gpu.query.{name}", lambda *given, of=original, name=name: used.append(name) or of(*given)
+        )
+    events = pa.table({"type": ["A", "B"], "k": [1, 1], "ts": [1, 2]})
+    for clauses in (
+        "PARTITION BY [k]",
+        "PARTITION BY [k] WITHIN 3 EVENTS",
+        "PARTITION BY [k] WITHIN 3 [ts]",
+        "PARTITION BY [k] CONSUME BY ANY",
+        "",
+    ):
+        cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {clauses}").evaluate(events, threads=2)
+        used.append("")
+    assert used == ["on_threads_by_key", "", "on_threads_by_key", "", "on_threads", "", "", ""]
