@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.cuda_generation import cuda_source_of, places_of
-from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
+from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory, Queue
 from cer_gpu.backend.generation import slots_of
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.backend.terms import BIT, Program
@@ -96,7 +96,7 @@ class Rows:
 class Slot:
     """One of the two blocks in flight."""
 
-    queue: Any
+    queue: Queue
     inputs: Memory | None = None
     work: Memory | None = None
     table: _Table | None = None
