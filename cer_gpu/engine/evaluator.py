@@ -25,7 +25,7 @@ from cer_gpu.engine.loop import Relevant
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.outputs import Output, output_schema
 from cer_gpu.engine.partitions import Partitions
-from cer_gpu.engine.placement import BLOCKS_AT_ONCE, CUDA
+from cer_gpu.engine.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.reorder import Reorder
 from cer_gpu.engine.resident import DeviceEvents, refuse_resident
@@ -109,7 +109,7 @@ class Evaluator:
     def placement(self) -> tuple[str, str]:
         """On which device ("cpu" or "cuda") the predicates of the next events are evaluated, and why."""
         if self._binding is None:
-            return self._options.device, "no events have come"
+            return before_events(self._options.device)
         return self._binding.guards.placement.device, self._binding.guards.placement.reason
 
     @property

@@ -15,6 +15,8 @@ ROWS_TO_TRY = 1 << 22
 """With "auto", so many events are evaluated on the CPU before a GPU is tried: its kernels have to be compiled."""
 ROWS_TO_MEASURE = 1 << 20
 """So many events are then timed on each of both."""
+ASKED_FOR = "asked for"
+TRIED_LATER = f"a GPU is tried after {ROWS_TO_TRY:,} events of such queries"
 BLOCKS_AT_ONCE = 4
 """A block for a GPU has so many times the rows of one for the CPU, as it costs some launches and waits."""
 
@@ -42,6 +44,14 @@ def check_device(asked: str) -> None:
         raise DeviceError(f"device='cuda' needs a GPU, and none can be used: {why}")
 
 
+def before_events(asked: str) -> tuple[str, str]:
+    """Return the device that the first events of a query go to, and why."""
+    if asked != AUTO:
+        return asked, ASKED_FOR
+    why = missing()
+    return CPU, TRIED_LATER if why is None else why.partition("\n")[0]
+
+
 class Costs:
     """What blocks of one program have cost on both devices, in all evaluations of this process; for many threads."""
 
@@ -55,7 +65,7 @@ class Costs:
     def next(self) -> tuple[str, str]:
         """Return the device for the next block, and why."""
         if self._n_rows < ROWS_TO_TRY:
-            return CPU, f"a GPU is tried after {ROWS_TO_TRY:,} events"
+            return CPU, TRIED_LATER
         for name in (CPU, CUDA):
             if self._rows[name] < ROWS_TO_MEASURE:
                 return name, "both devices are being measured"
@@ -101,20 +111,14 @@ class Placement:
 
     def __init__(self, asked: str, program: Program | None) -> None:
         self.asked = asked
-        self.device, self.reason = CPU, "asked for"
+        check_device(asked)
+        self.device, self.reason = before_events(asked)
         self._costs: Costs | None = None
         if program is None:
-            self.reason = "no event has a type, so that there is nothing to evaluate"
-        elif asked == CUDA:
-            check_device(asked)
-            self.device = CUDA
-        elif asked == AUTO:
-            why = missing()
-            if why is None:
-                self._costs = _costs(program)
-                self.device, self.reason = self._costs.next()
-            else:
-                self.reason = why.partition("\n")[0]
+            self.device, self.reason = CPU, "no event has a type, so that there is nothing to evaluate"
+        elif asked == AUTO and missing() is None:
+            self._costs = _costs(program)
+            self.device, self.reason = self._costs.next()
 
     def choose(self, resident: bool) -> None:
         """Decide on the next block, which has columns in the memory of a GPU or not.

@@ -1,4 +1,4 @@
-"""The calls to CuPy, in their order of arguments: against a stand-in, and against CuPy's own names where it is installed."""
+"""The calls to CuPy, argument by argument: against a stand-in, and against CuPy's own names where it is installed."""
 
 from __future__ import annotations
 

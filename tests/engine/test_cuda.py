@@ -246,7 +246,7 @@ def test_without_a_gpu(monkeypatch):
     with pytest.raises(cer_gpu.DeviceError, match=r"device='cuda' needs a GPU.*there is no driver\nhint: install it"):
         query.evaluate(events(10), device="cuda")
     evaluator = query.evaluator()
-    assert evaluator.placement == ("auto", "no events have come")
+    assert evaluator.placement == ("cpu", "there is no driver")
     evaluator.push(events(10).to_batches()[0])
     assert evaluator.placement == ("cpu", "there is no driver")
     assert evaluator._binding.guards.tier != CUDA
@@ -285,7 +285,7 @@ def test_auto_measures_both(host, monkeypatch):
         found.append(evaluator.placement)
     on_device = [tier == CUDA for tier in tiers]
     assert on_device[:7] == [False] * 4 + [True] * 3  # two to begin with, two measured; the first on CUDA is not
-    assert found[1] == ("cpu", "a GPU is tried after 1,000 events")
+    assert found[1] == ("cpu", placement.TRIED_LATER)
     assert found[-1] == ("cpu", "2 ns for each event, and 2 on cuda, measured")
     assert pa.Table.from_batches(answers).equals(query.evaluate(events(6000), device="cpu"))
     monkeypatch.setattr(placement.Costs, "next", lambda self: ("cuda", "it is said"))
