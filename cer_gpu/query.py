@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -252,6 +253,12 @@ class Query:
         if plan.partition and (counts or Determinization(cea, plan.strategy).has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
+    def without_choice(self) -> Query:
+        """Return the query that finds the same complex events and those that LIMIT or ANY leaves out."""
+        plan = self._plan
+        strategy = "ALL" if plan.strategy == "ANY" else plan.strategy
+        return Query(replace(plan, strategy=strategy, limit=None), self.notes)
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of the column that it is measured in."""
