@@ -225,6 +225,11 @@ class Query:
         return self._plan.time_column
 
     @property
+    def time_unit(self) -> str | None:
+        """The unit of an integer time column."""
+        return self._plan.time_unit
+
+    @property
     def clauses(self) -> Clauses:
         """The clauses that decide how the events may be dealt to several processes."""
         plan = self._plan

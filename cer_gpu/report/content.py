@@ -47,8 +47,8 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
     begin = found.drawn["start"].to_numpy()
     return held | {
         "axis": axis,
-        "labels": [found.labels[code] for code in used] if keys else [],
-        "counts": packed(np.array([found.counts[code] for code in used])) if keys else packed(np.zeros(0, np.int64)),
+        "labels": [found.labels[code] for code in used],
+        "counts": packed(np.array([found.counts[code] for code in used], np.int64)),
         "matches": {
             "from": packed(starts),
             "length": packed(ends - starts),
@@ -67,7 +67,7 @@ def packed(values: npt.NDArray[Any]) -> dict[str, Any]:
     Integers beyond 2**53 become the nearest float64, which is what the page computes with.
     """
     is_whole = values.dtype.kind in "iu" or bool(np.all(values == np.floor(values)))
-    if is_whole and len(values) and 0 <= values.min() and values.max() < 2**53:
+    if is_whole and len(values) and values.min() >= 0 and values.max() < 2**53:
         whole = values.astype(np.int64)
         unit = int(np.gcd.reduce(whole)) or 1
         whole //= unit
@@ -118,14 +118,15 @@ def _integers(values: pa.Array) -> npt.NDArray[Any]:
 
 
 def _partitions(found: Found) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """Return the codes of the partitions that are named on the page, most frequent first, and new codes of those drawn."""
+    """Return the codes of the partitions that are drawn, most frequent first, and the place of each one's there."""
     assert found.drawn is not None
     codes = found.drawn["partition"].to_numpy()
-    drawn = np.unique(codes).tolist()
-    used = sorted(drawn, key=lambda code: (-found.counts[code], found.labels[code] if found.labels else ""))
-    new = np.zeros(max(drawn) + 1, np.int64)
-    new[used] = np.arange(len(used))
-    return used, new[codes]
+    if not found.labels:
+        return [], codes
+    used = sorted(np.unique(codes).tolist(), key=lambda code: (-found.counts[code], found.labels[code]))
+    places = np.zeros(len(found.labels), np.int64)
+    places[used] = np.arange(len(used))
+    return used, places[codes]
 
 
 # ---- rows ---------------------------------------------------------------------------------------------------------
@@ -197,12 +198,14 @@ def _distinct(column: pa.ChunkedArray) -> tuple[list[str | None], npt.NDArray[np
 
 def _coded(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
     values, codes, _ = _distinct(column)
-    return {"name": STREAM_COLUMN if name == STREAM_COLUMN else name[:MAX_CELL], "values": values, "codes": packed(codes)}
+    return {
+        "name": STREAM_COLUMN if name == STREAM_COLUMN else name[:MAX_CELL],
+        "values": values,
+        "codes": packed(codes),
+    }
 
 
-def _coded_roles(
-    variables: list[list[str]] | None, lengths: Sequence[int]
-) -> tuple[list[str], npt.NDArray[np.int64]]:
+def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Return what rows can be, and the number of what each is; the first is the empty text, for what is not known."""
     codes = {"": 0}
     numbers = []

@@ -1,4 +1,4 @@
-"""The complex events of a query, for a report: those that are drawn, those whose rows are shown, and their partitions."""
+"""What a query finds, for a report: complex events that are drawn, those whose rows are shown, and partitions."""
 
 from __future__ import annotations
 
@@ -155,7 +155,8 @@ class _Partitions:
                 self.labels.append(", ".join(str(column[i]) for column in texts)[:MAX_LABEL])
         for code, n in zip(codes.tolist(), np.bincount(indices).tolist(), strict=True):
             self._counter[code] += n
-        return codes[indices]
+        numbered: npt.NDArray[np.int32] = codes[indices]
+        return numbered
 
 
 # ---- what the rows are ----------------------------------------------------------------------------------------------
@@ -223,5 +224,3 @@ def _told(ways: Mapping[tuple[tuple[str, ...], ...], None], n_rows: int) -> list
     if not ways:
         return []
     return [" or ".join(dict.fromkeys(", ".join(way[i]) for way in ways if way[i])) for i in range(n_rows)]
-
-

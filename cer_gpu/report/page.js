@@ -261,17 +261,18 @@
 
   const FOOT = 22; // for the axis
   let drawn = {}; // where what was last drawn lies
-  let is_due = false;
+  let due = 0; // 1: what depends on the view; 2: everything
 
-  function draw() {
-    if (is_due) return;
-    is_due = true;
-    requestAnimationFrame(() => {
-      is_due = false;
-      drawTimeline();
-      drawOver();
-      drawLengths();
-    });
+  function draw(what = 2) {
+    if (!due) {
+      requestAnimationFrame(() => {
+        drawTimeline();
+        drawOver(due === 2);
+        if (due === 2) drawLengths();
+        due = 0;
+      });
+    }
+    due = Math.max(due, what);
   }
 
   function colour(name) {
@@ -323,16 +324,20 @@
       n_visible++;
       if (lane[k] >= n_lanes) n_lanes = lane[k] + 1;
     }
-    const tall = Math.min(16, (height - 6) / n_lanes); // of a lane
+    const tall = Math.min(24, (height - 6) / n_lanes); // of a lane
     drawn = { low, high, place, tall, height };
     if (n_visible <= 3000 && tall >= 3) drawEach(pen);
     else drawDensity(pen, width, n_lanes);
     const at = chosen < 0 ? -1 : shownPlace(chosen);
     if (at >= low && at < high) {
+      const [x, y, wide, high] = box(at, 3, 4);
       pen.fillStyle = colour("mark");
-      pen.fillRect(...box(at, 3, 4));
+      pen.globalAlpha = 0.15;
+      pen.fillRect(x, 0, wide, height);
+      pen.globalAlpha = 1;
+      pen.fillRect(x, y, wide, high);
     }
-    const all = wanted ? `${counted(shown.length, "complex event")} of this filter` : counted(n, "complex event");
+    const all = counted(shown.length, "complex event") + (held.step > 1 ? " drawn" : "") + (wanted ? " of this filter" : "");
     $("view").textContent = `${n_visible.toLocaleString("en")} of ${all} in view, ` +
       `from ${pointText(Math.max(view[0], extent[0]))} to ${pointText(Math.min(view[1], extent[1]))}`;
   }
@@ -399,13 +404,17 @@
 
   const rgb = (text) => [1, 3, 5].map((at) => parseInt(text.slice(at, at + 2), 16));
 
-  function drawOver() {
+  let bins = [];
+
+  function drawOver(is_new) {
     const area = prepare($("over"));
     const { pen, width, height } = area;
     const [low, high] = padded(extent);
-    const n_bins = Math.max(1, Math.floor(width / 5));
-    const bins = new Float64Array(n_bins);
-    for (const i of shown) bins[Math.min(n_bins - 1, Math.floor(((from[i] + length[i] - low) / (high - low)) * n_bins))]++;
+    if (is_new) {
+      bins = new Array(Math.max(1, Math.floor(width / 5))).fill(0);
+      for (const i of shown) bins[Math.floor(((from[i] + length[i] - low) / (high - low)) * bins.length)]++;
+    }
+    const n_bins = bins.length;
     const most = Math.max(1, ...bins);
     const place = (value) => ((value - low) / (high - low)) * width;
     pen.fillStyle = colour("soft");
@@ -493,7 +502,7 @@
     showRows(i, number);
     const end = from[i] + length[i];
     if (end < view[0] || from[i] > view[1]) look(view.map((value) => value + (from[i] + end - view[0] - view[1]) / 2));
-    draw();
+    draw(1);
   }
 
   function showRows(i, number) {
@@ -533,7 +542,7 @@
     const wide = Math.min(Math.max(high - low, smallest), most - least);
     low = Math.min(Math.max((low + high - wide) / 2, least), most - wide);
     view = [low, low + wide];
-    draw();
+    draw(1);
   }
 
   function zoom(factor, share = 0.5) {
@@ -650,8 +659,8 @@
   $("filter").addEventListener("input", filter);
   $("previous").addEventListener("click", () => step(-1));
   $("next").addEventListener("click", () => step(1));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-  new ResizeObserver(draw).observe(document.body);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
+  new ResizeObserver(() => draw()).observe(document.body);
 
   choose();
   showPartitions();

@@ -49,15 +49,15 @@ def write_report(
 ) -> Report:
     """Write what a query finds as one HTML page, which needs no network and no other file.
 
-    It shows the query, the complex events on a line of time (of positions where there is no time column), how many there
-    are over time, the partitions that have most, how long they last, and the rows of a complex event that is chosen.
+    It shows the query, the complex events on a line of time (of positions where there is no time column), how many
+    there are over time, the partitions that have most, how long they last, and the rows of one that is chosen.
 
     Parameters
     ----------
     query
     events
-        What `cer_gpu.Query.evaluate` takes.  They are read three times: for the complex events, for what their rows are,
-        and for the rows; events that can be read only once, such as a RecordBatchReader, are kept in memory.
+        What `cer_gpu.Query.evaluate` takes.  They are read three times: for the complex events, for what their rows
+        are, and for the rows; events that can be read only once, such as a RecordBatchReader, are kept in memory.
     path
         Of the page; it appears whole, or not at all.
     title
@@ -98,7 +98,7 @@ def write_report(
     """
     with whole_file(path, inputs) as file:
         held = content(query, events, sort=sort, threads=threads)
-        written = render(held, title).encode()
+        written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
         file.write(written)
     return Report(held["n_events"], held["n_matches"], len(written))
 
@@ -106,8 +106,8 @@ def write_report(
 def render(held: dict[str, Any], title: str) -> str:
     """Return the page that shows what is held (`cer_gpu.report.content`).
 
-    The page allows itself nothing but its own style and script, by their digests; what it holds is in JSON without ``<``,
-    so that no text in it can end the element that it is in.
+    The page allows itself nothing but its own style and script, by their digests; what it holds is in JSON without
+    ``<``, so that no text in it can end the element that it is in.
     """
     style, script = _text("page.css"), _text("page.js")
     return Template(_text("page.html")).substitute(
