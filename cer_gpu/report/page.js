@@ -24,7 +24,7 @@
     const words = "SELECT|ALL|ANY|NEXT|NXT|LAST|MAX|STRICT|NONE|FROM|WHERE|PARTITION|BY|WITHIN|EVENTS?|HOURS?|MINUTES?" +
       "|SECONDS?|CONSUME|LIMIT|FILTER|AS|AND|OR|NOT|LIKE|IN|RANGE|TRUE|FALSE";
     const parts = new RegExp(`(--[^\\n]*|/\\*[^]*?\\*/)|('(?:[^']|'')*')|(\`[^\`]*\`|[A-Za-z_]\\w*)`, "g");
-    const keyword = new RegExp(`^(?:${words})$`, "i");
+    const keyword = new RegExp(`^(?:${words})$`); // in lower case most could be names
     const text = held.query.trim();
     let end = 0;
     for (const found of text.matchAll(parts)) {
@@ -128,6 +128,12 @@
     if (isNaN(date)) return `${plain(value)} ms`;
     const fraction = value - whole ? (value - whole).toFixed(6).slice(2).replace(/0+$/, "") : "";
     return date.toISOString().replace("T", " ").replace(/\.000Z$/, fraction ? ".000Z" : "Z").replace("Z", fraction + axis.unit);
+  }
+
+  /** An edge of the view: a point that no complex event may have, to the second where more is seen than a minute. */
+  function edgeText(value) {
+    const unit = view[1] - view[0] > MINUTE ? SECOND : 1;
+    return pointText(is_time && !extent.includes(value) ? Math.round((Number(origin) + value) / unit) * unit - Number(origin) : value);
   }
 
   const FIXED = [0.001, 0.01, 0.1, 1, 2, 5, 10, 20, 50, 100, 200, 500, ...[1, 2, 5, 10, 15, 30].map((s) => s * SECOND),
@@ -339,7 +345,7 @@
     }
     const all = counted(shown.length, "complex event") + (held.step > 1 ? " drawn" : "") + (wanted ? " of this filter" : "");
     $("view").textContent = `${n_visible.toLocaleString("en")} of ${all} in view, ` +
-      `from ${pointText(Math.max(view[0], extent[0]))} to ${pointText(Math.min(view[1], extent[1]))}`;
+      `from ${edgeText(Math.max(view[0], extent[0]))} to ${edgeText(Math.min(view[1], extent[1]))}`;
   }
 
   /** Where the one at place k in `shown` lies: x, y, width, height, which are at least so much. */
