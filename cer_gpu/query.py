@@ -510,7 +510,7 @@ def _check_options(
     if device not in DEVICES:
         raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
     if device == "cuda":
-        raise DeviceError("evaluation on a GPU is not there yet\nhint: device='cpu', or 'auto'")
+        raise DeviceError("evaluation on a GPU is not there yet\nhint: device='cpu', or 'auto' (--device)")
     if output not in OUTPUTS:
         hint = did_you_mean(str(output), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")

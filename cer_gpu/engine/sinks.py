@@ -90,7 +90,7 @@ def open_sink(
     with whole_file(shown, inputs) as file:
         writer: Writer | None = None
         try:
-            with _naming(str(shown)):
+            with naming(str(shown)):
                 writer = _writer(kind, file, schema)
             sink = _FileSink(writer, str(shown), gather=kind in ("parquet", "arrow"))
             yield sink
@@ -117,10 +117,10 @@ def whole_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Iter
     part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
     file: IO[bytes] | None = None
     try:
-        with _naming(str(shown)):
+        with naming(str(shown)):
             file = open(part, "xb")  # noqa: SIM115 - closed below, in two ways
         yield file
-        with _naming(str(shown)):
+        with naming(str(shown)):
             file.flush()
             os.fsync(file.fileno())
             file.close()
@@ -159,11 +159,11 @@ def open_pipe(
         When the pipe cannot be written for another reason.
     """
     name = "standard output"
-    with whole(), _naming(name):
+    with whole(), naming(name):
         writer = _writer(format, file, schema, seekable=False)
         file.flush()
     yield _PipeSink(writer, file, name, whole)
-    with whole(), _naming(name):
+    with whole(), naming(name):
         writer.close()
         file.flush()
 
@@ -183,7 +183,7 @@ class _FileSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not self._gather:
-            with _naming(self._name):
+            with naming(self._name):
                 for piece in _pieces(batch):
                     self._writer.write(piece)
             return
@@ -197,12 +197,12 @@ class _FileSink:
     def close(self) -> None:
         """Write what is left, and the end of the format."""
         self._flush()
-        with _naming(self._name):
+        with naming(self._name):
             self._writer.close()
 
     def _flush(self) -> None:
         if self._gathered:
-            with _naming(self._name):
+            with naming(self._name):
                 self._writer.write(pa.concat_batches(self._gathered))
             self._gathered = []
             self._n_rows = self._n_bytes = 0
@@ -221,7 +221,7 @@ class _PipeSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for piece in _pieces(_decoded(batch)):
-            with self._whole(), _naming(self._name):
+            with self._whole(), naming(self._name):
                 self._writer.write(piece)
                 self._file.flush()
 
@@ -263,8 +263,8 @@ def _decoded_field(field: pa.Field) -> pa.Field:
 
 
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Let errors name the file that the user knows."""
+def naming(name: str) -> Iterator[None]:
+    """Let what goes wrong while a file is written name the file that the user knows."""
     try:
         yield
     except OSError as error:

@@ -13,7 +13,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.sinks import whole_file
+from cer_gpu.engine.sinks import naming, whole_file
 from cer_gpu.query import Query
 from cer_gpu.report.content import content
 
@@ -99,7 +99,8 @@ def write_report(
     with whole_file(path, inputs) as file:
         held = content(query, events, sort=sort, threads=threads)
         written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
-        file.write(written)
+        with naming(os.fspath(path)):
+            file.write(written)
     return Report(held["n_events"], held["n_matches"], len(written))
 
 
