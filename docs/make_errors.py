@@ -36,9 +36,9 @@ AB = "'SELECT * FROM S WHERE A ; B'"
 INTRODUCTION = """\
 # Errors
 
-Whatever can go wrong from outside ends in a message: what was expected, what came, where, and often a hint. No
-traceback is printed, and no partial file is left. In Python all of them are a `cer_gpu.CerError` (or an `OSError`, where
-a file cannot be written).
+Whatever can go wrong from outside ends in a message: what was expected, what came, where, and often a hint. There is no
+traceback, and no partial file is left. In Python all of them are a `cer_gpu.CerError`, or an `OSError` where a file
+cannot be written.
 
 <!-- docs/make_errors.py writes this page: it causes each error and shows what was printed -->
 

@@ -108,11 +108,13 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
         shown = {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
         shown |= {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
         drawn.add(pa.table(columns | shown), np.ones(batch.num_rows, np.int64))
-        rows = {
-            "positions": pc.list_slice(positions, 0, MAX_ROWS_OF_ONE, return_fixed_size_list=False),
-            "fingerprint": pa.array(fingerprints(batch)),
-        }
-        detailed.add(pa.table(columns | rows), 1 + np.minimum(n_kept.to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64))
+        rows = pa.table(columns | {"positions": positions, "n_kept": n_kept})
+        rows = detailed.of_step(rows)  # before what is made for each is
+        cut = pc.list_slice(rows["positions"], 0, MAX_ROWS_OF_ONE, return_fixed_size_list=False)
+        prints = pa.array(fingerprints(rows))
+        weights = 1 + np.minimum(rows["n_kept"].to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64)
+        rows = rows.set_column(3, "positions", cut).set_column(4, "fingerprint", prints)
+        detailed.add(rows, weights)
     return Found(
         n_events=evaluator.n_events,
         n_matches=n_matches,
@@ -187,13 +189,14 @@ def variables_of(
         return None
     prints = detailed["fingerprint"].to_numpy()
     order = np.argsort(prints)
+    prints = prints[order]
     ways: list[dict[tuple[tuple[str, ...], ...], None]] = [{} for _ in range(len(prints))]
     positions = detailed["positions"].to_pylist()
     left = MAX_VALUATIONS + 8 * n_matches
     for batch in _valuations(query, events, threads):
         own = fingerprints(batch)
-        places = np.minimum(np.searchsorted(prints[order], own), len(prints) - 1)
-        hits = np.flatnonzero(prints[order][places] == own)
+        places = np.minimum(np.searchsorted(prints, own), len(prints) - 1)
+        hits = np.flatnonzero(prints[places] == own)
         held = batch.select(names).take(pa.array(hits)).to_pylist()
         for hit, valuation in zip(order[places[hits]].tolist(), held, strict=True):
             if len(ways[hit]) < MAX_WAYS:

@@ -28,11 +28,13 @@ class Sample:
         self._kept: list[pa.Table] = []
         self._weight = 0
 
+    def of_step(self, rows: pa.Table) -> pa.Table:
+        """Return those of some rows that may be kept."""
+        return rows if self.step == 1 else _every(rows, self.step)
+
     def add(self, rows: pa.Table, weights: npt.NDArray[np.int64]) -> None:
         """Take rows, one for each complex event; the column ``number`` counts them from 0."""
-        rows = rows.append_column("weight", pa.array(weights))
-        if self.step > 1:
-            rows = _every(rows, self.step)
+        rows = self.of_step(rows.append_column("weight", pa.array(weights)))
         self._kept.append(rows)
         self._weight += int(rows["weight"].to_numpy().sum())
         while self._weight > self._bound and sum(kept.num_rows for kept in self._kept) > 1:
