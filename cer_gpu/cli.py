@@ -295,7 +295,7 @@ def report(
         say_errors(errors, name)
         return 1
     title = title or f"{os.path.basename(name) if name else 'Complex events'} in {', '.join(events)}"
-    inputs = [*streams.paths, *([query] if name else [])]
+    inputs = [query] if name else []
     try:
         made = write_report(compiled, streams.open(), out, title=title, sort=sort, threads=threads, inputs=inputs)
     except QueryError as error:

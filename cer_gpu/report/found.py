@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -80,10 +81,21 @@ class Events:
         return self._query.source(self._events, sort=self._sort)
 
 
+def paths(events: Any) -> list[str]:
+    """Return the files and folders among events."""
+    if isinstance(events, Mapping):
+        return [path for each in events.values() for path in paths(each)]
+    if isinstance(events, str | os.PathLike):
+        return [os.fspath(events)]
+    if isinstance(events, Sequence) and not isinstance(events, bytes):
+        return [os.fspath(each) for each in events if isinstance(each, str | os.PathLike)]
+    return []
+
+
 def _rereadable(events: Any) -> Any:
     if isinstance(events, Mapping):
         return {name: _rereadable(each) for name, each in events.items()}
-    if isinstance(events, str | bytes) or hasattr(events, "__fspath__") or isinstance(events, Sequence):
+    if isinstance(events, os.PathLike | Sequence):  # a text too
         return events
     source = open_events(events)
     if source.rereadable:

@@ -155,6 +155,7 @@
   function ticks(low, high, wanted) {
     const least = (high - low) / Math.max(wanted, 1);
     if (axis.kind === "moment" && least > 14 * DAY) return months(low, high, least);
+    if (axis.kind === "moment" && isNaN(new Date(Number(origin) + low) - new Date(Number(origin) + high))) return [];
     const step = round(least);
     const base = is_time ? Number(origin) : Number(origin % BigInt(step));
     const made = [];

@@ -16,6 +16,7 @@ from typing import Any
 from cer_gpu.engine.sinks import naming, whole_file
 from cer_gpu.query import Query
 from cer_gpu.report.content import content
+from cer_gpu.report.found import paths
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def write_report(
     threads
         How many threads evaluate; None: as many as help.
     inputs
-        Files and folders that must not be overwritten.
+        Files and folders, besides the events, that must not be overwritten.
 
     Returns
     -------
@@ -96,7 +97,7 @@ def write_report(
     >>> report.n_matches
     2
     """
-    with whole_file(path, inputs) as file:
+    with whole_file(path, [*paths(events), *inputs]) as file:
         held = content(query, events, sort=sort, threads=threads)
         written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
         with naming(os.fspath(path)):

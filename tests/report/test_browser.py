@@ -214,6 +214,7 @@ def test_what_was_left_out_is_said(browse, page, monkeypatch):
         ),
         (pa.array([5, 5, 5], pa.timestamp("s")), "from 1970-01-01 00:00:05 to 1970-01-01 00:00:05"),
         (pa.array([-(10**12), 0, 10**12], pa.timestamp("s")), "from "),
+        (pa.array([10**15, 10**15 + 1, 10**15 + 9], pa.timestamp("s")), "from 1,000,000,000,000,000,000 ms to "),
     ],
     ids=lambda v: str(v.type) if isinstance(v, pa.Array) else "",
 )

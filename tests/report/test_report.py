@@ -272,8 +272,11 @@ def test_no_partial_page_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_an_input_is_not_overwritten(tmp_path):
-    pq.write_table(TRADES, tmp_path / "events.parquet")
-    events = str(tmp_path / "events.parquet")
+@pytest.mark.parametrize("given", [str, lambda path: path, lambda path: [path], lambda path: {"S": [str(path)]}])
+def test_events_are_not_overwritten(tmp_path, given):
+    path = tmp_path / "events.parquet"
+    pq.write_table(TRADES, path)
     with pytest.raises(cer_gpu.OptionError, match="is an input"):
-        write_report(cer_gpu.compile(QUERY), events, events, inputs=[events])
+        write_report(cer_gpu.compile(QUERY), given(path), path)
+    with pytest.raises(cer_gpu.OptionError, match="is an input"):
+        write_report(cer_gpu.compile(QUERY), TRADES, path, inputs=[str(path)])
