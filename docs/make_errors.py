@@ -71,6 +71,18 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A AS seller FILTER sellr[price > 1]'",
         "check 'SELECT * FROM S WHERE T>A'",
         "check 'SELECT * FROM S WHERE A ; B WITHIN 5 MINUTES'",
+        "check 'SELECT * FROM S WHERE A /* and so on'",
+        "check 'SELECT * FROM S WHERE A ; B FILTER A[price > B[price]]'",
+        "check 'SELECT * FROM S WHERE A AND B'",
+        "check 'SELECT * FROM S WHERE A FILTER A[price IS NULL]'",
+        "check 'SELECT * FROM S WHERE A FILTER price > 1'",
+        "check 'SELECT * FROM S WHERE A LIMIT 5 WITHIN 3 EVENTS'",
+        "check 'SELECT * FROM S, S WHERE A'",
+        "check 'SELECT * FROM S WHERE A PARTITION BY [name], [name]'",
+        "check 'SELECT * FROM S WHERE A ; B' --no-type-column",
+        "check 'SELECT * WHERE A ; B' --no-type-column",
+        "check many_filters.ceql",
+        "check deep.ceql",
         "check missing.ceql",
         "check latin.ceql",
     ],
@@ -82,14 +94,21 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A FILTER A[ts > \\'yesterday\\']' events.parquet".replace("'SELECT", '"SELECT')
         .replace("]'", ']"')
         .replace("\\'", "'"),
+        "check 'SELECT * FROM S WHERE A FILTER A[price LIKE 1]' events.parquet",
+        "check \"SELECT * FROM S WHERE A FILTER A[price LIKE 'M']\" events.parquet",
+        "check 'SELECT * FROM S WHERE A FILTER A[TRUE < FALSE]' events.parquet",
+        "check \"SELECT * FROM S WHERE A FILTER A[ts > '2024-01-01 00:00+02:00']\" events.parquet",
         "check 'SELECT a[prise] FROM S WHERE A AS a' events.parquet",
         "check 'SELECT * FROM S WHERE A ; B PARTITION BY [nam]' events.parquet",
         "check 'SELECT * FROM S WHERE A ; B PARTITION BY [tags]' events.parquet",
+        "check 'SELECT * FROM S WHERE A ; B PARTITION BY [name, price]' events.parquet",
         f"run {AB} events.parquet --type-column kind",
         f"run {AB} events.parquet --type-column price",
         f"run {AB} events.parquet --time-column time",
         f"run {AB} events.parquet --time-column name",
         "run 'SELECT * FROM S WHERE A ; B WITHIN 5 MINUTES' events.parquet --time-column price",
+        "run 'SELECT * FROM S WHERE A ; B WITHIN 5 MINUTES' counted.parquet --time-column n",
+        f"run {AB} events.parquet --time-column ts --time-unit ms",
         "run 'SELECT * FROM S WHERE A ; B WITHIN 5 [name]' events.parquet",
         "run 'SELECT * FROM S WHERE A AS start ; B' events.parquet --output bindings",
     ],
@@ -119,6 +138,8 @@ SECTIONS: dict[str, list[str]] = {
         "run 'SELECT * FROM S, T WHERE S>A ; T>B' S=events.parquet --time-column ts",
         "run 'SELECT * FROM S, T WHERE S>A ; T>B' S=events.parquet U=events.parquet --time-column ts",
         "run 'SELECT * FROM S, T WHERE S>A ; T>B' events.parquet --time-column ts",
+        "run 'SELECT * FROM S, T WHERE S>A ; T>B' S=events.parquet T=zoned.parquet --time-column ts",
+        "run 'SELECT * FROM S, T WHERE S>A ; T>B' S=named.parquet T=events.parquet --time-column ts",
         "run 'SELECT * FROM S WHERE A ; A+ ; A' many.parquet --output count",
         f"... | run {AB} -",
     ],
@@ -206,6 +227,14 @@ def make_files() -> None:
     pq.write_table(pa.table({"kind": ["A"]}), "other.parquet")
     pq.write_table(pa.table({"type": ["A"], "ts": ["now"]}), "prices.parquet")
     pq.write_table(pa.table({"type": ["A"] * 80}), "many.parquet")
+    pq.write_table(pa.table({"type": ["A"], "n": [1]}), "counted.parquet")
+    pq.write_table(pa.table({"type": ["A"], "ts": pa.array([0], pa.timestamp("ms", "UTC"))}), "zoned.parquet")
+    pq.write_table(
+        pa.table({"type": ["A"], "$stream": ["S"], "ts": pa.array([0], pa.timestamp("ms"))}), "named.parquet"
+    )
+    both = " AND ".join("(A[price > 1] OR B[price > 1])" for _ in range(15))
+    Path("many_filters.ceql").write_text(f"SELECT * FROM S WHERE A ; B FILTER {both}")
+    Path("deep.ceql").write_text(f"SELECT * FROM S WHERE {'(A ; ' * 2000}A{')' * 2000}")
     Path("notes.txt").write_text("no events\n")
     Path("latin.ceql").write_bytes("-- für\nSELECT * FROM S WHERE A".encode("latin-1"))
     Path("late.ceql").write_text("SELECT * FROM S WHERE A ; B")
