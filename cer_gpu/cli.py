@@ -34,7 +34,7 @@ from cer_gpu.engine.standard_input import open_standard_input
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError
 from cer_gpu.preview import preview, rows_to_show
-from cer_gpu.progress import Display, Watched
+from cer_gpu.progress import Display, Watched, working
 from cer_gpu.query import DEVICES, Query, analyse
 from cer_gpu.report import write_report
 from cer_gpu.signals import Signals, Stopped
@@ -296,8 +296,10 @@ def report(
         return 1
     title = title or f"{os.path.basename(name) if name else 'Complex events'} in {', '.join(events)}"
     inputs = [query] if name else []
+    given = streams.open()
     try:
-        made = write_report(compiled, streams.open(), out, title=title, sort=sort, threads=threads, inputs=inputs)
+        with working("evaluating (the first run compiles the engine)"):
+            made = write_report(compiled, given, out, title=title, sort=sort, threads=threads, inputs=inputs)
     except QueryError as error:
         say_errors([error], name)
         return 1

@@ -1,5 +1,6 @@
 """`cer-gpu report`: a page that appears whole or not at all, and says what was found."""
 
+import contextlib
 import io
 import os
 import signal
@@ -65,6 +66,21 @@ def test_an_error_points_into_the_query_file(cli):
     Path("late.ceql").write_text("SELECT * FROM S WHERE A FILTER A[pice > 1]")
     _, _, err = cli("report", "late.ceql", "events.parquet", "-o", "report.html")
     assert err.startswith("error: late.ceql: the events have no column 'pice'")
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_a_terminal_shows_that_it_works():
+    reader, writer = os.openpty()
+    process = start("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html", stderr=writer)
+    os.close(writer)
+    said = b""
+    with contextlib.suppress(OSError):  # raised when the other side is closed
+        while chunk := os.read(reader, 4096):
+            said += chunk
+    os.close(reader)
+    assert finish(process)[0] == 0
+    assert b"evaluating" in said
+    assert said.endswith(b"7 rows, 4 complex events, 0.0 MB -> report.html\r\n")
 
 
 def test_interrupted(tmp_path):
