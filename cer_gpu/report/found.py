@@ -120,12 +120,11 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
         shown = {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
         shown |= {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
         drawn.add(pa.table(columns | shown), np.ones(batch.num_rows, np.int64))
-        rows = pa.table(columns | {"positions": positions, "n_kept": n_kept})
-        rows = detailed.of_step(rows)  # before what is made for each is
+        rows = detailed.of_step(pa.table(columns | {"positions": positions}))  # before more is made of each
+        weights = 1 + np.minimum(pc.list_value_length(rows["positions"]).to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64)
         cut = pc.list_slice(rows["positions"], 0, MAX_ROWS_OF_ONE, return_fixed_size_list=False)
         prints = pa.array(fingerprints(rows))
-        weights = 1 + np.minimum(rows["n_kept"].to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64)
-        rows = rows.set_column(3, "positions", cut).set_column(4, "fingerprint", prints)
+        rows = rows.set_column(rows.num_columns - 1, "positions", cut).append_column("fingerprint", prints)
         detailed.add(rows, weights)
     return Found(
         n_events=evaluator.n_events,
