@@ -34,8 +34,9 @@ from cer_gpu.engine.standard_input import open_standard_input
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError
 from cer_gpu.preview import preview, rows_to_show
-from cer_gpu.progress import Display, Watched
+from cer_gpu.progress import Display, Watched, working
 from cer_gpu.query import DEVICES, Query, analyse
+from cer_gpu.report import write_report
 from cer_gpu.signals import Signals, Stopped
 from cer_gpu.tally import Tally, counted
 
@@ -60,6 +61,7 @@ def main(args: Sequence[str] | None = None) -> int:
 Examples:
   cer-gpu run late.ceql flights.parquet --time-column ts
   cer-gpu run 'SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS' day1.csv day2.csv -o found.parquet
+  cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
   cer-gpu check late.ceql flights.parquet --time-column ts""",
 )
 @click.version_option(cer_gpu.__version__, prog_name="cer-gpu", message="%(prog)s %(version)s")
@@ -246,6 +248,63 @@ def check(
         click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
     else:
         click.echo("ok: the query has no errors")
+    return 0
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
+  cer-gpu report 'SELECT * FROM S WHERE A ; B WITHIN 100 EVENTS' events.csv -o found.html
+
+\b
+The page appears whole at the end or not at all."""
+)
+@click.argument("query")
+@click.argument("events", nargs=-1, required=True)
+@click.option("-o", "out", metavar="OUT", required=True, help="The page, such as report.html.")
+@click.option("--title", metavar="TEXT", help="Of the page.  [default: what was evaluated over what]")
+@query_options
+@click.option("--sort", is_flag=True, help="Sort the events by time first.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to use.  [default: as many as help]")
+def report(
+    query: str,
+    events: tuple[str, ...],
+    out: str,
+    title: str | None,
+    type_column: str | None,
+    no_type_column: bool,
+    time_column: str | None,
+    time_unit: str | None,
+    sort: bool,
+    threads: int | None,
+) -> int:
+    """Show the complex events of QUERY in EVENTS as one HTML page, which needs no network and no other file.
+
+    QUERY and EVENTS are those of run; the events are read three times, and those of standard input kept in memory.
+    """
+    streams = _streams(events)
+    types = chosen_type_column(type_column, no_type_column)
+    if sort and time_column is None:
+        raise click.UsageError("--sort needs a time: --time-column")
+    if out == STANDARD:
+        raise click.UsageError("a report is a file: -o report.html")
+    name, text = read_query(query)
+    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    if compiled is None:
+        say_errors(errors, name)
+        return 1
+    title = title or f"{os.path.basename(name) if name else 'Complex events'} in {', '.join(events)}"
+    inputs = [query] if name else []
+    given = streams.open()
+    try:
+        with working("evaluating (the first run compiles the engine)"):
+            made = write_report(compiled, given, out, title=title, sort=sort, threads=threads, inputs=inputs)
+    except QueryError as error:
+        say_errors([error], name)
+        return 1
+    found = f"{counted(made.n_events, 'row')}, {counted(made.n_matches, 'complex event')}"
+    say(f"{found}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     return 0
 
 

@@ -95,8 +95,8 @@ def read_query(given: str) -> tuple[str | None, str]:
             return given, path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise OptionError(f"{given}: is not text in UTF-8: {error.reason} at byte {error.start}") from None
-    if given.endswith(".ceql") or not any(c.isspace() for c in given):  # a query has several words
-        siblings = [p.name for p in path.parent.glob("*.ceql")]
+    if given.endswith(".ceql") or (given and not any(c.isspace() for c in given)):  # a query has several words
+        siblings = sorted(p.name for p in path.parent.glob("*.ceql"))
         near = did_you_mean(path.name, siblings, "queries there")
         raise OptionError(f"{given!r} is neither a file nor the text of a query" + (f"\nhint: {near}" if near else ""))
     return None, given

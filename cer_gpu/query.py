@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -225,6 +226,11 @@ class Query:
         return self._plan.time_column
 
     @property
+    def time_unit(self) -> str | None:
+        """The unit of an integer time column."""
+        return self._plan.time_unit
+
+    @property
     def clauses(self) -> Clauses:
         """The clauses that decide how the events may be dealt to several processes."""
         plan = self._plan
@@ -253,6 +259,12 @@ class Query:
         if plan.partition and (counts or Determinization(cea, plan.strategy).has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
+    def without_choice(self) -> Query:
+        """Return the query that finds the same complex events and those that LIMIT or ANY leaves out."""
+        plan = self._plan
+        strategy = "ALL" if plan.strategy == "ANY" else plan.strategy
+        return Query(replace(plan, strategy=strategy, limit=None), self.notes)
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of the column that it is measured in."""
@@ -506,7 +518,7 @@ def _check_options(
     if device not in DEVICES:
         raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
     if device == "cuda":
-        raise DeviceError("evaluation on a GPU is not there yet\nhint: device='cpu', or 'auto'")
+        raise DeviceError("evaluation on a GPU is not there yet\nhint: device='cpu', or 'auto' (--device)")
     if output not in OUTPUTS:
         hint = did_you_mean(str(output), OUTPUTS, "outputs")
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")

@@ -193,7 +193,7 @@ def _open_paths(paths: list[Path]) -> Source:
                     yield batch
                     n_rows += batch.num_rows
             except _READ_ERRORS as error:
-                raise EventsError(f"{file}: cannot be read: {error}") from error
+                raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
 
     counts = [source.n_rows for source in sources]
     known = [count for count in counts if count is not None]
@@ -240,7 +240,7 @@ def _files(path: Path) -> list[Path]:
             raise EventsError(f"{path}: no Parquet, Arrow IPC or CSV file in this folder")
         return found
     if not path.exists():
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        siblings = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, siblings, "files there") if siblings else f"no folder {path.parent}"
         raise EventsError(f"{path}: no such file\nhint: {hint}")
     if _format(path) is None:
@@ -259,11 +259,16 @@ def _format(path: Path) -> str | None:
     return None
 
 
+def _reason(error: Exception) -> str:
+    """Return why a file cannot be read: what the system says without Arrow's words, which name the file again."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+
+
 def _open_file(path: Path) -> Source:
     try:
         return {"parquet": _open_parquet, "ipc": _open_ipc, "csv": _open_csv}[_format(path) or ""](path)
     except _READ_ERRORS as error:
-        raise EventsError(f"{path}: cannot be read: {error}") from error
+        raise EventsError(f"{path}: cannot be read: {_reason(error)}") from error
 
 
 def _open_parquet(path: Path) -> Source:

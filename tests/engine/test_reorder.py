@@ -167,7 +167,8 @@ def test_messages():
         cer_gpu.TimeOrderError,
         match=(
             r"^the 'at' of event 3 \(1970-01-01 00:00:03.499000\) is late: 1970-01-01 00:00:05 came before it, and the "
-            r"lateness is 1500 ms\nexpected: .*\nhint: a larger lateness, or late='drop' to leave late events out$"
+            r"lateness is 1500 ms\nexpected: .*\n"
+            r"hint: a larger lateness, or late='drop' \(--late drop\) to leave late events out$"
         ),
     ):
         reorder.push(pa.record_batch({"at": pa.array([4000, 3499, 9000], pa.timestamp("ms"))}))
