@@ -173,12 +173,13 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     cea = build_cea(formula, frozenset(variables))
     strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
-    # which ones LIMIT and ANY keep is the automaton's order, also where a share of them is listed
-    keeps_all = strategy == "ALL" and syntax.limit is None and syntax.consume == "NONE"
+    against = _against_stacks(syntax, strategy)
+    steps = find_chain(formula, cea.guards, frozenset(variables)) if against is None else against
     return Plan(
         text=syntax.text,
         cea=cea,
-        chain=find_chain(formula, cea.guards, frozenset(variables)) if keeps_all and not syntax.partition else None,
+        chain=None if isinstance(steps, str) else steps,
+        against_chain=steps if isinstance(steps, str) else None,
         strategy=strategy,
         variables=tuple(dict.fromkeys(variables)),
         attributes=None if attributes is None else tuple(attributes.values()),
@@ -191,6 +192,19 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
         time_column=time_column,
         time_unit=time_unit,
     )
+
+
+def _against_stacks(syntax: QuerySyntax, strategy: str) -> str | None:
+    """Return which clause needs the automaton; None: none does."""
+    if strategy != "ALL":
+        return f"the strategy is {strategy}"
+    if syntax.partition:
+        return "the query has PARTITION BY"
+    if syntax.consume != "NONE":
+        return f"the query has CONSUME BY {syntax.consume}"
+    if syntax.limit is not None:  # which ones it keeps is the automaton's order, also where a share is listed
+        return "the query has LIMIT"
+    return None
 
 
 class Query:

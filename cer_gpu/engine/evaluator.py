@@ -77,7 +77,7 @@ class Evaluator:
         self._places: list[tuple[int, int]] = [(0, 0)]  # of the first events of batches: their number, their position
         self._plan = plan
         self._options = options
-        self._table = _table_of(plan, options)
+        self._table = table_of(plan, options)
         self._binding: Binding | None = None
         self._coders: dict[str, StringCoder] = {}
         self._reorder: Reorder | None = None
@@ -449,7 +449,7 @@ class Evaluator:
         return empty_batch(schema)
 
 
-def _table_of(plan: Plan, options: Options) -> Determinization | Chain:
+def table_of(plan: Plan, options: Options) -> Determinization | Chain:
     """Return what gives events their symbols: that of stacks where the pattern is a chain that they can list."""
     labelled = options.output == "bindings"
     if (
