@@ -38,6 +38,8 @@ from cer_gpu.errors import (
     TimeOrderError,
     did_you_mean,
 )
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.facts import explain
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -458,6 +460,33 @@ class Query:
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
         return Evaluator(self._plan, Options(output, lateness, late, share, position_column, first_end))
+
+    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+        """Say what the query means, and how it runs.
+
+        Parameters
+        ----------
+        events
+            Anything that `evaluate` takes: how many events satisfy each predicate, and are relevant, is then counted.
+        analyze
+            Whether to find the complex events of `events` too, on one thread, and measure what each stage takes.
+
+        Returns
+        -------
+        Explanation
+            ``str()`` and notebooks show it; `to_svg`, `to_dot` and `to_dict` give the automaton and all the facts.
+
+        Raises
+        ------
+        OptionError
+            When there is nothing to analyze.
+        CerError
+            As `evaluate`, where there are events.
+        """
+        if analyze and events is None:
+            raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
+        source = None if events is None else self.source(events)
+        return explain(self._plan, self.notes, self.clauses, source, self.matches if analyze else None)
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on where another one made a checkpoint.

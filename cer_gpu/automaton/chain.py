@@ -35,9 +35,7 @@ class Step:
     labels: frozenset[str] | None
 
 
-def find_chain(
-    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None
-) -> tuple[Step, ...] | str:
+def find_chain(formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None) -> tuple[Step, ...] | str:
     """Return the steps of a formula that is a chain of two or more; why it is none, of any other.
 
     Every step must be kept by SELECT, and what is kept must tell which event is at which step: otherwise several runs

@@ -54,7 +54,9 @@ class _Search:
             case s.Sequence():
                 twice = self.defined(formula.left, once=True) & self.defined(formula.right, once=True)
                 if twice and self.against_safe is None:
-                    self.against_safe = f"{_first(twice)} is defined on both sides of {':' if formula.contiguous else ';'}"
+                    self.against_safe = (
+                        f"{_first(twice)} is defined on both sides of {':' if formula.contiguous else ';'}"
+                    )
                 both = self.mentioned(formula.left) & self.mentioned(formula.right)
                 self.bounded_unless(both, f"is used on both sides of {':' if formula.contiguous else ';'}")
                 self.walk(formula.left, inside)

@@ -23,12 +23,12 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
         if state["kind"] == "initial":
             yield f"start -> {state['id']}"
     for transition in automaton["transitions"]:
-        lines = [_escaped(transition["text"])]
+        label = _escaped(transition["text"])
         if transition["kept"]:
-            lines.append("● " + _escaped(", ".join(transition["kept"])))
-        yield f'{transition["source"]} -> {transition["target"]} [label="{r"\n".join(lines)}"]'
+            label += r"\n● " + _escaped(", ".join(transition["kept"]))
+        yield f'{transition["source"]} -> {transition["target"]} [label="{label}"]'
     for silent in automaton["silent"]:
-        yield f"{silent['source']} -> {silent['target']} [style=dashed, label=\"ε\"]"
+        yield f'{silent["source"]} -> {silent["target"]} [style=dashed, label="ε"]'
 
 
 def _escaped(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +109,11 @@ class _Picture:
                 f'<rect class="back" width="{width}" height="{height}"/>',
                 *self._ways(),
                 *(line for state in self.states for line in self._state(state)),
-                *(line for i, label in enumerate(self.labels, len(self.states)) for line in label.drawn(self.centres[i])),
+                *(
+                    line
+                    for i, label in enumerate(self.labels, len(self.states))
+                    for line in label.drawn(self.centres[i])
+                ),
                 f'<text class="note" x="{width / 2:.1f}" y="{height - 10}">'
                 "● the event is kept    ┄ no event is read</text>",
                 "</svg>",
@@ -119,21 +124,25 @@ class _Picture:
     def _ways(self) -> Iterator[str]:
         x, y = self.centres[0]
         back = 28.0
-        yield from self._way([(x, y - RADIUS - back), (x, y - RADIUS)] if self.down else [(x - RADIUS - back, y), (x - RADIUS, y)])
+        yield from self._way(
+            [(x, y - RADIUS - back), (x, y - RADIUS)] if self.down else [(x - RADIUS - back, y), (x - RADIUS, y)]
+        )
         for number, route in enumerate(self.routes):
             ends = self.labels[number // 2].ends
             yield from self._way(route, ends[0] if number % 2 == 0 else None, ends[1] if number % 2 else None)
         for number, (route, ends) in enumerate(zip(self.silent_routes, self.silent, strict=True)):
             yield from self._way(route, *ends, f'class="silent" data-silent="{number}" ')
 
-    def _way(self, route: list[Point], source: int | None = None, target: int | None = None, kind: str = "") -> Iterator[str]:
+    def _way(
+        self, route: list[Point], source: int | None = None, target: int | None = None, kind: str = ""
+    ) -> Iterator[str]:
         """Draw a way, with the point of an arrow where it enters a state or begins from nowhere."""
         route = list(route)
         for end, state in (0, source), (-1, target):
             if state is not None:
                 route[end] = self._border(state, route[end])
         d = f"M{_xy(route[0])}"
-        for i, (a, b) in enumerate(zip(route, route[1:], strict=False)):
+        for i, (a, b) in enumerate(itertools.pairwise(route)):
             d += f" L{_xy(b)}" if i % 2 == 0 else self._curve(a, b)
         yield f'<path {kind}d="{d}"/>'
         if target is not None or source is None:
@@ -168,22 +177,26 @@ class _Picture:
         yield f'<g class="state {state["kind"]}" data-state="{state["id"]}">'
         for loop in self.loops.get(state["id"], ()):
             yield f'<g class="loop" data-transition="{loop["number"]}">'
-            lines = _lines(loop["text"])
-            if self.down:
-                out = x + RADIUS + _LOOP
-                yield f'<path d="M{_xy((x + 12, y - 12))} C{_xy((out, y - 24))} {_xy((out, y + 24))} {_xy((x + 12, y + 12))}"/>'
-                yield f'<polygon points="{_xy((x + 12, y + 12))} {_xy((x + 20, y + 11))} {_xy((x + 16, y + 18.5))}"/>'
-                yield from _text(lines, out + 2 + max(map(_width, lines)) / 2, y - 9, "note")
-            else:
-                out = y - RADIUS - _LOOP
-                yield f'<path d="M{_xy((x - 12, y - 12))} C{_xy((x - 24, out))} {_xy((x + 24, out))} {_xy((x + 12, y - 12))}"/>'
-                yield f'<polygon points="{_xy((x + 12, y - 12))} {_xy((x + 11, y - 20))} {_xy((x + 18.5, y - 16))}"/>'
-                yield from _text(lines, x, out - _LINE * len(lines) + 5, "note")
+            yield from self._loop(x, y, _lines(loop["text"]))
             yield "</g>"
         yield f'<circle class="disc" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS:g}"/>'
         if state["kind"] == "final":
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS - 4:g}" style="fill:none"/>'
         yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}">{state["id"]}</text></g>'
+
+    def _loop(self, x: float, y: float, lines: list[str]) -> Iterator[str]:
+        """Draw a way from a state back to it: above, or to the right where the picture goes down."""
+
+        def at(out: float, aside: float) -> str:
+            return _xy((x + out, y + aside) if self.down else (x + aside, y - out))
+
+        far = RADIUS + _LOOP
+        yield f'<path d="M{at(12, -12)} C{at(far, -24)} {at(far, 24)} {at(12, 12)}"/>'
+        yield f'<polygon points="{at(12, 12)} {at(20, 11)} {at(16, 18.5)}"/>'
+        if self.down:
+            yield from _text(lines, x + far + 2 + max(map(_width, lines)) / 2, y - _LINE * len(lines) / 2, "note")
+        else:
+            yield from _text(lines, x, y - far + 5 - _LINE * len(lines), "note")
 
 
 class _Label:
@@ -229,7 +242,9 @@ def _text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Iterator[
 
 def _lines(text: str) -> list[str]:
     """Return a text in lines that are not long; the end of a very long one is left out."""
-    return textwrap.wrap(printable(text), _LONGEST, max_lines=_MOST_LINES, placeholder=" …") or [""]
+    return textwrap.wrap(
+        printable(text), _LONGEST, max_lines=_MOST_LINES, placeholder=" …", break_on_hyphens=False
+    ) or [""]
 
 
 def _width(line: str) -> float:

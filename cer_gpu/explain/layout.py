@@ -6,6 +6,7 @@ that few edges cross, and move nodes towards their neighbours.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,7 +62,7 @@ def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: S
         chains.append([source, *range(len(extents), len(extents) + len(passed)), target])
         layer += passed
         extents += [(0.0, 0.0)] * len(passed)
-    links = [(a, b) for chain in chains for a, b in zip(chain, chain[1:], strict=False)]
+    links = [(a, b) for chain in chains for a, b in itertools.pairwise(chain)]
     rows = _ordered(layer, links)
     across = _across(rows, links, extents)
     top = min(a - extents[i][1] / 2 for i, a in enumerate(across))
@@ -150,7 +151,7 @@ def _ordered(layer: Sequence[int], links: Sequence[tuple[int, int]]) -> list[lis
         for row, fixed in zip(rows[1:], rows, strict=False) if down else zip(rows[-2::-1], rows[::-1], strict=False):
             place = {node: i for i, node in enumerate(fixed)}
             own = {node: i for i, node in enumerate(row)}
-            row.sort(key=lambda i: _mean([place[j] for j in neighbours[i]], own[i]))  # noqa: B023 - used at once
+            row.sort(key=lambda i: _mean([place[j] for j in neighbours[i]], own[i]))
         n_crossings = _crossings(rows, after)
         if n_crossings < fewest:
             best, fewest = [list(row) for row in rows], n_crossings
@@ -163,7 +164,7 @@ def _mean(numbers: list[int], otherwise: float) -> float:
 
 def _crossings(rows: Sequence[Sequence[int]], after: dict[int, list[int]]) -> int:
     n_crossings = 0
-    for row, below in zip(rows, rows[1:], strict=False):
+    for row, below in itertools.pairwise(rows):
         place = {node: i for i, node in enumerate(below)}
         ends: list[int] = []
         for node in row:
@@ -184,7 +185,7 @@ def _across(rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], ext
     offsets = []
     for row in rows:
         offset, at = [0.0], 0.0
-        for a, b in zip(row, row[1:], strict=False):
+        for a, b in itertools.pairwise(row):
             at += (extents[a][1] + extents[b][1]) / 2 + NODE_GAP
             offset.append(at)
         offsets.append(offset)

@@ -12,9 +12,9 @@ from cer_gpu.explain.writing import name_text, predicate_text, printable, variab
 _STRATEGIES = {
     "ALL": "Every one is reported.",
     "ANY": "Of those that end at one event, any one is reported.",
-    "NEXT": "Of those that end at one event, the one is reported that keeps the first event in which they differ (NEXT).",
-    "LAST": "Of those that end at one event, the one is reported that keeps the last event in which they differ (LAST).",
-    "MAX": "Of those that end at one event, those are reported that are not a part of another (MAX).",
+    "NEXT": "Of those that end at one event, the one with the first event in which they differ is reported (NEXT).",
+    "LAST": "Of those that end at one event, the one with the last event in which they differ is reported (LAST).",
+    "MAX": "Of those that end at one event, those that are no part of another are reported (MAX).",
     "STRICT": "Only those are reported whose kept events stand at consecutive positions (STRICT).",
 }
 _CONSUME = {
@@ -106,7 +106,9 @@ def _outline(formula: NormalForm) -> Iterator[str]:
             else:
                 yield f"one or more events, with any others between, each {_event(atom)}"
         case Repeat():
-            yield "one or more times" + (", each right after the last:" if formula.contiguous else ", one after another:")
+            yield "one or more times" + (
+                ", each right after the last:" if formula.contiguous else ", one after another:"
+            )
             yield from ("  " + line for line in _outline(formula.body))
 
 
