@@ -36,6 +36,7 @@ _STYLE = """
 .cea .silent { stroke-dasharray: 4 4 }
 .cea polygon { fill: #64748b }
 .cea .note { fill: #64748b; font-size: 11.5px }
+.cea .aside { text-anchor: start }
 """
 
 
@@ -77,7 +78,7 @@ class _Picture:
         routes = [[self._placed(point) for point in route] for route in layout.routes]
         self.routes, self.silent_routes = routes[: len(edges)], routes[len(edges) :]
         width, height = self._turned(layout.size)
-        self.size = width + 2 * _MARGIN + (0 if down else 24), height + 2 * _MARGIN + 24 + (24 if down else 0)
+        self.size = max(width + 2 * _MARGIN + (0 if down else 24), 300), height + 2 * _MARGIN + (48 if down else 24)
 
     def _turned(self, point: Point) -> Point:
         return (point[1], point[0]) if self.down else point
@@ -114,19 +115,20 @@ class _Picture:
                     for i, label in enumerate(self.labels, len(self.states))
                     for line in label.drawn(self.centres[i])
                 ),
-                f'<text class="note" x="{width / 2:.1f}" y="{height - 10}">'
-                "● the event is kept    ┄ no event is read</text>",
+                *self._legend(width / 2, height - 16.0),
                 "</svg>",
                 "",
             ]
         )
 
+    def _legend(self, x: float, y: float) -> Iterator[str]:
+        yield f'<text class="note" x="{x - 75:.1f}" y="{y + 4:.1f}">● keeps the event</text>'
+        yield f'<path class="silent" d="M{_xy((x + 5, y))} L{_xy((x + 41, y))}"/>'
+        yield f'<text class="note" x="{x + 90:.1f}" y="{y + 4:.1f}">reads no event</text>'
+
     def _ways(self) -> Iterator[str]:
         x, y = self.centres[0]
-        back = 28.0
-        yield from self._way(
-            [(x, y - RADIUS - back), (x, y - RADIUS)] if self.down else [(x - RADIUS - back, y), (x - RADIUS, y)]
-        )
+        yield from self._way([(x, y - 45), (x, y)] if self.down else [(x - 45, y), (x, y)], target=0)
         for number, route in enumerate(self.routes):
             ends = self.labels[number // 2].ends
             yield from self._way(route, ends[0] if number % 2 == 0 else None, ends[1] if number % 2 else None)
@@ -136,7 +138,7 @@ class _Picture:
     def _way(
         self, route: list[Point], source: int | None = None, target: int | None = None, kind: str = ""
     ) -> Iterator[str]:
-        """Draw a way, with the point of an arrow where it enters a state or begins from nowhere."""
+        """Draw a way, with the head of an arrow where it enters a state."""
         route = list(route)
         for end, state in (0, source), (-1, target):
             if state is not None:
@@ -145,8 +147,8 @@ class _Picture:
         for i, (a, b) in enumerate(itertools.pairwise(route)):
             d += f" L{_xy(b)}" if i % 2 == 0 else self._curve(a, b)
         yield f'<path {kind}d="{d}"/>'
-        if target is not None or source is None:
-            yield self._arrow(route[-2], route[-1])
+        if target is not None:
+            yield self._arrow(route[-1], self.centres[target])
 
     def _curve(self, a: Point, b: Point) -> str:
         if self.down:
@@ -156,19 +158,19 @@ class _Picture:
         return f" C{_xy((middle, a[1]))} {_xy((middle, b[1]))} {_xy(b)}"
 
     def _border(self, state: int, near: Point) -> Point:
-        """Return the point of a state's circle on the side of a point."""
+        """Return the point of a state's circle on the side of a point, or before it."""
         x, y = self.centres[state]
         if self.down:
             return x, y + (RADIUS if near[1] > y else -RADIUS)
         return x + (RADIUS if near[0] > x else -RADIUS), y
 
-    def _arrow(self, before: Point, tip: Point) -> str:
+    def _arrow(self, tip: Point, centre: Point) -> str:
         x, y = tip
         if self.down:
-            step = -7 if before[1] <= y else 7
+            step = -7 if y < centre[1] else 7
             points = [tip, (x - 4, y + step), (x + 4, y + step)]
         else:
-            step = -7 if before[0] <= x else 7
+            step = -7 if x < centre[0] else 7
             points = [tip, (x + step, y - 4), (x + step, y + 4)]
         return f'<polygon points="{" ".join(map(_xy, points))}"/>'
 
@@ -194,7 +196,7 @@ class _Picture:
         yield f'<path d="M{at(12, -12)} C{at(far, -24)} {at(far, 24)} {at(12, 12)}"/>'
         yield f'<polygon points="{at(12, 12)} {at(20, 11)} {at(16, 18.5)}"/>'
         if self.down:
-            yield from _text(lines, x + far + 2 + max(map(_width, lines)) / 2, y - _LINE * len(lines) / 2, "note")
+            yield from _text(lines, x + far + 2, y - _LINE * len(lines) / 2, "note aside")
         else:
             yield from _text(lines, x, y - far + 5 - _LINE * len(lines), "note")
 

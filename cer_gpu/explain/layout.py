@@ -7,6 +7,7 @@ that few edges cross, and move nodes towards their neighbours.
 from __future__ import annotations
 
 import itertools
+import math
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ Point = tuple[float, float]
 """(along the layers, across)."""
 
 LAYER_GAP, NODE_GAP = 34.0, 18.0
-_SWEEPS, _PASSES = 12, 30
+_SWEEPS, _PASSES, _ROUNDS = 12, 40, 4
 _LARGE = 600  # of more nodes, the order is improved less
 
 
@@ -197,7 +198,42 @@ def _across(rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], ext
             wanted = [sum(place[j] for j in neighbours[i]) / len(neighbours[i]) if neighbours[i] else 0 for i in row]
             for node, at in zip(row, _apart(wanted, offset), strict=True):
                 place[node] = at
+    _straighten(rows, links, extents, place)
     return place
+
+
+def _straighten(
+    rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], extents: Sequence[Point], place: list[float]
+) -> None:
+    """Move nodes that follow one another, without a branch between, onto one line where there is room for it."""
+    n_in, n_out = [0] * len(place), [0] * len(place)
+    for source, target in links:
+        n_out[source] += 1
+        n_in[target] += 1
+    following = {a: b for a, b in links if n_out[a] == n_in[b] == 1}
+    lines = []
+    for first in following.keys() - following.values():
+        line = [first]
+        while line[-1] in following:
+            line.append(following[line[-1]])
+        lines.append(line)
+    sides: list[tuple[int | None, int | None]] = [(None, None)] * len(place)
+    for row in rows:
+        for before, node, after in zip([None, *row], row, [*row[1:], None], strict=False):
+            sides[node] = before, after
+    for _ in range(_ROUNDS):
+        for line in sorted(lines, key=len, reverse=True):
+            low, high = -math.inf, math.inf
+            for node in line:
+                before, after = sides[node]
+                if before is not None:
+                    low = max(low, place[before] + (extents[before][1] + extents[node][1]) / 2 + NODE_GAP)
+                if after is not None:
+                    high = min(high, place[after] - (extents[after][1] + extents[node][1]) / 2 - NODE_GAP)
+            if low <= high:
+                straight = min(max(sum(place[node] for node in line) / len(line), low), high)
+                for node in line:
+                    place[node] = straight
 
 
 def _apart(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
