@@ -20,10 +20,19 @@ from cer_gpu.engine.stacks import Stacks
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
 
-DECODE, PREDICATES, LOOP, LISTING, OUTPUT, REST = "decode", "predicates", "loop", "listing", "output", "rest"
+DECODE, PREDICATES, PARTITIONS, LOOP, LISTING, OUTPUT, REST = (
+    "decode",
+    "predicates",
+    "partitions",
+    "loop",
+    "listing",
+    "output",
+    "rest",
+)
 STAGES = {
     DECODE: "until the next batch of events is there; files are decoded ahead, on another thread",
     PREDICATES: "predicates to bit vectors to symbols; only relevant events pass",
+    PARTITIONS: "keys of PARTITION BY to numbers of partitions",
     LOOP: "relevant events to partial matches",
     LISTING: "partial matches to complex events",
     OUTPUT: "complex events to Arrow",
@@ -31,7 +40,6 @@ STAGES = {
 }
 MOST_STATES = 64
 """Determinised states that are shown."""
-_FIRST_ROWS = 1000
 
 Matches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
 Item = TypeVar("Item")
@@ -103,12 +111,15 @@ class MeasuredEvaluator(Evaluator):
             return found
 
         vars(binding.guards)["select"] = selected
+        vars(binding.keys)["arrays"] = self._stages.call(PARTITIONS, binding.keys.arrays)
         return binding
 
     def _begin(self, binding: Binding) -> None:
         super()._begin(binding)
+        if self._partitions is not None:
+            vars(self._partitions)["assign"] = self._stages.call(PARTITIONS, self._partitions.assign)
         steps = [("feed", LOOP)]
-        if isinstance(self._run, Stacks):  # the automaton lists as it goes
+        if isinstance(self._run, Stacks):
             steps.append(("_list", LISTING))
         for method, stage in steps:
             made = getattr(self._run, method)
@@ -123,9 +134,10 @@ class MeasuredEvaluator(Evaluator):
             return super()._to_arrow(found, binding, batch, first)
 
     @property
-    def lists_apart(self) -> bool:
-        """Whether listing is a stage of its own."""
-        return self.engine == "stacks"
+    def stages(self) -> list[str]:
+        """The stages that there are: the automaton lists as it goes."""
+        absent = {PARTITIONS: self._partitions is None, LISTING: self.engine != "stacks"}
+        return [name for name in STAGES if not absent.get(name)]
 
     @property
     def n_bytes(self) -> int:
@@ -176,7 +188,7 @@ def analyse(source: Source, plan: Plan, matches: Matches) -> tuple[Counts, dict[
     watched = Source(source.schema, read, source.n_rows)
     watched.locate = source.locate  # type: ignore[method-assign]
     n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
-    seconds = {name: stages.seconds[name] for name in STAGES if name != LISTING or evaluator.lists_apart}
+    seconds = {name: stages.seconds[name] for name in evaluator.stages}
     return counts, {
         "n_events": evaluator.n_events,
         "n_relevant": counts.n_relevant,
@@ -190,6 +202,6 @@ def analyse(source: Source, plan: Plan, matches: Matches) -> tuple[Counts, dict[
 
 
 def _load(plan: Plan, batch: pa.RecordBatch) -> None:
-    """Let the loops be compiled, or loaded, before anything is measured; what is wrong is told by the evaluation."""
+    """Let what a batch needs be compiled or loaded, before it is measured; the evaluation tells what is wrong."""
     with contextlib.suppress(CerError):
-        next(Evaluator(plan, Options()).push_batches(batch.slice(0, _FIRST_ROWS)), None)
+        next(Evaluator(plan, Options()).push_batches(batch), None)

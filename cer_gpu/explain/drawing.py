@@ -57,7 +57,7 @@ class _Picture:
         self.silent = [(step["source"], step["target"]) for step in automaton["silent"]]
         self.labels: list[_Label] = []
         self.loops: dict[int, list[dict[str, Any]]] = {}
-        between: dict[tuple[int, int], _Label] = {}
+        between: dict[tuple[Any, ...], _Label] = {}
         for number, transition in enumerate(automaton["transitions"]):
             ends = transition["source"], transition["target"]
             if ends[0] == ends[1]:

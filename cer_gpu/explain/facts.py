@@ -47,7 +47,7 @@ def explain(
         formula = normal_form(
             syntax.formula, typed=plan.type_column is not None, streams=[name.name for name in syntax.streams]
         )
-        facts = {
+        facts: dict[str, Any] = {
             "query": plan.text,
             "words": in_words(syntax, formula, plan.strategy),
             "notes": list(notes),

@@ -102,13 +102,13 @@ def _closing(n: int, edges: Sequence[tuple[int, int]]) -> list[bool]:
         path = [(root, iter(out[root]))]
         while path:
             node, rest = path[-1]
-            number = next(rest, None)
-            if number is None:
+            edge = next(rest, None)
+            if edge is None:
                 open_[node] = False
                 path.pop()
                 continue
-            target = edges[number][1]
-            closing[number] = open_[target]
+            target = edges[edge][1]
+            closing[edge] = open_[target]
             if not seen[target]:
                 seen[target] = open_[target] = True
                 path.append((target, iter(out[target])))

@@ -50,11 +50,11 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
             text, own = f"{_predicate(predicate.left, _EITHER)} OR {_predicate(predicate.right, _BOTH)}", _EITHER
         case s.And():
             text, own = f"{_predicate(predicate.left, _BOTH)} AND {_predicate(predicate.right, _SINGLE)}", _BOTH
-        case s.Not(operand=s.Like() | s.Membership()):
-            text, own = _leaf(predicate.operand, "NOT "), _SINGLE
+        case s.Not(operand=s.Like() | s.Membership() as leaf):
+            text, own = _leaf(leaf, "NOT "), _SINGLE
         case s.Not():
             text, own = f"NOT {_predicate(predicate.operand, _SINGLE)}", _SINGLE
-        case _:
+        case s.Comparison() | s.Like() | s.Membership():
             text, own = _leaf(predicate), _SINGLE
     return f"({text})" if own < around else text
 
