@@ -57,7 +57,7 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
         return 128 + stopped.signum
     except click.ClickException as error:
         if _errors_as_json.get():
-            say(to_json({"errors": [{"type": type(error).__name__, "message": error.format_message()}]}))
+            say(to_json({"errors": [{"type": "UsageError", "message": error.format_message()}]}))
         else:
             error.show()
         return error.exit_code

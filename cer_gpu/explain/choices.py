@@ -13,8 +13,8 @@ from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.explain.words import window_text
 
 _ENGINES = {
-    "stacks": "the pattern is a chain: one stack of events for each step, nothing to determinise",
-    "automaton": "an automaton, determinised as the events need it",
+    "stacks": "the pattern is a chain; each step has a stack of events, and nothing is determinised",
+    "automaton": "determinised as the events need it",
     "counter": "complex events are counted, and not listed",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from cer_gpu.explain.choices import choices
 from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.words import in_words
-from cer_gpu.explain.writing import guard_text, predicate_text, variable_text
+from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
 
 
 def explain(
@@ -53,7 +53,7 @@ def explain(
             "notes": list(notes),
             "variables": _variables(syntax, formula, plan),
             "properties": against_properties(syntax.formula),
-            "automaton": automaton_facts(plan.cea),
+            "automaton": automaton_facts(plan.cea, plan.streams),
         }
     except RecursionError:
         raise QueryTooLargeError("the query is nested too deeply to be explained") from None
@@ -73,7 +73,7 @@ def explain(
     return Explanation(facts)
 
 
-def automaton_facts(cea: CEA) -> dict[str, Any]:
+def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
     """Return the states and transitions of an automaton, with their texts."""
     kinds = {INITIAL: "initial", FINAL: "final"}
     return {
@@ -85,7 +85,7 @@ def automaton_facts(cea: CEA) -> dict[str, Any]:
                 "guard": None if t.guard == ANY else t.guard,
                 "negated": t.negated,
                 "text": "any event" if t.guard == ANY else guard_text(cea.guards[t.guard], t.negated),
-                "kept": sorted(map(variable_text, t.kept)),
+                "kept": sorted(variable_text(name, streams) for name in t.kept),
             }
             for t in cea.transitions
         ],
@@ -119,19 +119,23 @@ def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dic
     for atom in _atoms(formula):
         event = guard_text(replace(atom.guard, predicate=None))
         for name in sorted(atom.labels):
-            if ">" not in name or name in plan.variables:
+            if stream_of(name, plan.streams) is None or name in plan.variables:
                 held.setdefault(name, {})[event] = None
     bound, several = defined_variables(syntax.formula), repeated_variables(syntax.formula)
-    return [
-        {
-            "name": variable_text(name),
-            "types": list(events),
-            "selected": name in plan.variables,
-            "several": name.rpartition(">")[2] in several,
-            "always": ">" not in name and bound.get(name, False),
-        }
-        for name, events in held.items()
-    ]
+    variables = []
+    for name, events in held.items():
+        stream = stream_of(name, plan.streams)
+        whole = name if stream is None else name[len(stream) + 1 :]
+        variables.append(
+            {
+                "name": variable_text(name, plan.streams),
+                "types": list(events),
+                "kept": name in plan.variables,
+                "several": whole in several,
+                "always": bound[name] if stream is None else None,  # of one stream alone, that depends on the events
+            }
+        )
+    return variables
 
 
 def _atoms(formula: NormalForm) -> Iterator[Atom]:

@@ -31,9 +31,9 @@ def _variables(facts: Facts) -> list[str]:
     rows = []
     for variable in facts["variables"]:
         remarks = [
-            "kept" if variable["selected"] else "not kept",
+            "kept" if variable["kept"] else "not kept",
             *(["can hold several events"] if variable["several"] else []),
-            *([] if variable["always"] else ["is empty in some matches"]),
+            *(["is empty in some matches"] if variable["always"] is False else []),
         ]
         rows.append([variable["name"], " or ".join(variable["types"]), ", ".join(remarks)])
     return _columns(rows)

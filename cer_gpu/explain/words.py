@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then
 from cer_gpu.ceql.syntax import QuerySyntax, Within
-from cer_gpu.explain.writing import name_text, predicate_text, printable, variable_text
+from cer_gpu.explain.writing import name_text, predicate_text, printable, stream_of
 
 _STRATEGIES = {
     "ALL": "Every one is reported.",
@@ -36,9 +36,9 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: str) -> list[st
     strategy
         ALL, ANY, NEXT, LAST, MAX or STRICT.
     """
-    streams = [name_text(name.name) for name in syntax.streams]
-    where = f" in {_listed(streams, 'and')}" if streams else ""
-    lines = [f"Look{where} for:", *("  " + line for line in _outline(formula))]
+    streams = [name.name for name in syntax.streams]
+    where = f" in {_listed([name_text(name) for name in streams], 'and')}" if streams else ""
+    lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
     if syntax.partition:
         keys = _listed([" or else ".join(name_text(name.name) for name in names) for names in syntax.partition], "and")
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
@@ -84,32 +84,32 @@ def _kept(syntax: QuerySyntax) -> str:
 # ---- the pattern --------------------------------------------------------------------------------------------------
 
 
-def _outline(formula: NormalForm) -> Iterator[str]:
+def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
     """Yield the lines of a pattern, steps and choices indented below what they are part of."""
     match formula:
         case Atom():
-            yield _event(formula)
+            yield _event(formula, streams)
         case Then():
             for number, (how, step) in enumerate(_steps(formula), 1):
-                lines = _outline(step)
+                lines = _outline(step, streams)
                 yield f"{number}. " + (f"{how}, " if how else "") + next(lines)
                 yield from ("   " + line for line in lines)
         case Either():
             yield "one of these:"
             for choice in _choices(formula):
-                lines = _outline(choice)
+                lines = _outline(choice, streams)
                 yield "- " + next(lines)
                 yield from ("  " + line for line in lines)
         case Repeat(body=Atom() as atom):
             if formula.contiguous:
-                yield f"one or more events in a row, each {_event(atom)}"
+                yield f"one or more events in a row, each {_event(atom, streams)}"
             else:
-                yield f"one or more events, with any others between, each {_event(atom)}"
+                yield f"one or more events, with any others between, each {_event(atom, streams)}"
         case Repeat():
             yield "one or more times" + (
                 ", each right after the last:" if formula.contiguous else ", one after another:"
             )
-            yield from ("  " + line for line in _outline(formula.body))
+            yield from ("  " + line for line in _outline(formula.body, streams))
 
 
 def _steps(formula: NormalForm, how: str = "") -> Iterator[tuple[str, NormalForm]]:
@@ -129,7 +129,7 @@ def _choices(formula: NormalForm) -> Iterator[NormalForm]:
         yield formula
 
 
-def _event(atom: Atom) -> str:
+def _event(atom: Atom, streams: Sequence[str]) -> str:
     guard = atom.guard
     event = "any event" if guard.event_type is None else f"an event {name_text(guard.event_type)}"
     if guard.stream is not None:
@@ -138,8 +138,9 @@ def _event(atom: Atom) -> str:
         event += f" with {predicate_text(guard.predicate)}"
     if atom.negated:
         return f"one event that is not {event}"
-    names = sorted(name for name in atom.labels if name != guard.event_type and ">" not in name)
-    return event + (f", called {_listed([variable_text(name) for name in names], 'and')}" if names else "")
+    own = {guard.event_type, *streams}
+    names = sorted(name for name in atom.labels if name not in own and stream_of(name, streams) is None)
+    return event + (f", called {_listed([name_text(name) for name in names], 'and')}" if names else "")
 
 
 def _listed(items: list[str], word: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
@@ -23,19 +24,25 @@ def name_text(name: str) -> str:
     return name if _PLAIN.fullmatch(name) and name.upper() not in _RESERVED else f"`{name}`"
 
 
-def variable_text(name: str) -> str:
-    """Return a variable ``x``, or ``S>x``, as `cer_gpu.automaton.normal_form.variable_name` writes it."""
-    stream, mark, variable = name.partition(">")
-    return f"{name_text(stream)}>{name_text(variable)}" if mark else name_text(name)
+def variable_text(name: str, streams: Collection[str]) -> str:
+    """Return a variable ``x``, or ``S>x`` where S is one of the streams (`cer_gpu.automaton.normal_form`)."""
+    stream = stream_of(name, streams)
+    return name_text(name) if stream is None else f"{name_text(stream)}>{name_text(name[len(stream) + 1 :])}"
+
+
+def stream_of(name: str, streams: Collection[str]) -> str | None:
+    """Return the stream that the variable ``S>x`` is of; None for a variable of all streams."""
+    return next((stream for stream in streams if name.startswith(f"{stream}>")), None)
 
 
 def guard_text(guard: Guard, negated: bool = False) -> str:
     """Return what one event must be, or must not be: ``S>R[predicate]``."""
-    event = "*" if guard.event_type is None else name_text(guard.event_type)
+    event = "" if guard.event_type is None else name_text(guard.event_type)
     if guard.stream is not None:
-        event = f"{name_text(guard.stream)}>{event}"
+        event = f"{name_text(guard.stream)}>{event or '*'}"
     if guard.predicate is not None:
         event += f"[{predicate_text(guard.predicate)}]"
+    event = event or "any event"
     return f"NOT({event})" if negated else event
 
 
