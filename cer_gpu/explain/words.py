@@ -138,7 +138,7 @@ def _event(atom: Atom, streams: Sequence[str]) -> str:
         event += f" with {predicate_text(guard.predicate)}"
     if atom.negated:
         return f"one event that is not {event}"
-    own = {guard.event_type, *streams}
+    own = streams if guard.event_type is None else [guard.event_type]
     names = sorted(name for name in atom.labels if name not in own and stream_of(name, streams) is None)
     return event + (f", called {_listed([name_text(name) for name in names], 'and')}" if names else "")
 
