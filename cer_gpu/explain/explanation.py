@@ -50,7 +50,7 @@ class Explanation:
 
     def __str__(self) -> str:
         """Return all of it as text."""
-        blocks = ["\n".join([title, *("  " + line for line in lines)]) for title, lines in sections(self._facts)]
+        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections(self._facts))
         return "\n\n".join(blocks)
 
     def __repr__(self) -> str:

@@ -124,7 +124,6 @@ def _analysis(analysis: Facts) -> Iterator[str]:
         more = met["n_states"] - len(met["states"])
         rows += [["", f"and {more:,} more"]] if more else []
     yield from _columns(rows)
-    yield ""
     total = analysis["seconds"]
     stages = [[name, f"{1000 * s:,.1f} ms", _share(s, total)] for name, s in analysis["stages"].items()]
     stages.append(["all, on one thread", f"{1000 * total:,.1f} ms", ""])
