@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,12 +15,13 @@ from cer_gpu.explain.writing import printable
 
 RADIUS = 17.0
 _MARGIN = 18.0
-_FONT, _CHARACTER, _LINE = 12.5, 7.6, 17.0  # of labels: size, width and height in pixels
+_CHARACTER, _LINE = 7.6, 17.0  # of labels: width and height in pixels
 _PADDING = 7.0
 _LONGEST, _MOST_LINES = 30, 4  # of a label, in characters and in lines
 _WIDE = 1150.0
 """A picture that would be wider goes from top to bottom instead."""
 _LOOP = 26.0  # how far a loop stands out
+_ASIDE = 10.0  # how far from the middle of a state a way back to it ends
 
 _STYLE = """
 .cea { font-family: Helvetica, Arial, sans-serif; font-size: 13px }
@@ -128,7 +130,8 @@ class _Picture:
 
     def _ways(self) -> Iterator[str]:
         x, y = self.centres[0]
-        yield from self._way([(x, y - 45), (x, y)] if self.down else [(x - 45, y), (x, y)], target=0)
+        before = (x, y - 45) if self.down else (x - 45, y)
+        yield from self._way([before, before], target=0)
         for number, route in enumerate(self.routes):
             ends = self.labels[number // 2].ends
             yield from self._way(route, ends[0] if number % 2 == 0 else None, ends[1] if number % 2 else None)
@@ -140,9 +143,10 @@ class _Picture:
     ) -> Iterator[str]:
         """Draw a way, with the head of an arrow where it enters a state."""
         route = list(route)
-        for end, state in (0, source), (-1, target):
-            if state is not None:
-                route[end] = self._border(state, route[end])
+        if source is not None:
+            self._attach(route, 0, 1, source)
+        if target is not None:
+            self._attach(route, -1, -2, target)
         d = f"M{_xy(route[0])}"
         for i, (a, b) in enumerate(itertools.pairwise(route)):
             d += f" L{_xy(b)}" if i % 2 == 0 else self._curve(a, b)
@@ -157,12 +161,15 @@ class _Picture:
         middle = (a[0] + b[0]) / 2
         return f" C{_xy((middle, a[1]))} {_xy((middle, b[1]))} {_xy(b)}"
 
-    def _border(self, state: int, near: Point) -> Point:
-        """Return the point of a state's circle on the side of a point, or before it."""
-        x, y = self.centres[state]
-        if self.down:
-            return x, y + (RADIUS if near[1] > y else -RADIUS)
-        return x + (RADIUS if near[0] > x else -RADIUS), y
+    def _attach(self, route: list[Point], end: int, following: int, state: int) -> None:
+        """Let a way end at the circle of a state, aside where it comes back from a later one: others leave there."""
+        (x, y), (u, _) = self._turned(self.centres[state]), self._turned(route[end])
+        aside = 0.0
+        if end and u > x:
+            aside = math.copysign(_ASIDE, self._turned(route[-3])[1] - y)
+        out = math.copysign(math.sqrt(RADIUS**2 - aside**2), u - x)
+        route[end] = self._turned((x + out, y + aside))
+        route[following] = self._turned((self._turned(route[following])[0], y + aside))
 
     def _arrow(self, tip: Point, centre: Point) -> str:
         x, y = tip
