@@ -34,6 +34,7 @@ from cer_gpu.engine.sinks import ENDINGS, FORMATS, Sink, open_pipe, open_sink
 from cer_gpu.engine.sources import open_events
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError
+from cer_gpu.explain.explanation import Explanation
 from cer_gpu.given_events import STANDARD, Streams, given_streams
 from cer_gpu.json_output import error_facts, to_json
 from cer_gpu.preview import preview, rows_to_show
@@ -319,7 +320,8 @@ def explain(
     types = chosen_type_column(type_column, no_type_column)
     name, text = read_query(query)
     inputs = [*streams.paths, *([query] if name else [])]
-    pictures = [_new_file(path, inputs) for path in (svg, dot) if path is not None]
+    drawn = (Explanation.to_svg, svg), (Explanation.to_dot, dot)
+    pictures = [(draw, _new_file(path, inputs)) for draw, path in drawn if path is not None]
     compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
     if compiled is None:
         say_errors(errors, name)
@@ -329,9 +331,8 @@ def explain(
     except QueryError as error:
         say_errors([error], name)
         return 1
-    drawn = [draw() for draw, path in ((explanation.to_svg, svg), (explanation.to_dot, dot)) if path is not None]
-    for path, picture in zip(pictures, drawn, strict=True):
-        _write(path, picture)
+    for draw, path in pictures:
+        _write(path, draw(explanation))
     click.echo(to_json(explanation.to_dict()) if as_json else str(explanation))
     return 0
 

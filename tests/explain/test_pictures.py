@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import lark
@@ -15,6 +16,7 @@ from rendering import to_ceql
 import cer_gpu
 from cer_gpu.explain.writing import printable
 
+ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 DOT = lark.Lark(
     r"""
@@ -177,6 +179,12 @@ def test_large_automata(pattern):
 def test_a_picture_is_at_most_so_wide():
     wide = cer_gpu.compile("SELECT * FROM S WHERE " + " ; ".join("ABCDEFGHIJKLMNO")).explain().to_svg()
     assert float(ElementTree.fromstring(wide).get("width")) < 600
+
+
+def test_the_picture_of_the_documentation():
+    query = (ROOT / "examples" / "queries" / "worse_and_worse.ceql").read_text(encoding="utf-8")
+    drawn = cer_gpu.compile(query, time_column="ts").explain().to_svg()
+    assert (ROOT / "docs" / "worse_and_worse.svg").read_text(encoding="utf-8") == drawn
 
 
 # ---- names that mean something elsewhere ------------------------------------------------------------------------
