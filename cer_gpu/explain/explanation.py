@@ -11,6 +11,9 @@ from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
 from cer_gpu.explain.text import sections
 
+MOST_STATES = 100
+"""Of an automaton whose picture a notebook shows unasked."""
+
 
 class Explanation:
     r"""What a query means, and how it runs; made by `cer_gpu.Query.explain`.
@@ -64,7 +67,9 @@ class Explanation:
             for title, lines in sections(self._facts)
         ]
         words, *details = parts
+        n_states = len(self._facts["automaton"]["states"])
+        picture = self.to_svg() if n_states <= MOST_STATES else f"<p>{n_states:,} states: see to_svg()</p>"
         return (
-            f'<div>{words}\n<div style="overflow-x:auto">{self.to_svg()}</div>\n'
+            f'<div>{words}\n<div style="overflow-x:auto">{picture}</div>\n'
             f"<details><summary>details</summary>\n{chr(10).join(details)}\n</details></div>"
         )

@@ -17,7 +17,7 @@ Point = tuple[float, float]
 
 LAYER_GAP, NODE_GAP = 34.0, 18.0
 _SWEEPS, _PASSES, _ROUNDS = 12, 40, 4
-_LARGE = 600  # of more nodes, the order is improved less
+_LARGE = 1000  # of more nodes, order and places are improved less
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ def _across(rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], ext
         offsets.append(offset)
         for node, o in zip(row, offset, strict=True):
             place[node] = o - at / 2
-    for number in range(_PASSES):
+    for number in range(_PASSES if len(extents) <= _LARGE else 4):
         for r in range(len(rows)) if number % 2 == 0 else reversed(range(len(rows))):
             row, offset = rows[r], offsets[r]
             wanted = [sum(place[j] for j in neighbours[i]) / len(neighbours[i]) if neighbours[i] else 0 for i in row]
