@@ -56,7 +56,7 @@ def window_text(within: Within) -> str:
     """Return the length of a window in words."""
     number = _number(within.length)
     if within.kind == "events":
-        return f"{number} positions"
+        return _counted(number, "position")
     if within.attribute is not None:
         return f"{number} in {name_text(within.attribute.name)}"
     units = {"hour": 3600, "minute": 60}
