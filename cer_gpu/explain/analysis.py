@@ -165,8 +165,8 @@ def count(source: Source, plan: Plan, columns: list[str]) -> Counts:
     return counts
 
 
-def analyse(source: Source, plan: Plan, matches: Matches) -> tuple[Counts, dict[str, Any]]:
-    """Run a query on the events of a source.
+def analyse(source: Source, plan: Plan, columns: list[str], matches: Matches) -> tuple[Counts, dict[str, Any]]:
+    """Run a query on the events of a source, whose `columns` it reads.
 
     Returns
     -------
@@ -176,14 +176,21 @@ def analyse(source: Source, plan: Plan, matches: Matches) -> tuple[Counts, dict[
     """
     counts, stages = Counts(plan), Stages()
 
+    def prepare(batch: pa.RecordBatch) -> None:
+        if not counts.n_events:
+            _load(plan, batch)
+        counts.add(batch)
+
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        for i, batch in enumerate(stages.each(DECODE, source.batches(columns))):
-            with stages.stage(None):
-                if i == 0:
-                    _load(plan, batch)
-                counts.add(batch)
+        for batch in stages.each(DECODE, source.batches(columns)):
+            if not source.rereadable:
+                with stages.stage(None):
+                    prepare(batch)
             yield batch
 
+    if source.rereadable:  # else files would be decoded while their events are counted
+        for batch in source.batches(columns):
+            prepare(batch)
     evaluator = MeasuredEvaluator(plan, stages)
     watched = Source(source.schema, read, source.n_rows)
     watched.locate = source.locate  # type: ignore[method-assign]

@@ -63,7 +63,7 @@ def explain(
         if matches is None:
             counts = count(source, plan, binding.columns)
         else:
-            counts, analysis = analyse(source, plan, matches)
+            counts, analysis = analyse(source, plan, binding.columns, matches)
     facts |= {
         **_tests(plan, counts),
         "plan": choices(plan, clauses, binding),
