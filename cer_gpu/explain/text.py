@@ -108,9 +108,10 @@ def _properties(properties: Mapping[str, str | None]) -> Iterator[str]:
 
 
 def _analysis(analysis: Facts) -> Iterator[str]:
+    relevant = _share(analysis["n_relevant"], analysis["n_events"])
     rows = [
         ["events", f"{analysis['n_events']:,}"],
-        ["relevant", f"{analysis['n_relevant']:,} ({_share(analysis['n_relevant'], analysis['n_events'])})"],
+        ["relevant", f"{analysis['n_relevant']:,}" + (f" ({relevant})" if relevant else "")],
         ["complex events", f"{analysis['n_complex_events']:,}"],
         ["predicates", " and ".join(analysis["tiers"]) or "none evaluated"],
         ["memory", f"{analysis['memory_bytes']:,} bytes of partial matches and buffers at the end"],
@@ -119,7 +120,7 @@ def _analysis(analysis: Facts) -> Iterator[str]:
     if met is None:
         rows.append(["determinised", "nothing: stacks need no automaton"])
     else:
-        rows.append(["determinised", f"{met['n_states']:,} states over {met['n_symbols']:,} symbols met"])
+        rows.append(["determinised", f"states met: {met['n_states']:,}, symbols met: {met['n_symbols']:,}"])
         rows += [["", f"{i} = {{{', '.join(map(str, states))}}}"] for i, states in enumerate(met["states"])]
         more = met["n_states"] - len(met["states"])
         rows += [["", f"and {more:,} more"]] if more else []

@@ -152,3 +152,10 @@ def test_errors_are_those_of_evaluate():
     with pytest.raises(cer_gpu.TimeOrderError, match="event 1"):
         query.explain(falling, analyze=True)
     assert query.explain(falling).to_dict()["events"]["n"] == 2
+
+
+def test_no_events():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A : B")
+    explanation = query.explain(pa.table({"type": pa.array([], pa.string())}), analyze=True)
+    assert explanation.to_dict()["events"] == {"n": 0, "n_relevant": 0}
+    assert "relevant         0\n" in str(explanation)
