@@ -20,6 +20,7 @@ from cer_gpu.errors import (
     QueryTypeError,
     TimeOrderError,
 )
+from cer_gpu.explain.explanation import Explanation
 from cer_gpu.query import Query, compile
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "DeviceError",
     "Evaluator",
     "EventsError",
+    "Explanation",
     "OptionError",
     "Query",
     "QueryError",

@@ -18,7 +18,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.engine.dealing import Clauses, against_keys, against_ranges
+from cer_gpu.engine.dealing import Clauses, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.key_threads import on_threads_by_key
 from cer_gpu.engine.order import sort_source
@@ -40,6 +40,8 @@ from cer_gpu.errors import (
     TimeOrderError,
     did_you_mean,
 )
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.facts import explain
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -175,12 +177,13 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     cea = build_cea(formula, frozenset(variables))
     strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
-    # which ones LIMIT and ANY keep is the automaton's order, also where a share of them is listed
-    keeps_all = strategy == "ALL" and syntax.limit is None and syntax.consume == "NONE"
+    against = _against_stacks(syntax, strategy)
+    steps = find_chain(formula, cea.guards, frozenset(variables)) if against is None else against
     return Plan(
         text=syntax.text,
         cea=cea,
-        chain=find_chain(formula, cea.guards, frozenset(variables)) if keeps_all and not syntax.partition else None,
+        chain=None if isinstance(steps, str) else steps,
+        against_chain=steps if isinstance(steps, str) else None,
         strategy=strategy,
         variables=tuple(dict.fromkeys(variables)),
         attributes=None if attributes is None else tuple(attributes.values()),
@@ -193,6 +196,19 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
         time_column=time_column,
         time_unit=time_unit,
     )
+
+
+def _against_stacks(syntax: QuerySyntax, strategy: str) -> str | None:
+    """Return which clause needs the automaton; None: none does."""
+    if strategy != "ALL":
+        return f"the strategy is {strategy}"
+    if syntax.partition:
+        return "the query has PARTITION BY"
+    if syntax.consume != "NONE":
+        return f"the query has CONSUME BY {syntax.consume}"
+    if syntax.limit is not None:  # which ones it keeps is the automaton's order, also where a share is listed
+        return "the query has LIMIT"
+    return None
 
 
 class Query:
@@ -410,11 +426,10 @@ class Query:
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
         n_threads = threads_that_help(source.n_rows) if threads is None else threads
         batches = source.batches(names)
-        if n_threads == 1 or not evaluator.may_be_cut:
-            found = evaluator.over(batches)
-        elif against_ranges(self.clauses) is None:
+        dealt = of_threads(self.clauses)[0] if n_threads > 1 and evaluator.may_be_cut else "one"
+        if dealt == "range":
             found = on_threads(evaluator, batches, n_threads, source.n_rows)
-        elif against_keys(self.clauses) is None:
+        elif dealt == "partition":
             found = on_threads_by_key(evaluator, batches, n_threads)
         else:
             found = evaluator.over(batches)
@@ -464,6 +479,33 @@ class Query:
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
         return Evaluator(self._plan, Options(output, lateness, late, share, position_column, first_end))
+
+    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+        """Say what the query means, and how it runs.
+
+        Parameters
+        ----------
+        events
+            Anything that `evaluate` takes: how many events satisfy each predicate, and are relevant, is then counted.
+        analyze
+            Whether to find the complex events of `events` too, on one thread, and measure what each stage takes.
+
+        Returns
+        -------
+        Explanation
+            ``str()`` and notebooks show it; `to_svg`, `to_dot` and `to_dict` give the automaton and all the facts.
+
+        Raises
+        ------
+        OptionError
+            When there is nothing to analyze.
+        CerError
+            As `evaluate`, where there are events.
+        """
+        if analyze and events is None:
+            raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
+        source = None if events is None else self.source(events)
+        return explain(self._plan, self.notes, self.clauses, source, self.matches if analyze else None)
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on where another one made a checkpoint.

@@ -95,6 +95,11 @@ class GuardWords:
         """The type of a word: uint8 or uint16 where the guards fit, else uint64 (and then words are rows)."""
         return np.uint8 if self.n_guards <= 8 else np.uint16 if self.n_guards <= 16 else np.uint64
 
+    @property
+    def may_compile(self) -> bool:
+        """Whether there is a compiled pass, where it pays."""
+        return self._code is not None and TIER != INTERPRETED
+
     def select(self, block: Block, symbols: SymbolTable) -> Selected:
         """Return the symbols and rows (int32) of the relevant events of a block."""
         made = self._compiled(block)

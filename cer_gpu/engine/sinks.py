@@ -87,7 +87,7 @@ def open_sink(
     """
     shown = Path(path)
     kind = _format(shown, format)
-    with whole_file(shown, inputs) as file:
+    with result_file(shown, inputs) as file:
         writer: Writer | None = None
         try:
             with naming(str(shown)):
@@ -101,7 +101,7 @@ def open_sink(
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
+def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
     """Yield a hidden file beside `path` that takes its name at the end of the ``with`` block, as `open_sink` says.
 
     Raises
@@ -112,7 +112,7 @@ def whole_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Iter
         When the file cannot be written.
     """
     shown = Path(path)
-    _check_target(shown, inputs)
+    check_target(shown, inputs)
     target = Path(os.path.realpath(shown))  # a link stays a link
     part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
     file: IO[bytes] | None = None
@@ -284,7 +284,7 @@ def _format(path: Path, given: str | None) -> str:
     return given or path.suffix.lower()[1:]
 
 
-def _check_target(path: Path, inputs: Sequence[str]) -> None:
+def check_target(path: Path, inputs: Sequence[str]) -> None:
     """Raise OptionError unless there may be a file of this path."""
     if not path.parent.is_dir():
         raise OptionError(f"{path}: there is no folder {path.parent}")

@@ -13,7 +13,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.sinks import naming, whole_file
+from cer_gpu.engine.sinks import naming, result_file
 from cer_gpu.query import Query
 from cer_gpu.report.content import content
 from cer_gpu.report.found import paths
@@ -97,7 +97,7 @@ def write_report(
     >>> report.n_matches
     2
     """
-    with whole_file(path, [*paths(events), *inputs]) as file:
+    with result_file(path, [*paths(events), *inputs]) as file:
         held = content(query, events, sort=sort, threads=threads)
         written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
         with naming(os.fspath(path)):
