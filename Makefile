@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-long lint bench bench-quick gpu-check clean
+.PHONY: help install demo demo-spark test test-long lint docs bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -38,6 +38,13 @@ lint: install ## Check style, types and import directions
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: install ## Write the reference of the Python API to build/docs, and docs/errors.md
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/pdoc --docformat numpy --no-show-source -o build/docs cer_gpu cer_gpu.report cer_gpu.plot spark_glue \
+		'!cer_gpu.ceql' '!cer_gpu.automaton' '!cer_gpu.engine' '!cer_gpu.backend' '!cer_gpu.cli'
+	$(BIN)/python docs/make_errors.py
+	@echo "open build/docs/cer_gpu.html"
 
 bench: install ## Run all benchmarks, with peers, and write benchmarks/results/ (about 15 minutes)
 	$(BIN)/python benchmarks/run.py --save

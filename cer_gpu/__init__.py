@@ -21,6 +21,7 @@ from cer_gpu.errors import (
     QueryTypeError,
     TimeOrderError,
 )
+from cer_gpu.explain.explanation import Explanation
 from cer_gpu.query import Query, compile
 
 __version__ = "0.1.0"
@@ -32,6 +33,7 @@ __all__ = [
     "DeviceEvents",
     "Evaluator",
     "EventsError",
+    "Explanation",
     "OptionError",
     "Query",
     "QueryError",

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, Any
 
 import click
 import pyarrow as pa
+from click.shell_completion import get_completion_class
 
 import cer_gpu
 from cer_gpu.command_line import (
     Commands,
     abandon_stdout,
     chosen_type_column,
+    complete_files,
+    file_of,
     query_options,
     read_query,
     run_commands,
@@ -28,19 +29,20 @@ from cer_gpu.command_line import (
 )
 from cer_gpu.engine.outputs import OUTPUTS
 from cer_gpu.engine.reorder import LATE
-from cer_gpu.engine.sinks import ENDINGS, FORMATS, Sink, open_pipe, open_sink
-from cer_gpu.engine.sources import Source, open_events
-from cer_gpu.engine.standard_input import open_standard_input
+from cer_gpu.engine.sinks import ENDINGS, FORMATS, Sink, check_target, naming, open_pipe, open_sink, result_file
+from cer_gpu.engine.sources import open_events
 from cer_gpu.engine.streams import STREAM_COLUMN
-from cer_gpu.errors import CerError, OptionError, QueryError, QueryTypeError
+from cer_gpu.errors import CerError, QueryError, QueryTypeError
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.given_events import STANDARD, Streams, given_streams
+from cer_gpu.json_output import error_facts, to_json
 from cer_gpu.preview import preview, rows_to_show
-from cer_gpu.progress import Display, Watched
+from cer_gpu.progress import Display, Watched, working
 from cer_gpu.query import DEVICES, Query, analyse
+from cer_gpu.report import write_report
 from cer_gpu.signals import Signals, Stopped
 from cer_gpu.tally import Tally, counted
 
-STANDARD = "-"
-"""Stands for standard input among the events, and for standard output as the file."""
 TEXT_WIDTH = 200
 """Of a preview that goes to a file or another program: as wide as it needs to be."""
 
@@ -60,7 +62,9 @@ def main(args: Sequence[str] | None = None) -> int:
 Examples:
   cer-gpu run late.ceql flights.parquet --time-column ts
   cer-gpu run 'SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS' day1.csv day2.csv -o found.parquet
-  cer-gpu check late.ceql flights.parquet --time-column ts""",
+  cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
+  cer-gpu check late.ceql flights.parquet --time-column ts
+  cer-gpu explain late.ceql --svg late.svg --time-column ts""",
 )
 @click.version_option(cer_gpu.__version__, prog_name="cer-gpu", message="%(prog)s %(version)s")
 def cli() -> None:
@@ -81,12 +85,13 @@ Examples:
 The file OUT ends in {", ".join(ENDINGS)}, or has the --format;
 it appears whole at the end or not at all."""
 )
-@click.argument("query")
-@click.argument("events", nargs=-1, required=True)
+@click.argument("query", shell_complete=complete_files)
+@click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
 @click.option(
     "-o",
     "out",
     metavar="OUT",
+    shell_complete=complete_files,
     help="Write all rows to this file, or to standard output (-), instead of showing the first.",
 )
 @click.option(
@@ -104,6 +109,9 @@ it appears whole at the end or not at all."""
 @click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where to evaluate.")
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to use.  [default: as many as help]")
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Say the summary as JSON on standard output (standard error with -o -)."
+)
 @click.pass_obj
 def run(
     signals: Signals,
@@ -123,6 +131,7 @@ def run(
     device: str,
     threads: int | None,
     no_progress: bool,
+    as_json: bool,
 ) -> int:
     """Find the complex events of QUERY in EVENTS.
 
@@ -130,7 +139,7 @@ def run(
     after the other; - is standard input, an Arrow IPC stream. For a query over several streams, each is given as
     NAME=PATH.
     """
-    streams = _streams(events)
+    streams = given_streams(events)
     types = chosen_type_column(type_column, no_type_column)
     format_ = _format(out, format_)
     timed = {"--sort": sort, "--lateness": lateness, "--late": late}
@@ -172,13 +181,26 @@ def run(
             found = tally.take(batch)
             if sink is not None:
                 sink.write(found)
-            elif n_before < n_wanted:
+            elif n_before < n_wanted and not as_json:
                 shown.append(found.slice(0, n_wanted - n_before))
             if tally.is_full:
                 break
             tick()
     seconds = time.perf_counter() - begun
 
+    if as_json:
+        summary = {
+            "n_events": evaluation.n_read,
+            "n_late": evaluator.n_late,
+            "output": output,
+            "n_rows": tally.n_rows,
+            "n_complex_events": tally.n_complex_events,
+            "is_full": tally.is_full,
+            "seconds": seconds,
+            "out": out,
+        }
+        click.echo(to_json(summary), err=out == STANDARD)
+        return 0
     if sink is None:
         _show(pa.Table.from_batches(shown, evaluation.schema), tally)
     said = [counted(evaluation.n_read, "row"), str(tally)]
@@ -197,11 +219,13 @@ def run(
     epilog="""\b
 Examples:
   cer-gpu check late.ceql --time-column ts
-  cer-gpu check late.ceql flights.parquet --time-column ts"""
+  cer-gpu check late.ceql flights.parquet --time-column ts
+  cer-gpu check late.ceql flights.parquet --time-column ts --json"""
 )
-@click.argument("query")
-@click.argument("events", nargs=-1)
+@click.argument("query", shell_complete=complete_files)
+@click.argument("events", nargs=-1, shell_complete=complete_files)
 @query_options
+@click.option("--json", "as_json", is_flag=True, help="Say it as JSON, errors too, on standard output.")
 def check(
     query: str,
     events: tuple[str, ...],
@@ -209,6 +233,7 @@ def check(
     no_type_column: bool,
     time_column: str | None,
     time_unit: str | None,
+    as_json: bool,
 ) -> int:
     """Say all that is wrong with QUERY, and whether it fits EVENTS; no event is read.
 
@@ -216,10 +241,10 @@ def check(
     """
     name, text = read_query(query)
     types = chosen_type_column(type_column, no_type_column)
-    said, columns = set[str](), list[str]()
-    streams = _streams(events)
+    said, columns = dict[str, dict[str, Any]](), list[str]()
+    streams = given_streams(events)
     compiled, _ = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
-    sources: list[tuple[str, _Streams | None]] = list(streams.each())
+    sources: list[tuple[str, Streams | None]] = list(streams.each())
     for shown, source in sources or [("", None)]:
         schema = None
         errors: list[CerError] = []
@@ -227,20 +252,27 @@ def check(
             schema = None if source is None else _schema(compiled, source)
         except CerError as error:
             errors.append(error)
-        compiled, wrong = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit, schema=schema)
-        errors += wrong
+        compiled, more = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit, schema=schema)
+        errors += more
         new = [error for error in errors if str(error) not in said]
-        said.update(map(str, new))
-        say_errors(new, name)
-        if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
-            say(f"(for the events in {shown})")
+        for wrong in new:
+            of_events = (shown or None) if isinstance(wrong, QueryTypeError) else None
+            said[str(wrong)] = {**error_facts(wrong, file_of(wrong, name)), "events": of_events}
+        if not as_json:
+            say_errors(new, name)
+            if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
+                say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
             columns = [name for name in compiled.columns(schema) if name != STREAM_COLUMN]
-    n_errors = len(said)
-    for note in compiled.notes if compiled else ():
+    notes = list(compiled.notes) if compiled else []
+    if as_json:
+        answer = {"ok": not said, "errors": list(said.values()), "notes": notes, "columns": columns if events else None}
+        click.echo(to_json(answer))
+        return 1 if said else 0
+    for note in notes:
         click.echo(f"note: {note}")
-    if n_errors:
-        say(counted(n_errors, "error"))
+    if said:
+        say(counted(len(said), "error"))
         return 1
     if events:
         click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
@@ -249,71 +281,140 @@ def check(
     return 0
 
 
+@cli.command(
+    epilog="""\b
+Examples:
+  cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
+  cer-gpu report 'SELECT * FROM S WHERE A ; B WITHIN 100 EVENTS' events.csv -o found.html
+
+\b
+The page appears whole at the end or not at all."""
+)
+@click.argument("query")
+@click.argument("events", nargs=-1, required=True)
+@click.option("-o", "out", metavar="OUT", required=True, help="The page, such as report.html.")
+@click.option("--title", metavar="TEXT", help="Of the page.  [default: what was evaluated over what]")
+@query_options
+@click.option("--sort", is_flag=True, help="Sort the events by time first.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to use.  [default: as many as help]")
+def report(
+    query: str,
+    events: tuple[str, ...],
+    out: str,
+    title: str | None,
+    type_column: str | None,
+    no_type_column: bool,
+    time_column: str | None,
+    time_unit: str | None,
+    sort: bool,
+    threads: int | None,
+) -> int:
+    """Show the complex events of QUERY in EVENTS as one HTML page, which needs no network and no other file.
+
+    QUERY and EVENTS are those of run; the events are read three times, and those of standard input kept in memory.
+    """
+    streams = given_streams(events)
+    types = chosen_type_column(type_column, no_type_column)
+    if sort and time_column is None:
+        raise click.UsageError("--sort needs a time: --time-column")
+    if out == STANDARD:
+        raise click.UsageError("a report is a file: -o report.html")
+    name, text = read_query(query)
+    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    if compiled is None:
+        say_errors(errors, name)
+        return 1
+    title = title or f"{Path(name).name if name else 'Complex events'} in {', '.join(events)}"
+    inputs = [query] if name else []
+    given = streams.open()
+    try:
+        with working("evaluating (the first run compiles the engine)"):
+            made = write_report(compiled, given, out, title=title, sort=sort, threads=threads, inputs=inputs)
+    except QueryError as error:
+        say_errors([error], name)
+        return 1
+    found = f"{counted(made.n_events, 'row')}, {counted(made.n_matches, 'complex event')}"
+    say(f"{found}, {made.n_bytes / 1e6:.1f} MB -> {out}")
+    return 0
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  cer-gpu explain late.ceql --time-column ts
+  cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
+  cer-gpu explain late.ceql --events flights.parquet --analyze --time-column ts
+  cer-gpu explain late.ceql --time-column ts --json"""
+)
+@click.argument("query", shell_complete=complete_files)
+@click.option(
+    "--events",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Count what satisfies each predicate; given several times, these files are one stream, or NAME=PATH each.",
+)
+@click.option("--analyze", is_flag=True, help="Run the query on the events, and measure its stages.")
+@click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
+@click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
+@query_options
+@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
+def explain(
+    query: str,
+    events: tuple[str, ...],
+    analyze: bool,
+    svg: str | None,
+    dot: str | None,
+    type_column: str | None,
+    no_type_column: bool,
+    time_column: str | None,
+    time_unit: str | None,
+    as_json: bool,
+) -> int:
+    """Say what QUERY means and how it runs: its words, predicates, automaton and plan."""
+    if analyze and not events:
+        raise click.UsageError("--analyze runs the query on events: --events")
+    streams = given_streams(events)
+    types = chosen_type_column(type_column, no_type_column)
+    name, text = read_query(query)
+    inputs = [*streams.paths, *([query] if name else [])]
+    drawn = (Explanation.to_svg, svg), (Explanation.to_dot, dot)
+    pictures = [(draw, Path(path)) for draw, path in drawn if path is not None]
+    for _, path in pictures:
+        check_target(path, inputs)
+    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    if compiled is None:
+        say_errors(errors, name)
+        return 1
+    try:
+        explanation = compiled.explain(streams.open() if events else None, analyze=analyze)
+    except QueryError as error:
+        say_errors([error], name)
+        return 1
+    for draw, path in pictures:
+        with result_file(path, inputs) as file, naming(str(path)):
+            file.write(draw(explanation).encode())
+    click.echo(to_json(explanation.to_dict()) if as_json else str(explanation))
+    return 0
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  eval "$(cer-gpu completion bash)"
+  cer-gpu completion zsh > ~/.zfunc/_cer-gpu
+  cer-gpu completion fish > ~/.config/fish/completions/cer-gpu.fish"""
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> int:
+    """Print what lets SHELL complete commands, options and files of cer-gpu."""
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(cli, {}, "cer-gpu", "_CER_GPU_COMPLETE").source())
+    return 0
+
+
 # ---- arguments --------------------------------------------------------------------------------------------------
-
-_NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class _Streams:
-    """The events that were named: the paths of each stream by its name, which is None where there are no names."""
-
-    named: dict[str | None, list[str]]
-
-    @property
-    def paths(self) -> list[str]:
-        """All files and folders."""
-        return [path for paths in self.named.values() for path in paths if path != STANDARD]
-
-    @property
-    def are_named(self) -> bool:
-        """Whether they have names."""
-        return any(self.named)
-
-    def open(self) -> Any:
-        """Return what `Query.source` takes."""
-        opened = {name: _standard_input() if STANDARD in paths else paths for name, paths in self.named.items()}
-        return opened.get(None, opened)
-
-    def each(self) -> Iterator[tuple[str, _Streams]]:
-        """Yield what has a schema of its own: each of the paths, or all streams together."""
-        if self.are_named:
-            yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
-            return
-        for path in self.named.get(None, ()):
-            yield path, _Streams({None: [path]})
-
-
-def _streams(given: Sequence[str]) -> _Streams:
-    """Tell names from paths."""
-    streams: dict[str | None, list[str]] = {}
-    for text in given:
-        match = _NAMED.fullmatch(text)
-        name, path = (match[1] or match[2], match[3]) if match else (None, text)
-        if not path:
-            raise click.UsageError(f"{text!r} has no path")
-        if match and os.path.exists(text) and not os.path.exists(path):
-            raise click.UsageError(f"{text} is stream {name!r} in {path}, which is not there; the file is ./{text}")
-        streams.setdefault(name, []).append(path)
-    if None in streams and len(streams) > 1:
-        name = next(filter(None, streams))
-        raise click.UsageError(
-            f"{name}={streams[name][0]} names a stream, and {streams[None][0]} none: name all of them, or none"
-        )
-    if [path for paths in streams.values() for path in paths].count(STANDARD) > 1:
-        raise click.UsageError(f"standard input ({STANDARD}) can be read only once")
-    for paths in streams.values():
-        if STANDARD in paths and len(paths) > 1:
-            raise click.UsageError(
-                f"standard input ({STANDARD}) is a whole stream: no files come before it or after it"
-            )
-    return _Streams(streams)
-
-
-def _standard_input() -> Source:
-    if sys.stdin is None:
-        raise OptionError("standard input is closed: expected an Arrow IPC stream")
-    return open_standard_input(sys.stdin.buffer)
 
 
 def _format(out: str | None, given: str | None) -> str | None:
@@ -348,7 +449,7 @@ class _Evaluation:
     def __init__(
         self,
         query: Query,
-        streams: _Streams,
+        streams: Streams,
         device: str,
         output: str,
         *,
@@ -376,7 +477,7 @@ class _Evaluation:
         return self.evaluator.n_pushed if self._reorders else self.evaluator.n_events
 
 
-def _schema(query: Query | None, streams: _Streams) -> pa.Schema | None:
+def _schema(query: Query | None, streams: Streams) -> pa.Schema | None:
     """Return the schema of events, for `check`; several streams have one only for a query that has no errors."""
     if not streams.are_named:
         return open_events(streams.open()).schema

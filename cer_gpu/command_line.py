@@ -7,16 +7,22 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from cer_gpu.engine.clocks import TIME_UNITS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.json_output import error_facts, error_text, to_json
 from cer_gpu.signals import SIGPIPE, Signals, Stopped
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
+"""Whether the command line has --json, so that errors are JSON too."""
 
 
 def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | None = None) -> int:
@@ -37,6 +43,7 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
         interrupted (143 by SIGTERM, 129 by SIGHUP); 141 when nobody reads the output any more.  Other exceptions are
         bugs, and pass.
     """
+    _errors_as_json.set("--json" in (sys.argv[1:] if args is None else args))
     try:
         with Signals() as signals:
             return int(commands.main(args=args, prog_name=prog_name, standalone_mode=False, obj=signals) or 0)
@@ -45,10 +52,14 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
             abandon_stdout()
         else:
             name = signal.Signals(stopped.signum).name
-            say("interrupted" if name == "SIGINT" else f"stopped by {name}")
+            text = "interrupted" if name == "SIGINT" else f"stopped by {name}"
+            say(to_json({"errors": [{"type": "Stopped", "message": text}]}) if _errors_as_json.get() else text)
         return 128 + stopped.signum
     except click.ClickException as error:
-        error.show()
+        if _errors_as_json.get():
+            say(to_json({"errors": [{"type": "UsageError", "message": error.format_message()}]}))
+        else:
+            error.show()
         return error.exit_code
     except (CerError, OSError) as error:
         say_error(error)
@@ -95,8 +106,8 @@ def read_query(given: str) -> tuple[str | None, str]:
             return given, path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise OptionError(f"{given}: is not text in UTF-8: {error.reason} at byte {error.start}") from None
-    if given.endswith(".ceql") or not any(c.isspace() for c in given):  # a query has several words
-        siblings = [p.name for p in path.parent.glob("*.ceql")]
+    if given.endswith(".ceql") or (given and not any(c.isspace() for c in given)):  # a query has several words
+        siblings = sorted(p.name for p in path.parent.glob("*.ceql"))
         near = did_you_mean(path.name, siblings, "queries there")
         raise OptionError(f"{given!r} is neither a file nor the text of a query" + (f"\nhint: {near}" if near else ""))
     return None, given
@@ -116,13 +127,30 @@ def say(text: str) -> None:
 
 def say_error(error: CerError | OSError, name: str | None = None) -> None:
     """Tell an error; `name` is the file that it is in."""
-    text = str(error)
-    if isinstance(error, OSError) and error.strerror:
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    if _errors_as_json.get():
+        say(to_json({"errors": [error_facts(error, name)]}))
+        return
+    text = error_text(error)
     say(click.style("error: ", fg="red", bold=True) + (f"{name}: " if name else "") + text)
 
 
 def say_errors(errors: Sequence[CerError], name: str | None) -> None:
     """Tell all errors; `name` is the file that the query is in."""
+    if _errors_as_json.get():
+        say(to_json({"errors": [error_facts(error, file_of(error, name)) for error in errors]}))
+        return
     for error in errors:
-        say_error(error, name if isinstance(error, QueryError) and error.text is not None else None)
+        say_error(error, file_of(error, name))
+
+
+def file_of(error: CerError, name: str | None) -> str | None:
+    """Return the file of the query for an error that is in the query."""
+    return name if isinstance(error, QueryError) and error.text is not None else None
+
+
+# ---- completion ---------------------------------------------------------------------------------------------------
+
+
+def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete the name of a file."""
+    return [CompletionItem(incomplete, type="file")]

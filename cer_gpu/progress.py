@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -71,6 +72,14 @@ class Display:
         n_events = evaluator.n_events
         what = "evaluating" if n_events else self._first
         self._progress.update(self._task, completed=n_events, found=str(self._tally), description=what)
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say on the terminal, if stderr is one, what is being done, for as long as it is."""
+    console = Console(stderr=True)
+    with console.status(what) if console.is_terminal else contextlib.nullcontext():
+        yield
 
 
 class _Rate(ProgressColumn):

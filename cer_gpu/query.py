@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.engine.dealing import Clauses, against_keys, against_ranges
+from cer_gpu.engine.dealing import Clauses, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.key_threads import on_threads_by_key
 from cer_gpu.engine.order import sort_source
@@ -39,6 +40,8 @@ from cer_gpu.errors import (
     TimeOrderError,
     did_you_mean,
 )
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.facts import explain
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -174,12 +177,13 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     cea = build_cea(formula, frozenset(variables))
     strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
-    # which ones LIMIT and ANY keep is the automaton's order, also where a share of them is listed
-    keeps_all = strategy == "ALL" and syntax.limit is None and syntax.consume == "NONE"
+    against = _against_stacks(syntax, strategy)
+    steps = find_chain(formula, cea.guards, frozenset(variables)) if against is None else against
     return Plan(
         text=syntax.text,
         cea=cea,
-        chain=find_chain(formula, cea.guards, frozenset(variables)) if keeps_all and not syntax.partition else None,
+        chain=None if isinstance(steps, str) else steps,
+        against_chain=steps if isinstance(steps, str) else None,
         strategy=strategy,
         variables=tuple(dict.fromkeys(variables)),
         attributes=None if attributes is None else tuple(attributes.values()),
@@ -192,6 +196,19 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
         time_column=time_column,
         time_unit=time_unit,
     )
+
+
+def _against_stacks(syntax: QuerySyntax, strategy: str) -> str | None:
+    """Return which clause needs the automaton; None: none does."""
+    if strategy != "ALL":
+        return f"the strategy is {strategy}"
+    if syntax.partition:
+        return "the query has PARTITION BY"
+    if syntax.consume != "NONE":
+        return f"the query has CONSUME BY {syntax.consume}"
+    if syntax.limit is not None:  # which ones it keeps is the automaton's order, also where a share is listed
+        return "the query has LIMIT"
+    return None
 
 
 class Query:
@@ -225,6 +242,11 @@ class Query:
         return self._plan.time_column
 
     @property
+    def time_unit(self) -> str | None:
+        """The unit of an integer time column."""
+        return self._plan.time_unit
+
+    @property
     def clauses(self) -> Clauses:
         """The clauses that decide how the events may be dealt to several processes."""
         plan = self._plan
@@ -253,6 +275,12 @@ class Query:
         if plan.partition and (counts or Determinization(cea, plan.strategy).has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
+    def without_choice(self) -> Query:
+        """Return the query that finds the same complex events and those that LIMIT or ANY leaves out."""
+        plan = self._plan
+        strategy = "ALL" if plan.strategy == "ANY" else plan.strategy
+        return Query(replace(plan, strategy=strategy, limit=None), self.notes)
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of the column that it is measured in."""
@@ -372,19 +400,21 @@ class Query:
         evaluator = self.evaluator(
             device=device, output=output, lateness=lateness, late=late, threads=threads, share=share
         )
-        source = self.source(events, sort=sort)
+        source = self.source(events, sort=sort, resident=True)
         schema = self.output_schema(source.schema, output)
         return pa.RecordBatchReader.from_batches(schema, self.matches(source, evaluator, threads))
 
-    def source(self, events: Any, *, sort: bool = False) -> Source:
-        """Open anything that `evaluate` takes; its events are read in the order of time with `sort`."""
+    def source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
+        """Open anything that `evaluate` takes; its events are read in the order of time with `sort`.
+
+        Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
+        """
         time_column = self.time_column
         if sort and time_column is None:
             raise OptionError("events are sorted by time: name the time column\nhint: time_column=... (--time-column)")
         given = _by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
-        sources = {name: open_events(each) for name, each in given.items()}
-        if (sort or isinstance(events, Mapping)) and any(each.resident for each in sources.values()):
-            raise EventsError("events are sorted and merged on the host, and these have columns in the memory of a GPU")
+        resident = resident and not sort and not isinstance(events, Mapping)
+        sources = {name: open_events(each, resident=resident) for name, each in given.items()}
         if sort:
             assert time_column is not None
             sources = {name: sort_source(source, time_column) for name, source in sources.items()}
@@ -401,11 +431,11 @@ class Query:
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
         n_threads = threads_that_help(source.n_rows) if threads is None else threads
         batches = source.batches(names)
-        if n_threads == 1 or source.resident or not evaluator.may_be_cut:
-            found = evaluator.over(batches)
-        elif against_ranges(self.clauses) is None:
+        may_be_cut = n_threads > 1 and evaluator.may_be_cut and not source.resident
+        dealt = of_threads(self.clauses)[0] if may_be_cut else "one"
+        if dealt == "range":
             found = on_threads(evaluator, batches, n_threads, source.n_rows)
-        elif against_keys(self.clauses) is None:
+        elif dealt == "partition":
             found = on_threads_by_key(evaluator, batches, n_threads)
         else:
             found = evaluator.over(batches)
@@ -455,6 +485,33 @@ class Query:
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
         return Evaluator(self._plan, Options(output, lateness, late, share, position_column, first_end, device=device))
+
+    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+        """Say what the query means, and how it runs.
+
+        Parameters
+        ----------
+        events
+            Anything that `evaluate` takes: how many events satisfy each predicate, and are relevant, is then counted.
+        analyze
+            Whether to find the complex events of `events` too, on one thread, and measure what each stage takes.
+
+        Returns
+        -------
+        Explanation
+            ``str()`` and notebooks show it; `to_svg`, `to_dot` and `to_dict` give the automaton and all the facts.
+
+        Raises
+        ------
+        OptionError
+            When there is nothing to analyze.
+        CerError
+            As `evaluate`, where there are events.
+        """
+        if analyze and events is None:
+            raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
+        source = None if events is None else self.source(events)
+        return explain(self._plan, self.notes, self.clauses, source, self.matches if analyze else None)
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on where another one made a checkpoint.

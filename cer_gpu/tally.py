@@ -46,6 +46,13 @@ class Tally:
         return self.n_rows == self._limit
 
     @property
+    def n_complex_events(self) -> int | None:
+        """How many complex events the rows stand for; None where that is not known: several valuations can be one."""
+        if self._output == "bindings":
+            return None
+        return self._n_counted if self._output == "count" else self.n_rows
+
+    @property
     def rows(self) -> str:
         """Say how many rows there are."""
         return counted(self.n_rows, _ROWS[self._output])

@@ -35,10 +35,8 @@ class Step:
     labels: frozenset[str] | None
 
 
-def find_chain(
-    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None
-) -> tuple[Step, ...] | None:
-    """Return the steps of a formula that is a chain of two or more, and None for any other.
+def find_chain(formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None) -> tuple[Step, ...] | str:
+    """Return the steps of a formula that is a chain of two or more; why it is none, of any other.
 
     Every step must be kept by SELECT, and what is kept must tell which event is at which step: otherwise several runs
     would stand for one complex event.
@@ -49,24 +47,28 @@ def find_chain(
         repeated = isinstance(part, Repeat)
         if isinstance(part, Repeat):
             if part.contiguous:
-                return None
+                return "':+' asks for neighbouring events"
             part = part.body
         atoms = _alternatives(part)
-        if atoms is None or any(atom.negated for atom in atoms):
-            return None
+        if atoms is None:
+            return "a step is more than one event, or asks for neighbouring events"
+        if any(atom.negated for atom in atoms):
+            return "a step is NOT(...)"
         kept = {atom.labels if selected is None else atom.labels & selected for atom in atoms}
         if frozenset() in kept:
-            return None
+            return "SELECT does not keep every step"
         labels = kept.pop() if len(kept) == 1 else None
         steps.append(Step(tuple(dict.fromkeys(number[atom.guard] for atom in atoms)), repeated, labels))
-    if not 2 <= len(steps) <= MAX_STEPS:
-        return None
+    if len(steps) < 2:
+        return "the pattern has one step"
+    if len(steps) > MAX_STEPS:
+        return f"the pattern has more than {MAX_STEPS} steps"
     several = [i for i, step in enumerate(steps) if step.repeated]
     if len(several) > 1:
         # one + alone is what the others leave over; between two, events must tell their step by themselves
         inner = steps[several[0] : several[-1] + 1]
         if not all(_apart(guards, a, b) for a, b in combinations(inner, 2)):
-            return None
+            return "an event could be at several steps from the first '+' to the last"
     return tuple(steps)
 
 

@@ -119,6 +119,11 @@ class Determinization:
         """The number of symbols met so far."""
         return len(self._fired)
 
+    def states_of(self, state: int) -> list[int]:
+        """Return the CEA states that the runs in a determinised state are in."""
+        mask = self._selection.inside(self._keys[state])
+        return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
         fired = 0

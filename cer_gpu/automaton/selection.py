@@ -80,6 +80,9 @@ class Selection(Protocol):
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
         """Return the moves of a run that begins at the event, and the next control."""
 
+    def inside(self, state: Key) -> int:
+        """Return the set of CEA states that the runs in a determinised state are in."""
+
 
 def selection(strategy: str, reader: Reader) -> Selection:
     """Return a strategy over a CEA; ANY is ALL with one complex event listed at each end."""
@@ -106,6 +109,9 @@ class _All:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
+    def inside(self, state: Key) -> int:
+        return int(state)
+
     def step(self, state: Key, fired: int) -> list[Move]:
         return [_move(mark, target, target & ~END) for mark, target in self._reader.read(state, fired).items()]
 
@@ -121,6 +127,9 @@ class _Strict:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+
+    def inside(self, state: Key) -> int:
+        return int(state[0])
 
     def step(self, state: Key, fired: int) -> list[Move]:
         inside, phase = state
@@ -147,6 +156,9 @@ class _Max:
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
+
+    def inside(self, state: Key) -> int:
+        return int(state[0])
 
     def step(self, state: Key, fired: int) -> list[Move]:
         inside, same, more, nothing = state
@@ -199,6 +211,9 @@ class _Ordered:
         self._reader = reader
         self._marked_first = marked_first
         self._known: dict[tuple[Key, int], tuple[Key, dict[Key, list[Move]]]] = {}
+
+    def inside(self, state: Key) -> int:
+        return int(state[2])
 
     def step(self, state: Key, fired: int) -> list[Move]:
         sequence, group, inside = state

@@ -21,6 +21,7 @@ _WARPS = _THREADS // 32
 _MOST_BLOCKS = 1 << 20
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _INSTALL_DRIVER = "hint: install the driver of the GPU (Debian: apt-get install nvidia-driver), or use device='cpu'"
+NO_DRIVER = f"there is no NVIDIA driver ({_DRIVER})\n{_INSTALL_DRIVER}"
 _INSTALL_CUPY = "hint: pip install 'cer-gpu[gpu]', or use device='cpu'"
 
 
@@ -30,7 +31,7 @@ def missing() -> str | None:
     try:
         ctypes.CDLL(_DRIVER)
     except OSError:
-        return f"there is no NVIDIA driver ({_DRIVER})\n{_INSTALL_DRIVER}"
+        return NO_DRIVER
     if importlib.util.find_spec("cupy") is None:
         return f"CuPy is not installed\n{_INSTALL_CUPY}"
     import cupy

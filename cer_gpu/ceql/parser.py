@@ -113,8 +113,8 @@ def _syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyn
         start, accepted = error.pos_in_stream or 0, set()
         found = text[start]
         message = f"no part of a query can start with {found!r}"
-    before = text[max(start - 1, 0) : start]
-    if "/*" in before + text[start : start + 2]:
+    before = text[:start]
+    if "/*" in before[-1:] + text[start : start + 2]:
         return QuerySyntaxError("the comment is not closed", text, start, start + 1)
     if found == "'":
         return QuerySyntaxError("the string is not closed", text, start, start + 1)
@@ -124,7 +124,9 @@ def _syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyn
 def _hint(found: str, accepted: set[str], before: str) -> str | None:
     if found == '"':
         return "strings stand in single quotes: 'text'"
-    if found == "." and before.isidentifier():
+    names_only = accepted == {"NAME", "QUOTED_NAME"}
+    bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
+    if bare or (found == "." and before[-1:].isidentifier()):
         return "attributes stand in brackets: x[price > 100]"
     if (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
         return (
@@ -132,8 +134,10 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
         )
     if found.upper() == "AND" and "FILTER" in accepted:
         return "AND joins filters; events are joined by ; (later), : (next) or OR"
-    if found.upper() in ("IS", "BETWEEN") and "COMPARISON" in accepted:
-        return "a comparison with NULL is never true; an interval is a IN {lo..hi} or a IN RANGE(lo, hi)"
+    if found.upper() == "IS" and "COMPARISON" in accepted:
+        return "price = price holds where there is a value; no comparison with NULL is ever true"
+    if found.upper() == "BETWEEN" and "COMPARISON" in accepted:
+        return "an interval is price IN {lo..hi} or price IN RANGE(lo, hi)"
     if found == "(" and "RANGE" in accepted:
         return "a set stands in braces: IN {1, 2}"
     if found.upper() in _CLAUSES:

@@ -355,7 +355,7 @@ def column_type(schema: pa.Schema, name: str, text: str | None, span: s.Span | N
     found = schema.get_all_field_indices(name)
     if len(found) != 1:
         how_many = "no column" if not found else f"{len(found)} columns"
-        hint = did_you_mean(name, schema.names, "columns") if not found else None
+        hint = "rename all but one" if found else did_you_mean(name, schema.names, "columns")
         message = f"the events have {how_many} {name!r}"
         start, end = span or (None, None)
         raise QueryTypeError(message, text, start, end, hint)

@@ -55,6 +55,14 @@ def against_ranges(clauses: Clauses) -> str | None:
     return None
 
 
+def of_threads(clauses: Clauses) -> tuple[str, str | None]:
+    """Return what threads are dealt, "range" or "partition", or "one" and why one thread evaluates everything."""
+    by_range = against_ranges(clauses)
+    if by_range is None:
+        return "range", None
+    return ("partition", None) if against_keys(clauses) is None else ("one", by_range)
+
+
 def at_or_before(value: float, length: float) -> float:
     """Return a number that is not above any from which `value` is at most `length` away, however that is rounded."""
     return value - length - 4 * sys.float_info.epsilon * max(abs(value), abs(length))

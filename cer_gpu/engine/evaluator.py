@@ -86,7 +86,7 @@ class Evaluator:
         self._places: list[tuple[int, int]] = [(0, 0)]  # of the first events of batches: their number, their position
         self._plan = plan
         self._options = options
-        self._table = _table_of(plan, options)
+        self._table = table_of(plan, options)
         self._binding: Binding | None = None
         self._positions = np.empty(0, np.int64)
         self._coders: dict[str, StringCoder] = {}
@@ -111,6 +111,13 @@ class Evaluator:
         if self._binding is None:
             return before_events(self._options.device)
         return self._binding.guards.placement.device, self._binding.guards.placement.reason
+
+    @property
+    def holds_back(self) -> bool:
+        """Whether events wait until one may end a complex event (`cer_gpu.engine.intervals`)."""
+        plan = self._plan
+        independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE" and not plan.partition
+        return plan.within is not None and independent and self.engine != "automaton" and self.output != "events"
 
     @property
     def n_late(self) -> int:
@@ -361,8 +368,8 @@ class Evaluator:
         else:
             self._run = (Counter if output == "count" else Run)(self._table, options)
         self._live: LiveIntervals | None = None
-        independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE" and not plan.partition
-        if binding.window_length is not None and independent and not isinstance(self._run, Run) and output != "events":
+        if self.holds_back:
+            assert binding.window_length is not None
             self._live = LiveIntervals(self._table, binding.window_length)
         self._retained = Retained(binding.attribute_schema) if output == "events" else None
         self._output = Output(plan, binding, output, self._table.labels, self._retained)
@@ -496,7 +503,7 @@ class Evaluator:
         return empty_batch(schema)
 
 
-def _table_of(plan: Plan, options: Options) -> Determinization | Chain:
+def table_of(plan: Plan, options: Options) -> Determinization | Chain:
     """Return what gives events their symbols: that of stacks where the pattern is a chain that they can list."""
     labelled = options.output == "bindings"
     if (

@@ -43,11 +43,14 @@ class Plan:
         That "events" has; None: all columns.
     chain : tuple of Step or None
         The steps of a pattern that stacks can evaluate, in place of the automaton.
+    against_chain : str or None
+        Why there is no chain.
     """
 
     text: str
     cea: CEA
     chain: tuple[Step, ...] | None
+    against_chain: str | None
     strategy: str
     variables: tuple[str, ...]
     attributes: tuple[Name, ...] | None

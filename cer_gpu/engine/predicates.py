@@ -114,6 +114,11 @@ class GuardWords:
         """The type of a word: uint8 or uint16 where the guards fit, else uint64 (and then words are rows)."""
         return np.uint8 if self.n_guards <= 8 else np.uint16 if self.n_guards <= 16 else np.uint64
 
+    @property
+    def may_compile(self) -> bool:
+        """Whether there is a compiled pass, where it pays."""
+        return self._code is not None and TIER != INTERPRETED
+
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; where they go to a GPU, each is on its way before the one ahead of it is selected from."""
         before: Block | None = None

@@ -182,7 +182,7 @@ class Reorder:
             f"the {self.column!r} of event {self.n_events + row} ({time}) is late: {before} came before it, and the "
             f"lateness is {self.lateness}{unit}\n"
             "expected: events out of the order of time by the lateness at most\n"
-            "hint: a larger lateness, or late='drop' to leave late events out"
+            "hint: a larger lateness, or late='drop' (--late drop) to leave late events out"
         )
 
     # ---- what is held -----------------------------------------------------------------------------------

@@ -86,25 +86,47 @@ def open_sink(
     their values, for an Arrow file holds one dictionary for all its rows.
     """
     shown = Path(path)
-    kind = _checked(shown, inputs, format)
+    kind = _format(shown, format)
+    with result_file(shown, inputs) as file:
+        writer: Writer | None = None
+        try:
+            with naming(str(shown)):
+                writer = _writer(kind, file, schema)
+            sink = _FileSink(writer, str(shown), gather=kind in ("parquet", "arrow"))
+            yield sink
+            sink.close()
+        except BaseException:
+            _abandon(writer)
+            raise
+
+
+@contextlib.contextmanager
+def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
+    """Yield a hidden file beside `path` that takes its name at the end of the ``with`` block, as `open_sink` says.
+
+    Raises
+    ------
+    OptionError
+        When the path is an input, or cannot be that of a file.
+    OSError
+        When the file cannot be written.
+    """
+    shown = Path(path)
+    check_target(shown, inputs)
     target = Path(os.path.realpath(shown))  # a link stays a link
     part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
-    writer: Writer | None = None
     file: IO[bytes] | None = None
     try:
-        with _naming(str(shown)):
+        with naming(str(shown)):
             file = open(part, "xb")  # noqa: SIM115 - closed below, in two ways
-            writer = _writer(kind, file, schema)
-        sink = _FileSink(writer, str(shown), gather=kind in ("parquet", "arrow"))
-        yield sink
-        sink.close()
-        with _naming(str(shown)):
+        yield file
+        with naming(str(shown)):
             file.flush()
             os.fsync(file.fileno())
             file.close()
             os.replace(part, target)
     except BaseException:
-        _abandon(writer, file)
+        _abandon(file)
         part.unlink(missing_ok=True)
         raise
 
@@ -137,11 +159,11 @@ def open_pipe(
         When the pipe cannot be written for another reason.
     """
     name = "standard output"
-    with whole(), _naming(name):
+    with whole(), naming(name):
         writer = _writer(format, file, schema, seekable=False)
         file.flush()
     yield _PipeSink(writer, file, name, whole)
-    with whole(), _naming(name):
+    with whole(), naming(name):
         writer.close()
         file.flush()
 
@@ -161,7 +183,7 @@ class _FileSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         if not self._gather:
-            with _naming(self._name):
+            with naming(self._name):
                 for piece in _pieces(batch):
                     self._writer.write(piece)
             return
@@ -175,12 +197,12 @@ class _FileSink:
     def close(self) -> None:
         """Write what is left, and the end of the format."""
         self._flush()
-        with _naming(self._name):
+        with naming(self._name):
             self._writer.close()
 
     def _flush(self) -> None:
         if self._gathered:
-            with _naming(self._name):
+            with naming(self._name):
                 self._writer.write(pa.concat_batches(self._gathered))
             self._gathered = []
             self._n_rows = self._n_bytes = 0
@@ -199,7 +221,7 @@ class _PipeSink:
 
     def write(self, batch: pa.RecordBatch) -> None:
         for piece in _pieces(_decoded(batch)):
-            with self._whole(), _naming(self._name):
+            with self._whole(), naming(self._name):
                 self._writer.write(piece)
                 self._file.flush()
 
@@ -241,8 +263,8 @@ def _decoded_field(field: pa.Field) -> pa.Field:
 
 
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Let errors name the file that the user knows."""
+def naming(name: str) -> Iterator[None]:
+    """Let what goes wrong while a file is written name the file that the user knows."""
     try:
         yield
     except OSError as error:
@@ -252,15 +274,18 @@ def _naming(name: str) -> Iterator[None]:
         raise OptionError(f"{name}: the format cannot hold these results: {error}\nhint: another format") from error
 
 
-def _checked(path: Path, inputs: Sequence[str], format: str | None) -> str:
-    """Return the format of a file that may be written."""
-    if format is None:
-        if path.suffix.lower() not in ENDINGS:
-            raise OptionError(
-                f"{path}: cannot tell the format from the name\n"
-                f"hint: expected a name that ends in {', '.join(ENDINGS)}, or --format"
-            )
-        format = path.suffix.lower()[1:]
+def _format(path: Path, given: str | None) -> str:
+    """Return the format of a file."""
+    if given is None and path.suffix.lower() not in ENDINGS:
+        raise OptionError(
+            f"{path}: cannot tell the format from the name\n"
+            f"hint: expected a name that ends in {', '.join(ENDINGS)}, or --format"
+        )
+    return given or path.suffix.lower()[1:]
+
+
+def check_target(path: Path, inputs: Sequence[str]) -> None:
+    """Raise OptionError unless there may be a file of this path."""
     if not path.parent.is_dir():
         raise OptionError(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
@@ -270,7 +295,6 @@ def _checked(path: Path, inputs: Sequence[str], format: str | None) -> str:
             raise OptionError(f"{path}: is an input, and would be overwritten\nhint: write to another name")
         if name.is_dir() and name.samefile(path.parent):
             raise OptionError(f"{path}: would lie among the input, in the folder {name}\nhint: write to another folder")
-    return format
 
 
 def _writer(format: str, file: IO[bytes], schema: pa.Schema, *, seekable: bool = True) -> Writer:
@@ -286,14 +310,13 @@ def _writer(format: str, file: IO[bytes], schema: pa.Schema, *, seekable: bool =
             return _JsonWriter(file)
 
 
-def _abandon(writer: Writer | None, file: IO[bytes] | None) -> None:
+def _abandon(opened: Writer | IO[bytes] | None) -> None:
     """Close what is open; what cannot be written any more does not matter."""
-    for opened in (writer, file):
-        with contextlib.suppress(Exception):
-            if opened is not None:
-                opened.close()
-    if isinstance(writer, pq.ParquetWriter):
-        writer.is_open = False  # else it would try once more when it is deleted
+    with contextlib.suppress(Exception):
+        if opened is not None:
+            opened.close()
+    if isinstance(opened, pq.ParquetWriter):
+        opened.is_open = False  # else it would try once more when it is deleted
 
 
 class _CsvWriter:

@@ -72,8 +72,14 @@ class Source:
         return name if first == 0 else f"{name} (its first event is {first})"
 
 
-def open_events(events: Any) -> Source:
+def open_events(events: Any, *, resident: bool = False) -> Source:
     """Open anything that `cer_gpu.Query.evaluate` takes.
+
+    Parameters
+    ----------
+    events
+    resident
+        Whether columns may be in the memory of a GPU, so that nothing but the evaluation can read them.
 
     Raises
     ------
@@ -87,6 +93,11 @@ def open_events(events: Any) -> Source:
             raise EventsError("expected the path of a file or folder, got an empty string")
         return _open_paths([Path(events)])
     if isinstance(events, DeviceEvents):
+        if not resident:
+            raise EventsError(
+                "columns in the memory of a GPU can be evaluated, but not sorted, merged, explained or reported\n"
+                "hint: give arrays of the host, such as those of cupy.asnumpy"
+            )
         batch = events.batch()
         return Source(batch.schema, lambda columns: iter([batch.select(columns)]), batch.num_rows, resident=True)
     if isinstance(events, pa.RecordBatch):
@@ -201,7 +212,7 @@ def _open_paths(paths: list[Path]) -> Source:
                     yield batch
                     n_rows += batch.num_rows
             except _READ_ERRORS as error:
-                raise EventsError(f"{file}: cannot be read: {error}") from error
+                raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
 
     counts = [source.n_rows for source in sources]
     known = [count for count in counts if count is not None]
@@ -248,7 +259,7 @@ def _files(path: Path) -> list[Path]:
             raise EventsError(f"{path}: no Parquet, Arrow IPC or CSV file in this folder")
         return found
     if not path.exists():
-        siblings = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+        siblings = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
         hint = did_you_mean(path.name, siblings, "files there") if siblings else f"no folder {path.parent}"
         raise EventsError(f"{path}: no such file\nhint: {hint}")
     if _format(path) is None:
@@ -267,11 +278,16 @@ def _format(path: Path) -> str | None:
     return None
 
 
+def _reason(error: Exception) -> str:
+    """Return why a file cannot be read: what the system says without Arrow's words, which name the file again."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+
+
 def _open_file(path: Path) -> Source:
     try:
         return {"parquet": _open_parquet, "ipc": _open_ipc, "csv": _open_csv}[_format(path) or ""](path)
     except _READ_ERRORS as error:
-        raise EventsError(f"{path}: cannot be read: {error}") from error
+        raise EventsError(f"{path}: cannot be read: {_reason(error)}") from error
 
 
 def _open_parquet(path: Path) -> Source:

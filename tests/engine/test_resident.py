@@ -128,6 +128,7 @@ PROTECTED = """
 import ctypes, mmap, pathlib, sys
 import numpy as np, pyarrow as pa
 import test_resident as t
+from cer_gpu.report import write_report
 from host_device import Build, HostDevice, HostQueue
 
 libc, regions = ctypes.CDLL(None), []
@@ -164,6 +165,11 @@ for text, options in t.REFUSED:
         t.cer_gpu.compile(text, time_column=options.pop("time_column", None)).evaluate(events, **options)
     except t.cer_gpu.CerError as error:
         print(error)
+for use in (lambda q: q.explain(events), lambda q: write_report(q, events, "report.html")):
+    try:
+        use(query)
+    except t.cer_gpu.CerError as error:
+        print(error)
 print("done")
 """
 REFUSED = [
@@ -190,7 +196,7 @@ def test_the_host_reads_none_of_it(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     *refused, last = done.stdout.splitlines()
     assert last == "done"
-    assert len([line for line in refused if "memory of a GPU" in line]) == len(REFUSED) - 1
+    assert len([line for line in refused if "memory of a GPU" in line]) == len(REFUSED) - 1 + 2
     assert len([line for line in refused if "cannot compare" in line]) == 1
 
 

@@ -1,0 +1,93 @@
+"""How many events satisfy each type test, predicate and guard of a query, and how many are relevant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.ceql.syntax import leaves
+from cer_gpu.engine.columns import Block
+from cer_gpu.engine.evaluator import BLOCK_ROWS, Options, table_of
+from cer_gpu.engine.plan import Binding, Plan
+from cer_gpu.engine.predicates import GuardWords
+from cer_gpu.engine.streams import STREAM_COLUMN
+from cer_gpu.engine.strings import StringCoder
+from cer_gpu.engine.symbols import SymbolTable, Words
+
+
+def type_tests(plan: Plan) -> list[Guard]:
+    """Return the types (and streams) that the query names, once each."""
+    named = (Guard(guard.event_type, None, guard.stream) for guard in plan.cea.guards)
+    return [test for test in dict.fromkeys(named) if test != Guard(None)]
+
+
+def atomic_predicates(plan: Plan) -> list[Guard]:
+    """Return the atomic predicates of the query, once each, as guards of any event."""
+    found = [leaf for guard in plan.cea.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
+    return [Guard(None, leaf) for leaf in dict.fromkeys(found)]
+
+
+class Counts:
+    """Counts over the events that are added.
+
+    Attributes
+    ----------
+    n_events, n_relevant : int
+        Relevant events change something in some state; all others are dropped before the loop.
+    types, predicates, guards : int64 array
+        How many events satisfy each of `type_tests`, of `atomic_predicates` and of `CEA.guards`.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._types, self._predicates = type_tests(plan), atomic_predicates(plan)
+        self._table = table_of(plan, Options())
+        self._binding: Binding | None = None
+        self._coders: dict[str, StringCoder] = {}
+        self.n_events = self.n_relevant = 0
+        self.types = np.zeros(len(self._types), np.int64)
+        self.predicates = np.zeros(len(self._predicates), np.int64)
+        self.guards = np.zeros(len(plan.cea.guards), np.int64)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Count the events of a batch."""
+        if self._binding is None or not self._binding.fits(batch.schema):
+            self._bind(batch.schema)
+        assert self._binding is not None
+        for first in range(0, batch.num_rows, BLOCK_ROWS):
+            block = Block(batch.slice(first, BLOCK_ROWS), self._coders)
+            words = self._binding.guards.words(block)
+            self.n_events += block.n_rows
+            self.n_relevant += len(self._symbols.select(words)[1])
+            self.guards += _ones(words, len(self.guards))
+            for tests, counts in (self._of_types, self.types), (self._of_predicates, self.predicates):
+                if tests is not None:
+                    counts += _ones(tests.words(block), len(counts))
+
+    def _bind(self, schema: pa.Schema) -> None:
+        plan = self._plan
+        self._binding = Binding(plan, schema, with_attributes=False)
+        guards = self._binding.guards
+        self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
+        streams = STREAM_COLUMN if plan.several_streams else None
+        self._of_types = self._tests(self._types, schema, plan.type_column, streams)
+        self._of_predicates = self._tests(self._predicates, schema, None, None)
+
+    def _tests(self, tests: list[Guard], *columns: Any) -> GuardWords | None:
+        schema, type_column, stream_column = columns
+        if not tests:
+            return None
+        return GuardWords(tuple(tests), schema, type_column, self._plan.text, stream_column)
+
+
+def _ones(words: Words, n_bits: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Return for each bit in how many bit vectors it is set."""
+    counts = []
+    for bit in range(n_bits):
+        word = words if words.ndim == 1 else words[:, bit // 64]
+        one = word.dtype.type(1 << (bit if words.ndim == 1 else bit % 64))
+        counts.append(np.count_nonzero(word & one))
+    return np.array(counts, np.int64)

@@ -1,0 +1,36 @@
+"""The automaton in DOT, the language of Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from cer_gpu.explain.writing import printable
+
+
+def to_dot(automaton: Mapping[str, Any]) -> str:
+    """Return an automaton (`cer_gpu.explain.facts.automaton_facts`) in DOT."""
+    return "\n".join(["digraph cea {", *("  " + line + ";" for line in _statements(automaton)), "}", ""])
+
+
+def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
+    yield "rankdir=LR"
+    yield 'node [shape=circle, fontname="Helvetica"]'
+    yield 'edge [fontname="Helvetica", fontsize=11]'
+    yield "start [shape=point]"
+    for state in automaton["states"]:
+        yield f"{state['id']} [shape={'doublecircle' if state['kind'] == 'final' else 'circle'}]"
+        if state["kind"] == "initial":
+            yield f"start -> {state['id']}"
+    for transition in automaton["transitions"]:
+        label = _escaped(transition["text"])
+        if transition["kept"]:
+            label += r"\n● " + _escaped(", ".join(transition["kept"]))
+        yield f'{transition["source"]} -> {transition["target"]} [label="{label}"]'
+    for silent in automaton["silent"]:
+        yield f'{silent["source"]} -> {silent["target"]} [style=dashed, label="ε"]'
+
+
+def _escaped(text: str) -> str:
+    """Return a text for a string in quotes; in a label, Graphviz reads entities such as ``&lt;`` too."""
+    return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,265 @@
+"""The automaton as a picture in SVG: circles for states, and what an event must be written on the way between them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from typing import Any
+
+from cer_gpu.explain.layout import Point, layered
+from cer_gpu.explain.writing import printable
+
+RADIUS = 17.0
+_MARGIN = 18.0
+_CHARACTER, _LINE = 7.6, 17.0  # of labels: width and height in pixels
+_PADDING = 7.0
+_LONGEST, _MOST_LINES = 30, 4  # of a label, in characters and in lines
+_WIDE = 1150.0
+"""A picture that would be wider goes from top to bottom instead."""
+_LOOP = 26.0  # how far a loop stands out
+_ASIDE = 10.0  # how far from the middle of a state a way back to it ends
+
+_STYLE = """
+.cea { font-family: Helvetica, Arial, sans-serif; font-size: 13px }
+.cea .back { fill: #ffffff }
+.cea circle { fill: #ffffff; stroke: #334155; stroke-width: 1.6 }
+.cea .final circle { stroke: #15803d }
+.cea .final .disc { fill: #dcfce7 }
+.cea text { fill: #0f172a; text-anchor: middle }
+.cea .label text { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 12.5px }
+.cea .label rect { fill: #f1f5f9; stroke: #cbd5e1 }
+.cea .kept rect { fill: #e0edff; stroke: #7fb0f5 }
+.cea .label .marks { fill: #1d4ed8 }
+.cea path { fill: none; stroke: #64748b; stroke-width: 1.4 }
+.cea .silent { stroke-dasharray: 4 4 }
+.cea polygon { fill: #64748b }
+.cea .note { fill: #64748b; font-size: 11.5px }
+.cea .aside { text-anchor: start }
+"""
+
+
+def to_svg(automaton: Mapping[str, Any]) -> str:
+    """Return the picture of an automaton (`cer_gpu.explain.facts.automaton_facts`), which needs no other file."""
+    picture = _Picture(automaton, down=False)
+    if picture.size[0] > _WIDE:
+        picture = _Picture(automaton, down=True)
+    return picture.svg()
+
+
+class _Picture:
+    """One way to draw an automaton: from left to right, or from top to bottom where `down`."""
+
+    def __init__(self, automaton: Mapping[str, Any], *, down: bool) -> None:
+        self.down = down
+        self.states = automaton["states"]
+        self.silent = [(step["source"], step["target"]) for step in automaton["silent"]]
+        self.labels: list[_Label] = []
+        self.loops: dict[int, list[dict[str, Any]]] = {}
+        between: dict[tuple[Any, ...], _Label] = {}
+        for number, transition in enumerate(automaton["transitions"]):
+            ends = transition["source"], transition["target"]
+            if ends[0] == ends[1]:
+                self.loops.setdefault(ends[0], []).append({**transition, "number": number})
+                continue
+            # transitions that differ in their marks have a label each
+            key = (*ends, tuple(transition["kept"]))
+            if key not in between:
+                between[key] = _Label(ends, transition["kept"])
+                self.labels.append(between[key])
+            between[key].add(number, transition["text"])
+        n = len(self.states)
+        sizes = [self._turned(self._room(state["id"])) for state in self.states]
+        sizes += [self._turned(label.size) for label in self.labels]
+        edges = [edge for i, label in enumerate(self.labels, n) for edge in ((label.ends[0], i), (i, label.ends[1]))]
+        layout = layered(sizes, edges + self.silent, range(n, len(sizes)))
+        self.centres = [self._placed(point) for point in layout.centres]
+        routes = [[self._placed(point) for point in route] for route in layout.routes]
+        self.routes, self.silent_routes = routes[: len(edges)], routes[len(edges) :]
+        width, height = self._turned(layout.size)
+        self.size = max(width + 2 * _MARGIN + (0 if down else 24), 300), height + 2 * _MARGIN + (48 if down else 24)
+
+    def _turned(self, point: Point) -> Point:
+        return (point[1], point[0]) if self.down else point
+
+    def _placed(self, point: Point) -> Point:
+        x, y = self._turned(point)
+        return (x + _MARGIN, y + _MARGIN + 24) if self.down else (x + _MARGIN + 24, y + _MARGIN)
+
+    def _room(self, state: int) -> Point:
+        """Return the room that a state takes, with its loops, about its centre."""
+        loops = [line for loop in self.loops.get(state, ()) for line in _lines(loop["text"])]
+        if not loops:
+            return 2 * RADIUS, 2 * RADIUS
+        width = max(map(_width, loops))
+        if self.down:
+            return 2 * (RADIUS + _LOOP + 4 + width), 2 * RADIUS
+        return max(2 * RADIUS, width), 2 * (RADIUS + _LOOP + _LINE * len(loops))
+
+    # ---- what is drawn --------------------------------------------------------------------------------------
+
+    def svg(self) -> str:
+        width, height = round(self.size[0]), round(self.size[1])
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" class="cea" role="img" viewBox="0 0 {width} {height}" '
+                f'width="{width}" height="{height}">',
+                f"<title>Complex event automaton of {len(self.states)} states</title>",
+                f"<style>{_STYLE}</style>",
+                f'<rect class="back" width="{width}" height="{height}"/>',
+                *self._ways(),
+                *(line for state in self.states for line in self._state(state)),
+                *(
+                    line
+                    for i, label in enumerate(self.labels, len(self.states))
+                    for line in label.drawn(self.centres[i])
+                ),
+                *self._legend(width / 2, height - 16.0),
+                "</svg>",
+                "",
+            ]
+        )
+
+    def _legend(self, x: float, y: float) -> Iterator[str]:
+        yield f'<text class="note" x="{x - 75:.1f}" y="{y + 4:.1f}">● keeps the event</text>'
+        yield f'<path class="silent" d="M{_xy((x + 5, y))} L{_xy((x + 41, y))}"/>'
+        yield f'<text class="note" x="{x + 90:.1f}" y="{y + 4:.1f}">reads no event</text>'
+
+    def _ways(self) -> Iterator[str]:
+        x, y = self.centres[0]
+        before = (x, y - 45) if self.down else (x - 45, y)
+        yield from self._way([before, before], target=0)
+        for number, route in enumerate(self.routes):
+            ends = self.labels[number // 2].ends
+            yield from self._way(route, ends[0] if number % 2 == 0 else None, ends[1] if number % 2 else None)
+        for number, (route, ends) in enumerate(zip(self.silent_routes, self.silent, strict=True)):
+            yield from self._way(route, *ends, f'class="silent" data-silent="{number}" ')
+
+    def _way(
+        self, route: list[Point], source: int | None = None, target: int | None = None, kind: str = ""
+    ) -> Iterator[str]:
+        """Draw a way, with the head of an arrow where it enters a state."""
+        route = list(route)
+        if source is not None:
+            self._attach(route, 0, 1, source)
+        if target is not None:
+            self._attach(route, -1, -2, target)
+        d = f"M{_xy(route[0])}"
+        for i, (a, b) in enumerate(itertools.pairwise(route)):
+            d += f" L{_xy(b)}" if i % 2 == 0 else self._curve(a, b)
+        yield f'<path {kind}d="{d}"/>'
+        if target is not None:
+            yield self._arrow(route[-1], self.centres[target])
+
+    def _curve(self, a: Point, b: Point) -> str:
+        if self.down:
+            middle = (a[1] + b[1]) / 2
+            return f" C{_xy((a[0], middle))} {_xy((b[0], middle))} {_xy(b)}"
+        middle = (a[0] + b[0]) / 2
+        return f" C{_xy((middle, a[1]))} {_xy((middle, b[1]))} {_xy(b)}"
+
+    def _attach(self, route: list[Point], end: int, following: int, state: int) -> None:
+        """Let a way end at the circle of a state, aside where it comes back from a later one: others leave there."""
+        (x, y), (u, _) = self._turned(self.centres[state]), self._turned(route[end])
+        aside = 0.0
+        if end and u > x:
+            aside = math.copysign(_ASIDE, self._turned(route[-3])[1] - y)
+        out = math.copysign(math.sqrt(RADIUS**2 - aside**2), u - x)
+        route[end] = self._turned((x + out, y + aside))
+        route[following] = self._turned((self._turned(route[following])[0], y + aside))
+
+    def _arrow(self, tip: Point, centre: Point) -> str:
+        x, y = tip
+        if self.down:
+            step = -7 if y < centre[1] else 7
+            points = [tip, (x - 4, y + step), (x + 4, y + step)]
+        else:
+            step = -7 if x < centre[0] else 7
+            points = [tip, (x + step, y - 4), (x + step, y + 4)]
+        return f'<polygon points="{" ".join(map(_xy, points))}"/>'
+
+    def _state(self, state: Mapping[str, Any]) -> Iterator[str]:
+        x, y = self.centres[state["id"]]
+        yield f'<g class="state {state["kind"]}" data-state="{state["id"]}">'
+        for loop in self.loops.get(state["id"], ()):
+            yield f'<g class="loop" data-transition="{loop["number"]}">'
+            yield from self._loop(x, y, _lines(loop["text"]))
+            yield "</g>"
+        yield f'<circle class="disc" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS:g}"/>'
+        if state["kind"] == "final":
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS - 4:g}" style="fill:none"/>'
+        yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}">{state["id"]}</text></g>'
+
+    def _loop(self, x: float, y: float, lines: list[str]) -> Iterator[str]:
+        """Draw a way from a state back to it: above, or to the right where the picture goes down."""
+
+        def at(out: float, aside: float) -> str:
+            return _xy((x + out, y + aside) if self.down else (x + aside, y - out))
+
+        far = RADIUS + _LOOP
+        yield f'<path d="M{at(12, -12)} C{at(far, -24)} {at(far, 24)} {at(12, 12)}"/>'
+        yield f'<polygon points="{at(12, 12)} {at(20, 11)} {at(16, 18.5)}"/>'
+        if self.down:
+            yield from _text(lines, x + far + 2, y - _LINE * len(lines) / 2, "note aside")
+        else:
+            yield from _text(lines, x, y - far + 5 - _LINE * len(lines), "note")
+
+
+class _Label:
+    """What stands on the way between two states: one line or more for each transition, and the marks of all."""
+
+    def __init__(self, ends: tuple[int, int], kept: list[str]) -> None:
+        self.ends = ends
+        self.marks = _lines("● " + ", ".join(kept)) if kept else []
+        self.transitions: list[tuple[int, str, list[str]]] = []
+
+    def add(self, number: int, text: str) -> None:
+        text = printable(text)
+        self.transitions.append((number, text, _lines(text)))
+
+    @property
+    def lines(self) -> list[str]:
+        return [*(line for _, _, lines in self.transitions for line in lines), *self.marks]
+
+    @property
+    def size(self) -> Point:
+        return max(map(_width, self.lines)) + 2 * _PADDING, _LINE * len(self.lines) + 2 * _PADDING - 4
+
+    def drawn(self, centre: Point) -> Iterator[str]:
+        width, height = self.size
+        x, y = centre[0] - width / 2, centre[1] - height / 2
+        yield f'<g class="label{" kept" if self.marks else ""}">'
+        yield f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="6"/>'
+        y += _PADDING - 2
+        for number, text, lines in self.transitions:
+            yield f'<g class="transition" data-transition="{number}"><title>{escape(text)}</title>'
+            yield from _text(lines, centre[0], y)
+            yield "</g>"
+            y += _LINE * len(lines)
+        yield from _text(self.marks, centre[0], y, "marks")
+        yield "</g>"
+
+
+def _text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Iterator[str]:
+    of_kind = f' class="{kind}"' if kind else ""
+    for i, line in enumerate(lines):
+        yield f'<text{of_kind} x="{x:.1f}" y="{y + _LINE * i + 13:.1f}">{escape(line)}</text>'
+
+
+def _lines(text: str) -> list[str]:
+    """Return a text in lines that are not long; the end of a very long one is left out."""
+    return textwrap.wrap(
+        printable(text), _LONGEST, max_lines=_MOST_LINES, placeholder=" …", break_on_hyphens=False
+    ) or [""]
+
+
+def _width(line: str) -> float:
+    """Return how wide a line is; some characters take two places."""
+    return _CHARACTER * sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+def _xy(point: Point) -> str:
+    return f"{point[0]:.1f},{point[1]:.1f}"

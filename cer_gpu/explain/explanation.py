@@ -1,0 +1,75 @@
+"""What `cer_gpu.Query.explain` returns: one explanation as text, HTML, DOT, SVG and plain data."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from cer_gpu.explain.dot import to_dot
+from cer_gpu.explain.drawing import to_svg
+from cer_gpu.explain.text import sections
+
+MOST_STATES = 100
+"""Of an automaton whose picture a notebook shows unasked."""
+
+
+class Explanation:
+    r"""What a query means, and how it runs; made by `cer_gpu.Query.explain`.
+
+    ``str()`` is a text to read; in a notebook it is shown with the picture of the automaton.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> print("\n".join(cer_gpu.compile("SELECT * FROM S WHERE A AS x ; B+ FILTER x[n > 1]").explain().words))
+    Look in S for:
+      1. an event A with n > 1, called x
+      2. later, one or more events, with any others between, each an event B
+    Every one is reported.
+    All its events are kept.
+    """
+
+    def __init__(self, facts: Mapping[str, Any]) -> None:
+        self._facts = facts
+
+    @property
+    def words(self) -> list[str]:
+        """The query in plain words, line by line."""
+        return list(self._facts["words"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data, which JSON can say."""
+        return copy.deepcopy(dict(self._facts))
+
+    def to_dot(self) -> str:
+        """Return the automaton in DOT, the language of Graphviz."""
+        return to_dot(self._facts["automaton"])
+
+    def to_svg(self) -> str:
+        """Return the picture of the automaton in SVG."""
+        return to_svg(self._facts["automaton"])
+
+    def __str__(self) -> str:
+        """Return all of it as text."""
+        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections(self._facts))
+        return "\n\n".join(blocks)
+
+    def __repr__(self) -> str:
+        """Show what it explains."""
+        return f"<explanation of {self._facts['query']!r}>"
+
+    def _repr_html_(self) -> str:
+        """Show words, picture and details in a notebook."""
+        parts = [
+            f"<h4>{escape(title)}</h4>\n<pre>{escape(chr(10).join(lines))}</pre>"
+            for title, lines in sections(self._facts)
+        ]
+        words, *details = parts
+        n_states = len(self._facts["automaton"]["states"])
+        picture = self.to_svg() if n_states <= MOST_STATES else f"<p>{n_states:,} states: see to_svg()</p>"
+        return (
+            f'<div>{words}\n<div style="overflow-x:auto">{picture}</div>\n'
+            f"<details><summary>details</summary>\n{chr(10).join(details)}\n</details></div>"
+        )

@@ -1,0 +1,149 @@
+"""All that there is to say of a query, as plain data: what text, pictures and JSON are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL
+from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then, normal_form
+from cer_gpu.ceql.checks import defined_variables, repeated_variables
+from cer_gpu.ceql.parser import parse
+from cer_gpu.ceql.properties import against_properties
+from cer_gpu.ceql.syntax import QuerySyntax
+from cer_gpu.engine.dealing import Clauses
+from cer_gpu.engine.plan import Binding, Plan
+from cer_gpu.engine.sources import Source
+from cer_gpu.errors import QueryTooLargeError
+from cer_gpu.explain.analysis import Matches, analyse, count
+from cer_gpu.explain.choices import choices
+from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.words import in_words
+from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
+
+
+def explain(
+    plan: Plan,
+    notes: tuple[str, ...],
+    clauses: Clauses,
+    source: Source | None = None,
+    matches: Matches | None = None,
+) -> Explanation:
+    """Explain a query; see `cer_gpu.Query.explain`.
+
+    Parameters
+    ----------
+    plan, notes, clauses
+        Of the query.
+    source
+        Events, in which what satisfies the predicates is counted.
+    matches
+        Finds the complex events of a source, which is then measured.
+    """
+    try:
+        syntax = parse(plan.text)
+        formula = normal_form(
+            syntax.formula, typed=plan.type_column is not None, streams=[name.name for name in syntax.streams]
+        )
+        facts: dict[str, Any] = {
+            "query": plan.text,
+            "words": in_words(syntax, formula, plan.strategy),
+            "notes": list(notes),
+            "variables": _variables(syntax, formula, plan),
+            "properties": against_properties(syntax.formula),
+            "automaton": automaton_facts(plan.cea, plan.streams),
+        }
+    except RecursionError:
+        raise QueryTooLargeError("the query is nested too deeply to be explained") from None
+    binding = counts = analysis = None
+    if source is not None:
+        binding = Binding(plan, source.schema, with_attributes=False)
+        if matches is None:
+            counts = count(source, plan, binding.columns)
+        else:
+            counts, analysis = analyse(source, plan, binding.columns, matches)
+    facts |= {
+        **_tests(plan, counts),
+        "plan": choices(plan, clauses, binding),
+        "events": None if counts is None else {"n": counts.n_events, "n_relevant": counts.n_relevant},
+        "analysis": analysis,
+    }
+    return Explanation(facts)
+
+
+def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the states and transitions of an automaton, with their texts."""
+    kinds = {INITIAL: "initial", FINAL: "final"}
+    return {
+        "states": [{"id": i, "kind": kinds.get(i, "inner")} for i in range(cea.n_states)],
+        "transitions": [
+            {
+                "source": t.source,
+                "target": t.target,
+                "guard": None if t.guard == ANY else t.guard,
+                "negated": t.negated,
+                "text": "any event" if t.guard == ANY else guard_text(cea.guards[t.guard], t.negated),
+                "kept": sorted(variable_text(name, streams) for name in t.kept),
+            }
+            for t in cea.transitions
+        ],
+        "silent": [{"source": source, "target": target} for source, target in cea.silent],
+    }
+
+
+def _tests(plan: Plan, counts: Counts | None) -> dict[str, Any]:
+    """Return types, atomic predicates and guards, with how many events satisfy each where they were counted."""
+
+    def counted(facts: list[dict[str, Any]], numbers: Any) -> list[dict[str, Any]]:
+        if counts is None:
+            return facts
+        return [{**fact, "n_events": int(n)} for fact, n in zip(facts, numbers, strict=True)]
+
+    types = [{"type": test.event_type, "stream": test.stream, "text": guard_text(test)} for test in type_tests(plan)]
+    predicates = [
+        {"text": predicate_text(test.predicate)} for test in atomic_predicates(plan) if test.predicate is not None
+    ]
+    guards = [{"id": i, "text": guard_text(guard)} for i, guard in enumerate(plan.cea.guards)]
+    return {
+        "types": counted(types, counts and counts.types),
+        "predicates": counted(predicates, counts and counts.predicates),
+        "guards": counted(guards, counts and counts.guards),
+    }
+
+
+def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dict[str, Any]]:
+    """Return the variables with the events that they can hold."""
+    held: dict[str, dict[str, None]] = {}
+    for atom in _atoms(formula):
+        event = guard_text(replace(atom.guard, predicate=None))
+        for name in sorted(atom.labels):
+            if stream_of(name, plan.streams) is None or name in plan.variables:
+                held.setdefault(name, {})[event] = None
+    bound, several = defined_variables(syntax.formula), repeated_variables(syntax.formula)
+    variables = []
+    for name, events in held.items():
+        stream = stream_of(name, plan.streams)
+        whole = name if stream is None else name[len(stream) + 1 :]
+        variables.append(
+            {
+                "name": variable_text(name, plan.streams),
+                "types": list(events),
+                "kept": name in plan.variables,
+                "several": whole in several,
+                "always": bound[name] if stream is None else None,  # of one stream alone, that depends on the events
+            }
+        )
+    return variables
+
+
+def _atoms(formula: NormalForm) -> Iterator[Atom]:
+    match formula:
+        case Atom():
+            yield formula
+        case Either() | Then():
+            yield from _atoms(formula.left)
+            yield from _atoms(formula.right)
+        case Repeat():
+            yield from _atoms(formula.body)

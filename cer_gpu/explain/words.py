@@ -1,0 +1,157 @@
+"""A query in plain words: what is looked for, step by step, and what the clauses ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+
+from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then
+from cer_gpu.ceql.syntax import QuerySyntax, Within
+from cer_gpu.explain.writing import name_text, predicate_text, printable, stream_of
+
+_STRATEGIES = {
+    "ALL": "Every one is reported.",
+    "ANY": "Of those that end at one event, any one is reported.",
+    "NEXT": "Of those that end at one event, the one with the first event in which they differ is reported (NEXT).",
+    "LAST": "Of those that end at one event, the one with the last event in which they differ is reported (LAST).",
+    "MAX": "Of those that end at one event, those that are no part of another are reported (MAX).",
+    "STRICT": "Only those are reported whose kept events stand at consecutive positions (STRICT).",
+}
+_CONSUME = {
+    "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
+    "PARTITION": "Once one is found, all that was read before in its group is forgotten (CONSUME BY PARTITION).",
+}
+_LATER, _NEXT = "later", "at the very next position"
+
+
+def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: str) -> list[str]:
+    """Return a query in plain words, line by line.
+
+    Parameters
+    ----------
+    syntax
+        For the clauses.
+    formula
+        WHERE in LP-normal form, in which every filter stands at its event.
+    strategy
+        ALL, ANY, NEXT, LAST, MAX or STRICT.
+    """
+    streams = [name.name for name in syntax.streams]
+    where = f" in {_listed([name_text(name) for name in streams], 'and')}" if streams else ""
+    lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
+    if syntax.partition:
+        keys = _listed([" or else ".join(name_text(name.name) for name in names) for names in syntax.partition], "and")
+        lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
+    if syntax.within is not None:
+        lines.append(f"From its first event to its last there are at most {window_text(syntax.within)}.")
+    lines.append(_STRATEGIES[strategy])
+    lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
+    if syntax.limit is not None:
+        lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
+    lines.append(_kept(syntax))
+    return [printable(line) for line in lines]
+
+
+def window_text(within: Within) -> str:
+    """Return the length of a window in words."""
+    number = _number(within.length)
+    if within.kind == "events":
+        return _counted(number, "position")
+    if within.attribute is not None:
+        return f"{number} in {name_text(within.attribute.name)}"
+    units = {"hour": 3600, "minute": 60}
+    parts, rest = [], within.length
+    for unit, seconds in units.items():
+        n, rest = divmod(rest, seconds)
+        parts += [_counted(_number(Fraction(n)), unit)] if n else []
+    parts += [_counted(_number(rest), "second")] if rest or not parts else []
+    return " ".join(parts)
+
+
+def _kept(syntax: QuerySyntax) -> str:
+    items = syntax.select.items
+    if items is None:
+        return "All its events are kept."
+    if not items:
+        return "None of its events are kept, only where it starts and ends."
+    names = [
+        (f"{name_text(item.variable.stream)}>" if item.variable.stream else "") + name_text(item.variable.name)
+        for item in items
+    ]
+    return f"Of its events, those that {_listed(list(dict.fromkeys(names)), 'or')} holds are kept."
+
+
+# ---- the pattern --------------------------------------------------------------------------------------------------
+
+
+def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of a pattern, steps and choices indented below what they are part of."""
+    match formula:
+        case Atom():
+            yield _event(formula, streams)
+        case Then():
+            for number, (how, step) in enumerate(_steps(formula), 1):
+                lines = _outline(step, streams)
+                yield f"{number}. " + (f"{how}, " if how else "") + next(lines)
+                yield from ("   " + line for line in lines)
+        case Either():
+            yield "one of these:"
+            for choice in _choices(formula):
+                lines = _outline(choice, streams)
+                yield "- " + next(lines)
+                yield from ("  " + line for line in lines)
+        case Repeat(body=Atom() as atom):
+            if formula.contiguous:
+                yield f"one or more events in a row, each {_event(atom, streams)}"
+            else:
+                yield f"one or more events, with any others between, each {_event(atom, streams)}"
+        case Repeat():
+            yield "one or more times" + (
+                ", each right after the last:" if formula.contiguous else ", one after another:"
+            )
+            yield from ("  " + line for line in _outline(formula.body, streams))
+
+
+def _steps(formula: NormalForm, how: str = "") -> Iterator[tuple[str, NormalForm]]:
+    """Yield the steps of a sequence, and how each follows the one before; sequencing is associative."""
+    if isinstance(formula, Then):
+        yield from _steps(formula.left, how)
+        yield from _steps(formula.right, _NEXT if formula.contiguous else _LATER)
+    else:
+        yield how, formula
+
+
+def _choices(formula: NormalForm) -> Iterator[NormalForm]:
+    if isinstance(formula, Either):
+        yield from _choices(formula.left)
+        yield from _choices(formula.right)
+    else:
+        yield formula
+
+
+def _event(atom: Atom, streams: Sequence[str]) -> str:
+    guard = atom.guard
+    event = "any event" if guard.event_type is None else f"an event {name_text(guard.event_type)}"
+    if guard.stream is not None:
+        event += f" of stream {name_text(guard.stream)}"
+    if guard.predicate is not None:
+        event += f" with {predicate_text(guard.predicate)}"
+    if atom.negated:
+        return f"one event that is not {event}"
+    own = streams if guard.event_type is None else [guard.event_type]
+    names = sorted(name for name in atom.labels if name not in own and stream_of(name, streams) is None)
+    return event + (f", called {_listed([name_text(name) for name in names], 'and')}" if names else "")
+
+
+def _listed(items: list[str], word: str) -> str:
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} {word} {items[-1]}"
+
+
+def _counted(number: str, unit: str) -> str:
+    return f"{number} {unit}" + ("" if number == "1" else "s")
+
+
+def _number(number: Fraction) -> str:
+    return f"{number.numerator:,}" if number.denominator == 1 else f"{float(number):,}"

@@ -1,0 +1,102 @@
+"""Predicates and guards as text: that of CEQL, with as few parentheses as it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.ceql import syntax as s
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
+_RESERVED = frozenset("AND AS FALSE FILTER IN LIKE NOT OR RANGE TRUE".split())  # noqa: SIM905
+_SUM, _PRODUCT, _FACTOR = range(3)  # how tightly arithmetic binds
+_EITHER, _BOTH, _SINGLE = range(3)  # and predicates
+
+
+def printable(text: str) -> str:
+    """Return a text on one line, with nothing in it that moves a cursor or turns the direction of writing."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def name_text(name: str) -> str:
+    """Return a name, in backquotes where it is not an identifier."""
+    return name if _PLAIN.fullmatch(name) and name.upper() not in _RESERVED else f"`{name}`"
+
+
+def variable_text(name: str, streams: Collection[str]) -> str:
+    """Return a variable ``x``, or ``S>x`` where S is one of the streams (`cer_gpu.automaton.normal_form`)."""
+    stream = stream_of(name, streams)
+    return name_text(name) if stream is None else f"{name_text(stream)}>{name_text(name[len(stream) + 1 :])}"
+
+
+def stream_of(name: str, streams: Collection[str]) -> str | None:
+    """Return the stream that the variable ``S>x`` is of; None for a variable of all streams."""
+    return next((stream for stream in streams if name.startswith(f"{stream}>")), None)
+
+
+def guard_text(guard: Guard, negated: bool = False) -> str:
+    """Return what one event must be, or must not be: ``S>R[predicate]``."""
+    event = "" if guard.event_type is None else name_text(guard.event_type)
+    if guard.stream is not None:
+        event = f"{name_text(guard.stream)}>{event or '*'}"
+    if guard.predicate is not None:
+        event += f"[{predicate_text(guard.predicate)}]"
+    event = event or "any event"
+    return f"NOT({event})" if negated else event
+
+
+def predicate_text(predicate: s.Predicate) -> str:
+    """Return the text of a predicate, which reads back as the same."""
+    return _predicate(predicate, _EITHER)
+
+
+def _predicate(predicate: s.Predicate, around: int) -> str:
+    match predicate:
+        case s.Or():
+            text, own = f"{_predicate(predicate.left, _EITHER)} OR {_predicate(predicate.right, _BOTH)}", _EITHER
+        case s.And():
+            text, own = f"{_predicate(predicate.left, _BOTH)} AND {_predicate(predicate.right, _SINGLE)}", _BOTH
+        case s.Not(operand=s.Like() | s.Membership() as leaf):
+            text, own = _leaf(leaf, "NOT "), _SINGLE
+        case s.Not():
+            text, own = f"NOT {_predicate(predicate.operand, _SINGLE)}", _SINGLE
+        case s.Comparison() | s.Like() | s.Membership():
+            text, own = _leaf(predicate), _SINGLE
+    return f"({text})" if own < around else text
+
+
+def _leaf(leaf: s.Leaf, negation: str = "") -> str:
+    match leaf:
+        case s.Comparison():
+            return f"{_expression(leaf.left)} {leaf.op} {_expression(leaf.right)}"
+        case s.Like():
+            return f"{_expression(leaf.operand)} {negation}LIKE {_quoted(leaf.pattern)}"
+        case s.Membership():
+            return f"{_expression(leaf.operand)} {negation}IN {{{', '.join(map(_expression, leaf.values))}}}"
+
+
+def _expression(expression: s.Expression, around: int = _SUM) -> str:
+    match expression:
+        case s.Attribute():
+            return name_text(expression.name)
+        case s.Literal():
+            return _literal(expression)
+        case s.Negative():
+            operand = _expression(expression.operand, _FACTOR)
+            # two signs together would begin a comment
+            return f"-({operand})" if operand.startswith("-") else f"-{operand}"
+        case s.Arithmetic():
+            own = _SUM if expression.op in "+-" else _PRODUCT
+            text = f"{_expression(expression.left, own)} {expression.op} {_expression(expression.right, own + 1)}"
+            return f"({text})" if own < around else text
+
+
+def _literal(literal: s.Literal) -> str:
+    if isinstance(literal.value, bool):
+        return "TRUE" if literal.value else "FALSE"
+    return _quoted(literal.value) if isinstance(literal.value, str) else literal.text
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,83 @@
+"""The events that a command line names: paths, standard input, and streams as NAME=PATH."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from cer_gpu.engine.sources import Source
+from cer_gpu.engine.standard_input import open_standard_input
+from cer_gpu.errors import OptionError
+
+STANDARD = "-"
+"""Stands for standard input among the events, and for standard output as the file."""
+
+_NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The events that were named: the paths of each stream by its name, which is None where there are no names."""
+
+    named: dict[str | None, list[str]]
+
+    @property
+    def paths(self) -> list[str]:
+        """All files and folders."""
+        return [path for paths in self.named.values() for path in paths if path != STANDARD]
+
+    @property
+    def are_named(self) -> bool:
+        """Whether they have names."""
+        return any(self.named)
+
+    def open(self) -> Any:
+        """Return what `Query.source` takes."""
+        opened = {name: _standard_input() if STANDARD in paths else paths for name, paths in self.named.items()}
+        return opened.get(None, opened)
+
+    def each(self) -> Iterator[tuple[str, Streams]]:
+        """Yield what has a schema of its own: each of the paths, or all streams together."""
+        if self.are_named:
+            yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
+            return
+        for path in self.named.get(None, ()):
+            yield path, Streams({None: [path]})
+
+
+def given_streams(given: Sequence[str]) -> Streams:
+    """Tell names from paths."""
+    streams: dict[str | None, list[str]] = {}
+    for text in given:
+        match = _NAMED.fullmatch(text)
+        name, path = (match[1] or match[2], match[3]) if match else (None, text)
+        if not path:
+            raise click.UsageError(f"{text!r} has no path")
+        if match and os.path.exists(text) and not os.path.exists(path):
+            raise click.UsageError(f"{text} is stream {name!r} in {path}, which is not there; the file is ./{text}")
+        streams.setdefault(name, []).append(path)
+    if None in streams and len(streams) > 1:
+        name = next(filter(None, streams))
+        raise click.UsageError(
+            f"{name}={streams[name][0]} names a stream, and {streams[None][0]} none: name all of them, or none"
+        )
+    if [path for paths in streams.values() for path in paths].count(STANDARD) > 1:
+        raise click.UsageError(f"standard input ({STANDARD}) can be read only once")
+    for paths in streams.values():
+        if STANDARD in paths and len(paths) > 1:
+            raise click.UsageError(
+                f"standard input ({STANDARD}) is a whole stream: no files come before it or after it"
+            )
+    return Streams(streams)
+
+
+def _standard_input() -> Source:
+    if sys.stdin is None:
+        raise OptionError("standard input is closed: expected an Arrow IPC stream")
+    return open_standard_input(sys.stdin.buffer)

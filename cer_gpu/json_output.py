@@ -1,0 +1,44 @@
+"""What the command line says, for programs to read: errors as plain data, and data as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cer_gpu.errors import QueryError
+
+
+def to_json(value: Any) -> str:
+    """Return plain data as JSON on one line, in ASCII, so that every terminal and pipe takes it."""
+    return json.dumps(value, allow_nan=False)
+
+
+def error_facts(error: Exception, name: str | None = None) -> dict[str, Any]:
+    """Return an error as plain data: its type, message and hint, and the place in the query.
+
+    Parameters
+    ----------
+    error
+    name
+        The file that the error is in, if it is in one.
+    """
+    message, _, hint = error_text(error).partition("\nhint: ")
+    facts: dict[str, Any] = {"type": type(error).__name__, "message": message, "hint": hint or None, "file": name}
+    if isinstance(error, QueryError):
+        facts |= {"message": error.message, "hint": error.hint}
+        if error.text is not None and error.start is not None:
+            before = error.text[: error.start]
+            facts |= {
+                "start": error.start,
+                "end": error.end,
+                "line": before.count("\n") + 1,
+                "column": len(before) - before.rfind("\n"),
+            }
+    return facts
+
+
+def error_text(error: Exception) -> str:
+    """Return what an error says, with the file that an error of the system is about."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

@@ -1,0 +1,214 @@
+"""What a report holds, as one object that JSON can say: numbers are packed, texts are cut."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.engine.streams import STREAM_COLUMN
+from cer_gpu.engine.texts import plain
+from cer_gpu.query import Query
+from cer_gpu.report.found import Events, Found, find, variables_of
+
+MAX_CELL = 120
+"""Characters of one value of a row."""
+MAX_COLUMNS = 40
+"""Columns of the rows."""
+MAX_ROW_BYTES = 1 << 23
+"""Characters of all values of rows."""
+
+_MILLISECONDS = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
+
+
+def content(query: Query, events: Any, *, sort: bool = False, threads: int | None = None) -> dict[str, Any]:
+    """Evaluate a query and return what its report holds; arguments are those of `cer_gpu.report.write_report`."""
+    rereadable = Events(query, events, sort=sort)
+    found = find(query, rereadable, threads)
+    keys = [names[0] for names in query.clauses.keys]
+    held: dict[str, Any] = {
+        "query": query.text,
+        "notes": list(query.notes),
+        "n_events": found.n_events,
+        "n_matches": found.n_matches,
+        "step": found.step,
+        "keys": keys,
+        "n_partitions": len(found.labels),
+    }
+    if found.drawn is None or found.detailed is None:
+        return held
+    axis, starts, ends = _axis(query, found.drawn)
+    used, codes = _partitions(found)
+    begin = found.drawn["start"].to_numpy()
+    return held | {
+        "axis": axis,
+        "labels": [found.labels[code] for code in used],
+        "counts": packed(np.array([found.counts[code] for code in used], np.int64)),
+        "matches": {
+            "from": packed(starts),
+            "length": packed(ends - starts),
+            "start": packed(begin),
+            "span": packed(found.drawn["end"].to_numpy() - begin),
+            "n": packed(found.drawn["n_kept"].to_numpy()),
+            "partition": packed(codes),
+        },
+        "rows": _rows(query, rereadable, found, threads),
+    }
+
+
+def packed(values: npt.NDArray[Any]) -> dict[str, Any]:
+    """Return numbers as base64 of the narrowest type that holds them exactly, divided by what divides them all.
+
+    Integers beyond 2**53 become the nearest float64, which is what the page computes with.
+    """
+    is_whole = values.dtype.kind in "iu" or bool(np.all(values == np.floor(values)))
+    if is_whole and len(values) and values.min() >= 0 and values.max() < 2**53:
+        whole = values.astype(np.int64)
+        unit = int(np.gcd.reduce(whole)) or 1
+        whole //= unit
+        kind = next((k for k in ("u1", "u2", "u4") if whole.max() <= np.iinfo(k).max), "f8")
+        return {"type": kind, "unit": unit, "data": _base64(whole.astype(f"<{kind}"))}
+    return {"type": "f8", "unit": 1, "data": _base64(values.astype("<f8"))}
+
+
+def _base64(values: npt.NDArray[Any]) -> str:
+    return base64.b64encode(values.tobytes()).decode("ascii")
+
+
+# ---- the axis -----------------------------------------------------------------------------------------------------
+
+
+def _axis(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return what the axis is, and where on it complex events start and end, counted from its origin.
+
+    Moments and durations are in milliseconds.  The origin is a text, as it may be beyond what JavaScript counts.
+    """
+    if query.time_column is None:
+        return {"kind": "position", "unit": "", "origin": "0"}, *(drawn[n].to_numpy() for n in ("start", "end"))
+    kind = drawn.schema.field("start_time").type
+    times = [_integers(drawn[name].combine_chunks()) for name in ("start_time", "end_time")]
+    low = int(times[0].min())
+    if pa.types.is_integer(kind):
+        # the difference of any two 64-bit integers fits an unsigned one, even where it wraps around
+        moved = [(values - values.dtype.type(low)).view(np.uint64) for values in times]
+        return {"kind": "number", "unit": query.time_unit or "", "origin": str(low)}, moved[0], moved[1]
+    scale = 86_400_000.0 if pa.types.is_date32(kind) else _MILLISECONDS[getattr(kind, "unit", "ms")]
+    if scale < 1:
+        low -= low % round(1 / scale)
+    origin = low * round(scale) if scale >= 1 else low // round(1 / scale)
+    moved = [(values - low) * scale if scale >= 1 else (values - low) / round(1 / scale) for values in times]
+    is_duration = pa.types.is_duration(kind)
+    zone = "" if is_duration or getattr(kind, "tz", None) is None else "Z"
+    return {"kind": "duration" if is_duration else "moment", "unit": zone, "origin": str(origin)}, moved[0], moved[1]
+
+
+def _integers(values: pa.Array) -> npt.NDArray[Any]:
+    """Return the integers behind times, of 64 bits."""
+    kind = values.type
+    if pa.types.is_uint64(kind):
+        return values.to_numpy()  # type: ignore[no-any-return]
+    storage = pa.int32() if pa.types.is_date32(kind) else pa.int64()
+    plain_values = values if pa.types.is_integer(kind) else values.view(storage)
+    return plain_values.cast(pa.int64()).to_numpy()  # type: ignore[no-any-return]
+
+
+def _partitions(found: Found) -> tuple[list[int], npt.NDArray[np.int64]]:
+    """Return the codes of the partitions that are drawn, most frequent first, and the place of each one's there."""
+    assert found.drawn is not None
+    codes = found.drawn["partition"].to_numpy()
+    if not found.labels:
+        return [], codes
+    used = sorted(np.unique(codes).tolist(), key=lambda code: (-found.counts[code], found.labels[code]))
+    places = np.zeros(len(found.labels), np.int64)
+    places[used] = np.arange(len(used))
+    return used, places[codes]
+
+
+# ---- rows ---------------------------------------------------------------------------------------------------------
+
+
+def _rows(query: Query, events: Events, found: Found, threads: int | None) -> dict[str, Any]:
+    """Return the rows of the detailed complex events, and which variables each is."""
+    assert found.detailed is not None
+    detailed, step = found.detailed, found.detail_step
+    source = events.open()
+    names = query.bind(source.schema).attribute_schema.names
+    shown = names[:MAX_COLUMNS]
+    positions = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
+    texts = _texts(events, shown, positions)
+    while _size(texts) > MAX_ROW_BYTES and detailed.num_rows > 1:
+        step *= 2
+        detailed = detailed.filter(pa.array(detailed["number"].to_numpy() % step == 0))
+        fewer = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
+        texts = texts.take(pa.array(np.searchsorted(positions, fewer)))
+        positions = fewer
+    lists = detailed["positions"].combine_chunks()
+    references = pc.list_flatten(lists).to_numpy()
+    variables = variables_of(query, events, detailed, found.n_matches, threads)
+    told, roles = _coded_roles(variables, pc.list_value_length(lists).to_pylist())
+    return {
+        "step": step,
+        "most": int(pc.max(pc.list_value_length(lists)).as_py() or 0),
+        "ends": packed(np.cumsum(pc.list_value_length(lists).to_numpy()).astype(np.int64)),
+        "references": packed(np.searchsorted(positions, references)),
+        "roles": packed(roles),
+        "role_names": told,
+        "positions": packed(positions),
+        "columns": [_coded(name, texts[i]) for i, name in enumerate(shown)],
+        "n_columns": len(names),
+    }
+
+
+def _texts(events: Events, names: Sequence[str], positions: npt.NDArray[np.int64]) -> pa.Table:
+    """Return the values of columns at positions as texts, cut; NULL where they are NULL."""
+    text = pa.large_string()
+    schema = pa.schema([(str(i), text) for i in range(len(names))])
+    pieces, n_before = [], 0
+    for batch in events.open().batches(list(names) or _any_column(events)):
+        low, high = np.searchsorted(positions, [n_before, n_before + batch.num_rows])
+        if low < high:
+            rows = pa.array(positions[low:high] - n_before)
+            columns = [plain(batch.column(name).take(rows)) for name in names]
+            pieces.append(pa.table([pc.utf8_slice_codeunits(c, 0, MAX_CELL).cast(text) for c in columns], schema))
+        n_before += batch.num_rows
+        if high == len(positions):
+            break
+    return pa.concat_tables(pieces) if pieces else schema.empty_table()
+
+
+def _any_column(events: Events) -> list[str]:
+    return list(events.open().schema.names[:1])
+
+
+def _size(texts: pa.Table) -> int:
+    return sum(_distinct(column)[2] + 2 * len(column) for column in texts.columns)
+
+
+def _distinct(column: pa.ChunkedArray) -> tuple[list[str | None], npt.NDArray[np.int64], int]:
+    """Return the values of a column once each, the number of each row's value, and how long they are together."""
+    coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
+    values = coded.dictionary.to_pylist()
+    return values, coded.indices.to_numpy().astype(np.int64), sum(len(value or "") + 3 for value in values)
+
+
+def _coded(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
+    values, codes, _ = _distinct(column)
+    return {
+        "name": STREAM_COLUMN if name == STREAM_COLUMN else name[:MAX_CELL],
+        "values": values,
+        "codes": packed(codes),
+    }
+
+
+def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return what rows can be, and the number of what each is; the first is the empty text, for what is not known."""
+    codes = {"": 0}
+    numbers = []
+    for told, n in zip(variables or [[]] * len(lengths), lengths, strict=True):
+        numbers += [codes.setdefault(each, len(codes)) for each in told or [""] * n]
+    return list(codes), np.array(numbers, np.int64)

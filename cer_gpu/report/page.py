@@ -1,0 +1,130 @@
+"""The page itself: its text, style and script in one file, with what it shows."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from string import Template
+from typing import Any
+
+from cer_gpu.engine.sinks import naming, result_file
+from cer_gpu.query import Query
+from cer_gpu.report.content import content
+from cer_gpu.report.found import paths
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a report was made of.
+
+    Attributes
+    ----------
+    n_events : int
+        Events that were read.
+    n_matches : int
+        Complex events that were found.
+    n_bytes : int
+        The size of the page.
+    """
+
+    n_events: int
+    n_matches: int
+    n_bytes: int
+
+
+def write_report(
+    query: Query,
+    events: Any,
+    path: str | os.PathLike[str],
+    *,
+    title: str = "Complex events",
+    sort: bool = False,
+    threads: int | None = None,
+    inputs: Sequence[str] = (),
+) -> Report:
+    """Write what a query finds as one HTML page, which needs no network and no other file.
+
+    It shows the query, the complex events on a line of time (of positions where there is no time column), how many
+    there are over time, the partitions that have most, how long they last, and the rows of one that is chosen.
+
+    Parameters
+    ----------
+    query
+    events
+        What `cer_gpu.Query.evaluate` takes.  They are read three times: for the complex events, for what their rows
+        are, and for the rows; events that can be read only once, such as a RecordBatchReader, are kept in memory.
+    path
+        Of the page; it appears whole, or not at all.
+    title
+        Its heading.
+    sort
+        Sort the events by the time column first.
+    threads
+        How many threads evaluate; None: as many as help.
+    inputs
+        Files and folders, besides the events, that must not be overwritten.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    CerError
+        Whatever `cer_gpu.Query.evaluate` raises, and for a path that cannot be that of a file.
+    OSError
+        When the file cannot be written.
+
+    Notes
+    -----
+    What the page holds is bounded, whatever is found: 200,000 complex events, spread evenly over all, 100,000 rows of
+    complex events, up to 200 of one, 40 columns, values of 120 characters, and 8 MB of them.  The page says what was
+    left out.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa, tempfile
+    >>> from cer_gpu.report import write_report
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     report = write_report(query, pa.table({"type": ["A", "A", "B"]}), f"{folder}/report.html")
+    >>> report.n_matches
+    2
+    """
+    with result_file(path, [*paths(events), *inputs]) as file:
+        held = content(query, events, sort=sort, threads=threads)
+        written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
+        with naming(os.fspath(path)):
+            file.write(written)
+    return Report(held["n_events"], held["n_matches"], len(written))
+
+
+def render(held: dict[str, Any], title: str) -> str:
+    """Return the page that shows what is held (`cer_gpu.report.content`).
+
+    The page allows itself nothing but its own style and script, by their digests; what it holds is in JSON without
+    ``<``, so that no text in it can end the element that it is in.
+    """
+    style, script = _text("page.css"), _text("page.js")
+    return Template(_text("page.html")).substitute(
+        title=html.escape(title),
+        style=style,
+        script=script,
+        style_digest=_digest(style),
+        script_digest=_digest(script),
+        held=json.dumps(held, separators=(",", ":")).replace("<", "\\u003c"),
+    )
+
+
+def _text(name: str) -> str:
+    return (resources.files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -1,0 +1,47 @@
+"""Well-formed, safe, bounded: the examples of the papers (CEL, 5.1; RMA, section 3), and our own operators."""
+
+import pytest
+
+from cer_gpu.ceql.parser import parse
+from cer_gpu.ceql.properties import against_properties
+
+
+@pytest.mark.parametrize(
+    ("formula", "holds"),
+    [
+        ("T AS x", "well-formed safe bounded"),
+        ("T AS x ; H AS y FILTER x[a = 1] AND y[a = 1]", "well-formed safe bounded"),
+        # CEL, 5.1: x would be two events
+        ("T AS x ; T AS x", "well-formed"),
+        ("T AS x ; T AS x FILTER x[a = 1]", "well-formed"),
+        ("T AS x OR T AS x", "well-formed safe bounded"),
+        ("(T AS x)+ ; T AS x", "well-formed safe"),
+        # a filter on a variable that need not be there, or that iteration makes several events
+        ("T AS x OR H AS y FILTER x[a = 1]", "safe"),
+        ("(T AS x)+ FILTER x[a = 1]", "safe"),
+        ("(T AS x FILTER x[a = 1])+ ; H", "well-formed safe bounded"),
+        # a variable in one branch only
+        ("(T AS x OR H) ; B", "well-formed safe"),
+        # types are variables where a filter names them
+        ("A ; A", "well-formed safe bounded"),
+        ("A ; A FILTER A[a = 1]", "well-formed"),
+        ("A ; B FILTER A[a = 1]", "well-formed safe bounded"),
+        # AS of several events, or of none for sure
+        ("(A ; B) AS x FILTER x[a = 1]", "safe"),
+        ("(A OR B) AS x FILTER x[a = 1]", "well-formed safe bounded"),
+        ("NOT(A) AS x ; B FILTER x[a = 1]", "safe"),
+        ("NOT(A FILTER A[a = 1]) : B", "well-formed safe bounded"),
+    ],
+)
+def test_examples(formula, holds):
+    against = against_properties(parse(f"SELECT * FROM S WHERE {formula}").formula)
+    assert [name for name, reason in against.items() if reason is None] == holds.split()
+
+
+def test_reasons_name_the_variable():
+    against = against_properties(parse("SELECT * FROM S WHERE (A AS x ; A AS x)+ FILTER x[a = 1]").formula)
+    assert against == {
+        "well-formed": "a filter names 'x', which need not be exactly one event there",
+        "safe": "'x' is defined on both sides of ;",
+        "bounded": "a filter names 'x', which need not be exactly one event there",
+    }

@@ -1,0 +1,176 @@
+"""What other programs get from the command line: JSON, completion, help and version."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import ROOT, finish, start
+
+import cer_gpu
+from cer_gpu.cli import cli as commands
+
+QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
+WRONG = "SELECT *\nFROM S WHERE A ; B\nFILTER b[price > 1]"
+
+
+# ---- JSON -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_as_json(cli):
+    args = ("run", QUERY, "events.parquet", "--time-column", "ts", "--json")
+    code, out, err = cli(*args)
+    assert (code, err) == (0, "")
+    summary = json.loads(out)
+    assert summary.pop("seconds") > 0
+    assert summary == {
+        "n_events": 7,
+        "n_late": 0,
+        "output": "positions",
+        "n_rows": 4,
+        "n_complex_events": 4,
+        "is_full": False,
+        "out": None,
+    }
+    code, out, _ = cli(*args, "-o", "out.csv", "--limit", 2)
+    summary = json.loads(out)
+    assert (summary["n_rows"], summary["is_full"], summary["out"]) == (2, True, "out.csv")
+    for output, n_rows, n_complex_events in ("count", 3, 4), ("bindings", 4, None):
+        _, out, _ = cli(*args, "--output", output)
+        summary = json.loads(out)
+        assert (summary["n_rows"], summary["n_complex_events"]) == (n_rows, n_complex_events)
+
+
+def test_the_summary_leaves_standard_output_to_the_rows(piped):
+    code, out, err = piped("run", QUERY, "events.parquet", "--time-column", "ts", "--json", "-o", "-")
+    assert code == 0
+    assert [json.loads(line)["end"] for line in out.splitlines()] == [1, 4, 4, 6]
+    assert json.loads(err)["n_rows"] == 4
+
+
+def test_errors_as_json(cli):
+    Path("q.ceql").write_text(WRONG)
+    for command in (["run", "q.ceql", "events.parquet"], ["explain", "q.ceql"]):
+        code, out, err = cli(*command, "--json")
+        assert (code, out) == (1, "")
+        assert json.loads(err) == {
+            "errors": [
+                {
+                    "type": "QueryError",
+                    "message": "FILTER names 'b', which the formula does not define",
+                    "hint": "did you mean 'B'?",
+                    "file": "q.ceql",
+                    "start": WRONG.index("b["),
+                    "end": WRONG.index("b[") + 1,
+                    "line": 3,
+                    "column": 8,
+                }
+            ]
+        }
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "kind", "message"),
+    [
+        (["run", "SELECT * FROM S WHERE A", "gone.parquet"], 1, "EventsError", "gone.parquet: no such file"),
+        (
+            ["run", "SELECT * FROM S WHERE A", "events.parquet", "-o", "a.xyz"],
+            1,
+            "OptionError",
+            "cannot tell the format",
+        ),
+        (["run", "SELECT * FROM S WHERE A"], 2, "UsageError", "Missing argument 'EVENTS...'"),
+        (["explain", "SELECT * FROM S WHERE A", "--analyze"], 2, "UsageError", "--events"),
+        (["walk"], 2, "UsageError", "No such command 'walk'"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_every_error_is_json(cli, args, code, kind, message):
+    returned, out, err = cli(*args, "--json")
+    assert (returned, out) == (code, "")
+    (error,) = json.loads(err)["errors"]
+    assert error["type"] == kind
+    assert message in error["message"]
+    returned, _, err = cli(*args)
+    assert returned == code
+    assert not err.startswith("{")
+
+
+def test_check_as_json(cli):
+    code, out, err = cli("check", QUERY, "events.parquet", "--time-column", "ts", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"ok": True, "errors": [], "notes": [], "columns": ["type", "price", "ts"]}
+    code, out, err = cli(
+        "check", "SELECT x FROM S WHERE A+ FILTER A[prize > 1] AND b[n > 1]", "events.parquet", "--json"
+    )
+    assert (code, err) == (1, "")
+    said = json.loads(out)
+    assert not said["ok"]
+    assert [(error["type"], error["events"]) for error in said["errors"]] == [
+        ("QueryError", None),
+        ("QueryTypeError", "events.parquet"),
+        ("QueryError", None),
+        ("QueryTypeError", "events.parquet"),
+    ]
+
+
+# ---- completion -----------------------------------------------------------------------------------------------------
+
+
+def completed(words):
+    """What a shell is offered for the last of the words, and of which kind."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+        "_CER_GPU_COMPLETE": "bash_complete",
+        "COMP_WORDS": " ".join(words),
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "cer_gpu"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    return [tuple(line.split(",")) for line in done.stdout.splitlines()]
+
+
+def test_commands_options_values_and_files_are_completed():
+    assert completed(["cer-gpu", "e"]) == [("plain", "explain")]
+    assert completed(["cer-gpu", "explain", "--s"]) == [("plain", "--svg")]
+    assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events")]
+    for words in (["run", "q"], ["run", "q", "e"], ["check", "q"], ["explain", "q"], ["explain", "q", "--events", "e"]):
+        assert completed(["cer-gpu", *words]) == [("file", words[-1])]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_read_their_script(cli, shell):
+    code, out, _ = cli("completion", shell)
+    assert code == 0
+    assert "_CER_GPU_COMPLETE" in out
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    Path("script").write_text(out)
+    subprocess.run([shell, "-n", "script"], check=True)
+
+
+def test_an_unknown_shell(cli):
+    code, _, err = cli("completion", "dos")
+    assert code == 2
+    assert "'bash', 'zsh', 'fish'" in err
+
+
+# ---- help -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", sorted(commands.commands))
+def test_every_command_has_help_with_examples(cli, command):
+    code, out, _ = cli(command, "--help")
+    assert code == 0
+    assert f"cer-gpu {command} " in out[out.index("Examples:") :]
+
+
+def test_version():
+    process = start("--version", stdout=subprocess.PIPE)
+    assert finish(process)[:2] == (0, f"cer-gpu {cer_gpu.__version__}\n")

@@ -1,0 +1,96 @@
+"""`cer-gpu report`: a page that appears whole or not at all, and says what was found."""
+
+import contextlib
+import io
+import os
+import signal
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+from command_line import EVENTS, finish, start
+
+QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
+
+
+def test_a_report(cli):
+    code, out, err = cli("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
+    assert (code, out) == (0, "")
+    assert err == "7 rows, 4 complex events, 0.0 MB -> report.html\n"
+    assert sorted(os.listdir()) == ["events.parquet", "report.html"]
+    page = Path("report.html").read_text()
+    assert "<title>Complex events in events.parquet</title>" in page
+
+
+def test_its_title_names_the_query_file_or_is_given(cli):
+    Path("late.ceql").write_text(QUERY)
+    asked = ["report", "late.ceql", "events.parquet", "--time-column", "ts", "-o", "report.html"]
+    assert cli(*asked)[0] == 0
+    assert "<title>late.ceql in events.parquet</title>" in Path("report.html").read_text()
+    assert cli(*asked, "--title", "Late & <again>")[0] == 0
+    assert "<h1>Late &amp; &lt;again&gt;</h1>" in Path("report.html").read_text()
+
+
+def test_events_on_standard_input(piped):
+    stream = io.BytesIO()
+    with pa.ipc.new_stream(stream, EVENTS.schema) as writer:
+        writer.write(EVENTS)
+    code, _, err = piped("report", "SELECT * FROM S WHERE A ; B", "-", "-o", "report.html", stdin=stream.getvalue())
+    assert (code, err[:26]) == (0, "7 rows, 7 complex events, "), err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["SELECT * FROM S WHERE A ;", "events.parquet", "-o", "r.html"], 1, "the query ends too early"),
+        (["SELECT * FROM S WHERE A FILTER A[pice > 1]", "events.parquet", "-o", "r.html"], 1, "did you mean 'price'?"),
+        (["SELECT * FROM S WHERE A", "event.parquet", "-o", "r.html"], 1, "did you mean 'events.parquet'?"),
+        (["SELECT * FROM S WHERE A", "events.parquet", "-o", "no/r.html"], 1, "there is no folder no"),
+        (["SELECT * FROM S WHERE A", "events.parquet", "-o", "events.parquet"], 1, "is an input"),
+        (["SELECT * FROM S WHERE A", "events.parquet", "-o", "-"], 2, "a report is a file: -o report.html"),
+        (["SELECT * FROM S WHERE A", "events.parquet"], 2, "Missing option '-o'"),
+        (["SELECT * FROM S WHERE A", "events.parquet", "--sort", "-o", "r.html"], 2, "--sort needs a time"),
+    ],
+)
+def test_errors(cli, args, code, message):
+    found, out, err = cli("report", *args)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert os.listdir() == ["events.parquet"]
+
+
+def test_an_error_points_into_the_query_file(cli):
+    Path("late.ceql").write_text("SELECT * FROM S WHERE A FILTER A[pice > 1]")
+    _, _, err = cli("report", "late.ceql", "events.parquet", "-o", "report.html")
+    assert err.startswith("error: late.ceql: the events have no column 'pice'")
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_a_terminal_shows_that_it_works():
+    reader, writer = os.openpty()
+    process = start("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html", stderr=writer)
+    os.close(writer)
+    said = b""
+    with contextlib.suppress(OSError):  # raised when the other side is closed
+        while chunk := os.read(reader, 4096):
+            said += chunk
+    os.close(reader)
+    assert finish(process)[0] == 0
+    assert b"evaluating" in said
+    assert said.endswith(b"7 rows, 4 complex events, 0.0 MB -> report.html\r\n")
+
+
+def test_interrupted(tmp_path):
+    pq.write_table(pa.table({"type": ["A"] * 3_000}), "long.parquet")
+    process = start("report", "SELECT * FROM S WHERE A ; A ; A ; A ; A", "long.parquet", "-o", "r.html", stderr=-1)
+    while not list(tmp_path.glob(".cer-gpu-*.part")):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    code, _, err = finish(process)
+    assert (code, err) == (130, "interrupted\n")
+    assert sorted(os.listdir()) == ["events.parquet", "long.parquet"]

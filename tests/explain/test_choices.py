@@ -1,0 +1,73 @@
+"""What an explanation says was chosen is what the evaluation uses, and the reasons are those of the query."""
+
+import pyarrow as pa
+import pytest
+import strategies
+from rendering import to_ceql
+
+import cer_gpu
+from cer_gpu.engine.outputs import OUTPUTS
+from spark_glue.deal import choose
+
+
+def plan_of(query, events=None, **options):
+    return cer_gpu.compile(query, **options).explain(events).to_dict()["plan"]
+
+
+@strategies.property_test(0.5)
+def test_engines_and_ways_to_deal_are_those_that_are_used(data):
+    query = data.draw(strategies.full_queries(choosing=data.draw(strategies.st.booleans())))
+    compiled = cer_gpu.compile(to_ceql(query), time_column="ts")
+    plan = compiled.explain().to_dict()["plan"]
+    assert plan["engine"]["by_output"] == {output: compiled.evaluator(output=output).engine for output in OUTPUTS}
+    assert plan["engine"]["chosen"] == compiled.evaluator().engine
+    assert ("no stacks" in plan["engine"]["why"]) == (plan["engine"]["chosen"] == "automaton")
+    assert plan["dealing"]["chosen"] == choose(compiled, "auto")[0]
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("SELECT * FROM S WHERE A : B", "asks for neighbouring events"),
+        ("SELECT * FROM S WHERE A ; B :+", "':+' asks for neighbouring events"),
+        ("SELECT * FROM S WHERE A ; (B ; C)+", "a step is more than one event"),
+        ("SELECT * FROM S WHERE A ; NOT(B)", "a step is NOT(...)"),
+        ("SELECT A FROM S WHERE A ; B", "SELECT does not keep every step"),
+        ("SELECT * FROM S WHERE A", "the pattern has one step"),
+        (f"SELECT * FROM S WHERE {' ; '.join('A' * 65)}", "more than 64 steps"),
+        ("SELECT * FROM S WHERE A+ ; A+", "at several steps"),
+        ("SELECT MAX * FROM S WHERE A ; B", "the strategy is MAX"),
+        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "PARTITION BY"),
+        ("SELECT * FROM S WHERE A ; B CONSUME BY ANY", "CONSUME BY ANY"),
+        ("SELECT * FROM S WHERE A ; B LIMIT 3", "LIMIT"),
+    ],
+)
+def test_why_there_are_no_stacks(query, why):
+    engine = plan_of(query)["engine"]
+    assert engine["chosen"] == "automaton"
+    assert why in engine["why"]
+
+
+def test_memory_and_window():
+    assert plan_of("SELECT * FROM S WHERE A ; B")["window"] is None
+    assert plan_of("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS")["window"] == {"kind": "events", "text": "5 positions"}
+    for clauses, memory in (
+        ("", "there is no WITHIN"),
+        ("CONSUME BY ANY", "until a complex event consumes them"),
+        ("WITHIN 1 HOURS 1 SECONDS", "in the window"),
+        ("PARTITION BY [k] WITHIN 5 EVENTS", "in the window of each partition"),
+    ):
+        assert memory in plan_of(f"SELECT * FROM S WHERE A ; B {clauses}", time_column="ts")["memory"]
+    times = plan_of("SELECT * FROM S WHERE A WITHIN 26 HOURS 1 MINUTES 0.5 SECONDS", time_column="ts")["window"]
+    assert times["text"] == "26 hours 1 minute 0.5 seconds"
+
+
+def test_how_predicates_are_evaluated(monkeypatch):
+    query, events = "SELECT * FROM S WHERE A FILTER A[n > 1]", pa.table({"type": ["A"], "n": [2]})
+    assert "compiled pass after" in plan_of(query, events)["predicates"]["why"]
+    nothing = pa.table({"type": pa.nulls(1), "n": [2]})
+    assert plan_of(query, nothing)["predicates"]["why"] == "these predicates are not compiled"
+    monkeypatch.setattr("cer_gpu.engine.predicates.TIER", "compiled")
+    facts = cer_gpu.compile(query).explain(events, analyze=True).to_dict()
+    assert facts["plan"]["predicates"]["chosen"] == "compiled"
+    assert facts["analysis"]["tiers"] == ["compiled"]

@@ -1,0 +1,65 @@
+"""The query in plain words: every event with its predicates, every clause, nothing invented."""
+
+import pytest
+import strategies
+from rendering import to_ceql
+
+import cer_gpu
+from cer_gpu.explain.writing import name_text, predicate_text, printable
+
+
+def words_of(query, **options):
+    return cer_gpu.compile(query, **options).explain().words
+
+
+@strategies.property_test(0.5)
+def test_every_event_and_clause_is_said(data):
+    query = data.draw(strategies.full_queries(choosing=data.draw(strategies.st.booleans())))
+    compiled = cer_gpu.compile(to_ceql(query), time_column="ts")
+    said = "\n".join(compiled.explain().words)
+    atoms = [t for t in compiled._plan.cea.transitions if t.guard >= 0]
+    for atom in atoms:
+        guard = compiled._plan.cea.guards[atom.guard]
+        text = f"an event {name_text(guard.event_type)}"
+        if guard.predicate is not None:
+            text += f" with {predicate_text(guard.predicate)}"
+        assert ("one event that is not " * atom.negated) + printable(text) in said
+    assert said.count("an event ") == len(atoms)
+    assert ("each group is looked at by itself" in said) == bool(query.partition_by)
+    assert ("From its first event" in said) == (query.within is not None)
+    assert ("forgotten" in said) == (query.consume != "NONE")
+    assert ("(LIMIT)" in said) == (query.limit is not None)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        ("A", ["an event A"]),
+        ("A ; B : C", ["1. an event A", "2. later, an event B", "3. at the very next position, an event C"]),
+        ("A ; (B : C)", ["1. an event A", "2. later, an event B", "3. at the very next position, an event C"]),
+        ("A :+", ["one or more events in a row, each an event A"]),
+        ("(A ; B) :+", ["one or more times, each right after the last:", "  1. an event A", "  2. later, an event B"]),
+        ("A OR B OR NOT(C)", ["one of these:", "- an event A", "- an event B", "- one event that is not an event C"]),
+        ("A AS y AS x", ["an event A, called x and y"]),
+        ("A FILTER A[n > 1] AND A[m = 2]", ["an event A with n > 1 AND m = 2"]),
+    ],
+)
+def test_patterns(pattern, lines):
+    assert words_of(f"SELECT * FROM S WHERE {pattern}")[1:-2] == ["  " + line for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("clauses", "line"),
+    [
+        ("WITHIN 1 EVENTS", "at most 1 position."),
+        ("WITHIN 1000 EVENTS", "at most 1,000 positions."),
+        ("WITHIN 90 MINUTES", "at most 1 hour 30 minutes."),
+        ("WITHIN 1 SECONDS", "at most 1 second."),
+        ("WITHIN 0 SECONDS", "at most 0 seconds."),
+        ("WITHIN 0.25 [`a b`]", "at most 0.25 in `a b`."),
+        ("PARTITION BY [k]", "with the same k; each"),
+        ("PARTITION BY [k, l], [m], [n]", "with the same k or else l, m and n; each"),
+    ],
+)
+def test_clauses(clauses, line):
+    assert line in words_of(f"SELECT * FROM S WHERE A {clauses}", time_column="ts")[2]

@@ -1,0 +1,44 @@
+"""Predicates as text read back as the same; texts stay on their line."""
+
+import pytest
+import strategies
+from cases import Case
+
+from cer_gpu.ceql.parser import parse
+from cer_gpu.explain.writing import predicate_text, printable
+
+
+def reread(text):
+    return parse(f"SELECT * FROM S WHERE A FILTER A[{text}]").formula.filter.predicate
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a = 1 OR b = 2 AND NOT c = 3",
+        "(a = 1 OR b = 2) AND (c = 3 AND d = 4)",
+        "a = 1 OR (b = 2 OR c = 3)",
+        "NOT (a = 1 AND NOT b = 2)",
+        "NOT NOT a = 1",
+        "a - (b - c) * -(d + 1) / 2 % -(-e) >= 1.50",
+        "-(a * b) < 1e3",
+        "name LIKE '^it''s [a-z]+$' AND name NOT LIKE '--'",
+        "`odd name` IN {1, 2.5, -3} OR `not` NOT IN {'a', ''}",
+        "open = TRUE AND NOT open <> FALSE",
+    ],
+)
+def test_the_plainest_text_is_its_own(text):
+    assert predicate_text(reread(text)) == text
+
+
+@strategies.property_test(0.5)
+def test_texts_read_back(data):
+    query = Case(data, strategies.predicate_cases()).compiled
+    for guard in query._plan.cea.guards:
+        if guard.predicate is not None:
+            assert reread(predicate_text(guard.predicate)) == guard.predicate
+
+
+def test_nothing_breaks_a_line_or_turns_it_round():
+    hostile = "a\nb\r\x1b[31m\u202e\u2028\ud800\xa0é漢"
+    assert printable(hostile) == r"a\nb\r\x1b[31m\u202e\u2028\ud800\xa0é漢"

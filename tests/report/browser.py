@@ -1,0 +1,128 @@
+"""A headless browser through its driver, by the WebDriver protocol, which is JSON over HTTP."""
+
+import base64
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+DRIVERS = ("chromedriver",)
+
+
+def found(names):
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+class Browser:
+    """One window of a browser that can be asked what it shows, and has what the page wrote to its console."""
+
+    def __init__(self, url, width=1180, height=900, dark=False):
+        self._url = url
+        # no sandbox, as it cannot be had by root or in most containers; the pages are our own
+        arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
+        arguments += [f"--window-size={width},{height}", "--force-prefers-reduced-motion"]
+        arguments += ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
+        options = {"binary": found(BROWSERS), "args": arguments}
+        asked = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+        self._session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": asked}})["sessionId"]
+
+    def _call(self, method, path, body=None):
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self._url + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(json.load(error)["value"]["message"]) from None
+
+    def _ask(self, method, path, body=None):
+        return self._call(method, f"/session/{self._session}{path}", body)
+
+    def open(self, path):
+        self._ask("POST", "/url", {"url": Path(path).resolve().as_uri()})
+
+    def run(self, script, *args):
+        """Run a script, and return what it returns; two frames pass before."""
+        body = f"""
+            const done = arguments[arguments.length - 1], given = [...arguments].slice(0, -1);
+            const then = () => done((function () {{ {script} }})(...given));
+            requestAnimationFrame(() => requestAnimationFrame(then));
+        """
+        return self._ask("POST", "/execute/async", {"script": body, "args": list(args)})
+
+    def frames(self, keys):
+        """Press keys on the timeline, one a frame; return how many milliseconds each frame took."""
+        script = """
+            const timeline = document.getElementById("timeline"), [keys, done] = arguments, times = [];
+            let last = null;
+            function frame(now) {
+              if (last !== null) times.push(now - last);
+              last = now;
+              if (!keys.length) return done(times);
+              timeline.dispatchEvent(new KeyboardEvent("keydown", {key: keys.shift()}));
+              requestAnimationFrame(frame);
+            }
+            requestAnimationFrame(frame);
+        """
+        return self._ask("POST", "/execute/async", {"script": script, "args": [keys]})
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).innerText", selector)
+
+    def act(self, *actions):
+        """Move, press and release the pointer, whose places are those of the window."""
+        pointer = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": list(actions)}
+        self._ask("POST", "/actions", {"actions": [pointer]})
+
+    def click(self, x, y):
+        self.act(*moved(x, y), pressed(), released())
+
+    def drag(self, x, y, to_x, to_y):
+        self.act(*moved(x, y), pressed(), *moved((x + to_x) // 2, (y + to_y) // 2), *moved(to_x, to_y), released())
+
+    def console(self):
+        """Return what was written to the console since the last time."""
+        return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
+
+    def picture(self, file):
+        Path(file).write_bytes(base64.b64decode(self._ask("GET", "/screenshot")))
+
+    def close(self):
+        self._ask("DELETE", "")
+
+
+def moved(x, y):
+    return [{"type": "pointerMove", "duration": 0, "x": int(x), "y": int(y)}]
+
+
+def pressed():
+    return {"type": "pointerDown", "button": 0}
+
+
+def released():
+    return {"type": "pointerUp", "button": 0}
+
+
+@contextlib.contextmanager
+def driver():
+    """Start the driver; yield its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([found(DRIVERS), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        for _ in range(200):
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/status", timeout=5):
+                break
+            time.sleep(0.05)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)

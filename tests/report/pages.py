@@ -1,0 +1,47 @@
+"""Pages to look at: what is read back from one, and events to make them of."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pyarrow as pa
+
+HOSTILE = "</script><script>alert(1)</script><!-- & \"quoted\" 'text'"
+
+TRADES = pa.table(
+    {
+        "type": ["SELL", "BUY", "SELL", "BUY", "BUY", "SELL"],
+        "name": ["MSFT", "MSFT", "INTC", "INTC", "MSFT", "AMZN"],
+        "price": [101.0, 99.5, 80.0, 80.5, None, 1900.0],
+        "note": [HOSTILE, "", None, "x" * 500, "é", "日本"],
+        "ts": pa.array([0, 20_000, 60_000, 60_000, 150_000, 300_000], pa.timestamp("ms")),
+    }
+)
+
+
+def held(path):
+    """What a page holds."""
+    text = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script type="application/json" id="held">(.*?)</script>', text, re.DOTALL)[1])
+
+
+def unpacked(packed):
+    """The numbers that `packed` made a text of, as the page reads them."""
+    raw = np.frombuffer(base64.b64decode(packed["data"]), f"<{packed['type']}")
+    return (raw if packed["unit"] == 1 else raw.astype(np.float64) * packed["unit"]).tolist()
+
+
+def rows_of(page, number):
+    """The rows of a complex event that a page holds: position, what it is, and its values."""
+    rows = page["rows"]
+    ends = [0, *(int(end) for end in unpacked(rows["ends"]))]
+    at = number // rows["step"]
+    positions = unpacked(rows["positions"])
+    columns = [(column["values"], unpacked(column["codes"])) for column in rows["columns"]]
+    made = []
+    for k in range(ends[at], ends[at + 1]):
+        row = int(unpacked(rows["references"])[k])
+        role = rows["role_names"][int(unpacked(rows["roles"])[k])]
+        made.append((positions[row], role, *(values[int(codes[row])] for values, codes in columns)))
+    return made

@@ -1,0 +1,282 @@
+"""What a report holds: all that was found, or a bounded and even sample of it, and nothing that could run."""
+
+import datetime
+import itertools
+import re
+from html import unescape
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from report.pages import HOSTILE, TRADES, held, rows_of, unpacked
+
+import cer_gpu
+from cer_gpu.report import content as content_module
+from cer_gpu.report import found as found_module
+from cer_gpu.report import write_report
+from cer_gpu.report.content import packed
+from cer_gpu.report.samples import Sample, fingerprints
+
+QUERY = "SELECT * FROM S WHERE SELL AS s ; BUY AS b"
+
+
+@pytest.fixture
+def page(tmp_path):
+    """Write a report and return what it holds."""
+
+    def make(text=QUERY, events=TRADES, *, time_column=None, time_unit=None, **options):
+        query = cer_gpu.compile(text, time_column=time_column, time_unit=time_unit)
+        report = write_report(query, events, tmp_path / "report.html", **options)
+        made = held(tmp_path / "report.html")
+        assert report.n_bytes == (tmp_path / "report.html").stat().st_size
+        assert (report.n_events, report.n_matches) == (made["n_events"], made["n_matches"])
+        assert [path.name for path in tmp_path.glob(".*")] == []
+        return made
+
+    return make
+
+
+def test_a_page_holds_every_complex_event_and_its_rows(page):
+    made = page(time_column="ts")
+    found = cer_gpu.compile(QUERY, time_column="ts").evaluate(TRADES, output="bindings").to_pylist()
+    assert (made["n_events"], made["n_matches"], made["step"], made["rows"]["step"]) == (6, 5, 1, 1)
+    matches = {name: unpacked(numbers) for name, numbers in made["matches"].items()}
+    assert matches["start"] == [row["start"] for row in found]
+    assert matches["span"] == [row["end"] - row["start"] for row in found]
+    epoch = datetime.datetime(1970, 1, 1)
+    assert matches["from"] == [(row["start_time"] - epoch).total_seconds() * 1000 for row in found]
+    assert matches["length"] == [(r["end_time"] - r["start_time"]).total_seconds() * 1000 for r in found]
+    assert matches["n"] == [2] * 5
+    names = [column["name"] for column in made["rows"]["columns"]]
+    assert names == TRADES.column_names
+    for number, row in enumerate(found):
+        shown = rows_of(made, number)
+        assert [position for position, *_ in shown] == row["positions"]
+        assert [role for _, role, *_ in shown] == ["SELL, s", "BUY, b"]
+        assert [values[1] for _, _, *values in shown] == TRADES["name"].take(row["positions"]).to_pylist()
+    first = rows_of(made, 0)
+    assert first[0][2:] == ("SELL", "MSFT", "101.0", HOSTILE, "1970-01-01T00:00:00.000")
+    assert rows_of(made, 1)[1][5] == "x" * 120  # cut
+    assert rows_of(made, 1)[0][5] is None
+
+
+def test_positions_are_the_axis_where_there_is_no_time(page):
+    made = page()
+    assert made["axis"] == {"kind": "position", "unit": "", "origin": "0"}
+    assert unpacked(made["matches"]["from"]) == unpacked(made["matches"]["start"]) == [0, 2, 0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("times", "unit", "axis", "start", "length"),
+    [
+        (pa.array([7, 9], pa.timestamp("s")), None, ("moment", "", "7000"), 0, 2000),
+        (pa.array([7, 9], pa.timestamp("ms", "Europe/Paris")), None, ("moment", "Z", "7"), 0, 2),
+        (pa.array([7_500, 9_000], pa.timestamp("us")), None, ("moment", "", "7"), 0.5, 1.5),
+        (pa.array([-1, 1_999_999], pa.timestamp("ns")), None, ("moment", "", "-1"), 0.999999, 2),
+        (pa.array([1, 3], pa.date32()), None, ("moment", "", "86400000"), 0, 2 * 86_400_000),
+        (pa.array([86_400_000, 2 * 86_400_000], pa.date64()), None, ("moment", "", "86400000"), 0, 86_400_000),
+        (pa.array([5, 6], pa.duration("s")), None, ("duration", "", "5000"), 0, 1000),
+        (pa.array([5, 6], pa.int32()), "us", ("number", "us", "5"), 0, 1),
+        (pa.array([-(2**63), 2**63 - 1], pa.int64()), None, ("number", "", str(-(2**63))), 0, float(2**64 - 1)),
+        (pa.array([2**64 - 2, 2**64 - 1], pa.uint64()), None, ("number", "", str(2**64 - 2)), 0, 1),
+    ],
+    ids=str,
+)
+def test_axes(page, times, unit, axis, start, length):
+    events = pa.table({"type": ["SELL", "BUY"], "t": times})
+    made = page(events=events, time_column="t", time_unit=unit)
+    assert tuple(made["axis"].values()) == axis
+    assert unpacked(made["matches"]["from"]) == [pytest.approx(start)]
+    assert unpacked(made["matches"]["length"]) == [length]
+
+
+def test_no_text_of_data_or_query_is_markup(tmp_path):
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE SELL FILTER SELL[note = '{HOSTILE.replace(chr(39), chr(39) * 2)}']")
+    path = tmp_path / "report.html"
+    write_report(query, TRADES.rename_columns(["type", HOSTILE, "price", "note", "ts"]), path, title=HOSTILE)
+    text = path.read_text(encoding="utf-8")
+    assert len(re.findall("<script", text)) == len(re.findall("</script>", text)) == 2
+    assert (
+        unescape(re.search("<h1>(.*?)</h1>", text)[1])
+        == unescape(re.search("<title>(.*?)</title>", text)[1])
+        == HOSTILE
+    )
+    made = held(path)
+    assert made["query"] == query.text
+    assert made["rows"]["columns"][1]["name"] == HOSTILE
+    assert rows_of(made, 0)[0][5] == HOSTILE
+    assert not re.search(r"https?:|\bsrc=|@import|url\(", text)
+
+
+def test_partitions_are_counted_and_named(page):
+    made = page(QUERY + " PARTITION BY [name]")
+    assert made["keys"] == ["name"]
+    assert (made["labels"], unpacked(made["counts"]), made["n_partitions"]) == (["MSFT", "INTC"], [2, 1], 2)
+    assert unpacked(made["matches"]["partition"]) == [0, 1, 0]
+
+
+def test_partitions_whose_names_read_alike_are_two(page):
+    events = pa.table({"type": ["A"] * 3, "x": ["1, 2", "1", "1"], "y": ["3", "2, 3", "2, 3"]})
+    made = page("SELECT * FROM S WHERE A PARTITION BY [x], [y]", events)
+    assert (made["labels"], unpacked(made["counts"])) == (["1, 2, 3", "1, 2, 3"], [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "roles"),
+    [
+        ("SELECT s FROM S WHERE (SELL ; BUY) AS s", [["s"], ["s"]]),
+        ("SELECT a, b FROM S WHERE (SELL AS a OR SELL AS b)", [["a or b"]]),
+        ("SELECT ANY s, b FROM S WHERE SELL AS s : BUY AS b", [["s"], ["b"]]),
+        ("SELECT * FROM S WHERE SELL AS s : BUY AS b LIMIT 1", [["SELL, s"], ["BUY, b"]]),
+        ("SELECT MAX s, b FROM S WHERE SELL AS s ; (BUY AS b)+ : SELL", [["s"], ["b"]]),
+    ],
+)
+def test_what_rows_are(page, text, roles):
+    assert [[role] for _, role, *_ in rows_of(page(text), 0)][:2] == roles
+
+
+def test_a_query_that_keeps_nothing(page):
+    made = page("SELECT NONE FROM S WHERE SELL ; BUY")
+    assert (made["n_matches"], unpacked(made["matches"]["n"]), rows_of(made, 0)) == (5, [0] * 5, [])
+
+
+def test_nothing_found(page):
+    made = page("SELECT * FROM S WHERE BUY FILTER BUY[price > 1000]")
+    assert (made["n_events"], made["n_matches"], "rows" in made) == (6, 0, False)
+
+
+def test_no_events_at_all(page):
+    assert page(events=TRADES.slice(0, 0))["n_events"] == 0
+
+
+def test_only_selected_attributes_are_shown(page):
+    made = page("SELECT s[price], b[price, name] FROM S WHERE SELL AS s ; BUY AS b")
+    assert [column["name"] for column in made["rows"]["columns"]] == ["price", "name"]
+
+
+def test_variables_are_left_out_where_their_names_are_taken(page):
+    made = page("SELECT * FROM S WHERE SELL AS start ; BUY")
+    assert made["rows"]["role_names"] == [""]
+    assert [position for position, *_ in rows_of(made, 0)] == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv", "reader", "iterable", "dataset", "mapping"])
+def test_every_kind_of_events_gives_the_same_page(page, tmp_path, kind):
+    events = TRADES.select(["type", "name", "ts"])
+    expected = page(events=events, time_column="ts")["rows"]["columns"][1]
+    text = QUERY
+    match kind:
+        case "parquet":
+            pq.write_table(events, tmp_path / "events.parquet")
+            events = str(tmp_path / "events.parquet")
+        case "csv":
+            import pyarrow.csv as pa_csv
+
+            pa_csv.write_csv(events, tmp_path / "events.csv")
+            events = [tmp_path / "events.csv"]
+        case "reader":
+            events = events.to_reader(2)
+        case "iterable":
+            events = iter(events.to_batches(2))
+        case "dataset":
+            import pyarrow.dataset as pa_dataset
+
+            events = pa_dataset.dataset(events)
+        case "mapping":
+            events = {"S": events.to_reader(2)}
+    made = page(text, events, time_column="ts")
+    assert made["n_matches"] == 5
+    assert made["rows"]["columns"][1] == expected
+
+
+def test_events_are_sorted_on_request(page):
+    backwards = TRADES.take(list(range(5, -1, -1)))
+    with pytest.raises(cer_gpu.TimeOrderError):
+        page(QUERY, backwards, time_column="ts")
+    made = page(QUERY, backwards, time_column="ts", sort=True)
+    assert {row[3] for row in rows_of(made, 0)} == {"MSFT"}
+
+
+# ---- bounds ---------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_too_much_is_sampled_evenly(page, monkeypatch):
+    monkeypatch.setattr(found_module, "MAX_DRAWN", 100)
+    monkeypatch.setattr(found_module, "MAX_REFERENCES", 90)
+    events = pa.table({"type": ["A", "B"] * 500, "k": pa.array(np.arange(1000) // 2 % 7)})
+    made = page("SELECT * FROM S WHERE A : B PARTITION BY [k]", events)
+    assert (made["n_matches"], made["step"], made["rows"]["step"]) == (500, 8, 32)
+    numbers = [n for n in range(500) if n % 8 == 0]
+    assert unpacked(made["matches"]["start"]) == [2 * n for n in numbers]
+    assert sum(unpacked(made["counts"])) == 500  # of all
+    assert [row[:2] for row in rows_of(made, 64)] == [(128, "A"), (129, "B")]
+
+
+def test_long_complex_events_columns_and_values_are_cut(page, monkeypatch):
+    events = pa.table({"type": ["A"] * 300} | {f"c{i}": ["y" * 1000] * 300 for i in range(50)})
+    made = page("SELECT STRICT * FROM S WHERE A:+ PARTITION BY [c0] WITHIN 298 EVENTS", events)
+    assert made["rows"]["most"] == 200
+    assert made["rows"]["n_columns"] == 51
+    assert len(made["rows"]["columns"]) == 40
+    assert made["labels"] == ["y" * 80]
+
+
+def test_rows_are_fewer_where_their_values_are_long(page, monkeypatch):
+    monkeypatch.setattr(content_module, "MAX_ROW_BYTES", 20_000)
+    events = pa.table({"type": ["A"] * 1000, "s": [f"{i:0100}" for i in range(1000)]})
+    made = page("SELECT * FROM S WHERE A", events)
+    assert (made["step"], made["rows"]["step"]) == (1, 8)
+    assert rows_of(made, 16) == [(16, "A", "A", f"{16:0100}")]
+    assert sum(len(value) for column in made["rows"]["columns"] for value in column["values"]) < 20_000
+
+
+def test_a_sample_does_not_depend_on_the_batches():
+    rows = pa.table({"number": np.arange(1000)})
+    weights = np.arange(1000) % 5 + 1
+
+    def sampled(*cuts):
+        sample = Sample(400)
+        for low, high in itertools.pairwise([0, *cuts, 1000]):
+            sample.add(rows.slice(low, high - low), weights[low:high])
+        return sample.rows()["number"].to_pylist()
+
+    assert sampled() == sampled(1) == sampled(*range(1, 1000, 7)) == list(range(0, 1000, 8))
+
+
+def test_fingerprints_tell_complex_events_apart():
+    found = cer_gpu.compile("SELECT * FROM S WHERE A+").evaluate(pa.table({"type": ["A"] * 12}))
+    prints = fingerprints(found)
+    assert len(set(prints.tolist())) == found.num_rows == 4095
+    pieces = [fingerprints(batch) for batch in found.slice(3).to_batches(max_chunksize=100)]
+    assert np.concatenate(pieces).tolist() == prints[3:].tolist()
+
+
+@pytest.mark.parametrize(
+    "values", [[], [0], [0, 255], [256, 3], [1000, 60_000, 0], [2**32, 1], [2**53 - 1], [2**60], [-5, 5], [0.5, 1]]
+)
+def test_packed_numbers_come_back(values):
+    assert unpacked(packed(np.array(values))) == values
+
+
+# ---- the file -------------------------------------------------------------------------------------------------------
+
+
+def test_no_partial_page_is_left(tmp_path):
+    path = tmp_path / "report.html"
+    path.write_text("before")
+    query = cer_gpu.compile(QUERY, time_column="ts")
+    with pytest.raises(cer_gpu.TimeOrderError):
+        write_report(query, TRADES.take([5, 0]), path)
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("given", [str, lambda path: path, lambda path: [path], lambda path: {"S": [str(path)]}])
+def test_events_are_not_overwritten(tmp_path, given):
+    path = tmp_path / "events.parquet"
+    pq.write_table(TRADES, path)
+    with pytest.raises(cer_gpu.OptionError, match="is an input"):
+        write_report(cer_gpu.compile(QUERY), given(path), path)
+    with pytest.raises(cer_gpu.OptionError, match="is an input"):
+        write_report(cer_gpu.compile(QUERY), TRADES, path, inputs=[str(path)])
