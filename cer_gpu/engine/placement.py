@@ -110,7 +110,6 @@ class Placement:
     """
 
     def __init__(self, asked: str, program: Program | None) -> None:
-        self.asked = asked
         check_device(asked)
         self.device, self.reason = before_events(asked)
         self._costs: Costs | None = None
