@@ -326,11 +326,9 @@ def run_events(
                         if mark > 0:
                             if mark_column >= 0:
                                 here[mark_column] = mark
-                            node = next_node
-                            maximum = scratch[live, 4]
-                            tecs.put(nodes, extras, here, mask, node, number, scratch[live, 5], -1, maximum)
-                            next_node = tecs.add_node(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low,
-                                                      target, node, maximum, next_node + 1)  # fmt: skip
+                            next_node = tecs.add_node(nodes, extras, here, mask, slots, parts, slot_of, regs, p, floor,
+                                                      low, target, number, scratch[live, 5], scratch[live, 4],
+                                                      next_node)  # fmt: skip
                         elif target != scratch[live, 1]:
                             placed = True
                             next_node = tecs.add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low,
@@ -353,10 +351,8 @@ def run_events(
                     if target >= 0:
                         if mark_column >= 0:
                             here[mark_column] = mark
-                        node = next_node
-                        tecs.put(nodes, extras, here, mask, node, number, bottom, -1, number)
-                        next_node = tecs.add_node(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low,
-                                                  target, node, number, next_node + 1)  # fmt: skip
+                        next_node = tecs.add_node(nodes, extras, here, mask, slots, parts, slot_of, regs, p, floor,
+                                                  low, target, number, bottom, number, next_node)  # fmt: skip
                     if flags & LAST:
                         break
                     move += _U(1)

@@ -303,27 +303,32 @@ def take_slot(slots, parts, slot_of, regs, p, state):
 
 
 @helper
-def add_node(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, state, node, maximum, next_node):
-    """Add a node made by the open event to the list of a state; return the next free id."""
+def add_node(nodes, extras, here, mask, slots, parts, slot_of, regs, p, floor, low, state, number, onward, maximum,
+             next_node):  # fmt: skip
+    """Make a node of the open event and add it to the list of a state; return the next free id.
+
+    What it refers to is made before it: a node refers to older ones only.
+    """
     slot = slot_of[_U(state)]
     if slot < 0 or max_of(slots, _U(slot), 0) < low:
         s = _U(slot) if slot >= 0 else take_slot(slots, parts, slot_of, regs, p, state)
         slots[s, LENGTH] = 1
         slots[s, MERGED] = -1
-        set_pair(slots, s, 0, node, maximum)
-    else:
-        s = _U(slot)
-        trim(slots, slot, low)
-        if maximum >= max_of(slots, s, 0):
-            # the new node takes the whole list as its sibling: the list is one node again
-            next_node, merged = merge(nodes, extras, mask, slots, floor, slot, next_node)
-            nodes[_U(node & mask), 2] = merged
-            set_pair(slots, s, 0, node, maximum)
-            slots[s, LENGTH] = 1
-            slots[s, MERGED] = -1
-        else:
-            next_node = insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node)
-    return next_node
+        put(nodes, extras, here, mask, next_node, number, onward, -1, maximum)
+        set_pair(slots, s, 0, next_node, maximum)
+        return next_node + 1
+    s = _U(slot)
+    trim(slots, slot, low)
+    if maximum >= max_of(slots, s, 0):
+        # the new node takes the whole list as its sibling: the list is one node again
+        next_node, merged = merge(nodes, extras, mask, slots, floor, slot, next_node)
+        put(nodes, extras, here, mask, next_node, number, onward, merged, maximum)
+        set_pair(slots, s, 0, next_node, maximum)
+        slots[s, LENGTH] = 1
+        slots[s, MERGED] = -1
+        return next_node + 1
+    put(nodes, extras, here, mask, next_node, number, onward, -1, maximum)
+    return insert(nodes, extras, mask, slots, regs, floor, low, slot, next_node, maximum, next_node + 1)
 
 
 @helper
