@@ -17,7 +17,22 @@ _U = np.uint64
 
 @kernel
 def assign_partitions(
-    words, valid, symbols, rows, table, keys, counts, start, n_selected, n_kept, n_keys, partitions, ordinals
+    words,
+    values,
+    share,
+    n_shares,
+    valid,
+    symbols,
+    rows,
+    table,
+    keys,
+    counts,
+    start,
+    n_selected,
+    n_kept,
+    n_keys,
+    partitions,
+    ordinals,
 ):
     """Give the keys of events numbers, new ones as they appear, and leave out relevant events without a key.
 
@@ -25,6 +40,10 @@ def assign_partitions(
     ----------
     words : uint64, shape (n, n words)
         The key of each event that counts.
+    values : uint64, shape (n, n words)
+        The same, or numbers that depend on the values alone where words are numbered as they come.
+    share, n_shares : int
+        Only the keys of this share are assigned, by `values`; shares are of like size.
     valid : bool, shape (n,), or (0,) where all are
         Whether an event has a key (none of its parts is NULL).
     symbols, rows : int32, shape (n relevant,)
@@ -59,7 +78,12 @@ def assign_partitions(
                 prefetch(counts, _U(likely))
         relevant = n_selected < n_relevant and rows[_U(n_selected)] == row
         r = _U(row)
-        if valid.shape[0] == 0 or valid[r]:
+        mine = True
+        if n_shares > 1:
+            # other bits than those that say where a key is looked for in a table
+            mixed = (_hash(values, r, width) >> _U(32)) & _U(0xFFFFFFFF)
+            mine = (mixed * _U(n_shares)) >> _U(32) == _U(share)
+        if mine and (valid.shape[0] == 0 or valid[r]):
             slot = _hash(words, r, width) & mask
             found = table[slot]
             while found >= 0:
@@ -103,25 +127,6 @@ def hash_keys(keys, n_keys, table):
         while table[slot] >= 0:
             slot = (slot + _U(1)) & mask
         table[slot] = i
-
-
-@kernel
-def deal_keys(words, share, n_shares, mine):
-    """Tell which keys are those of a share: each key is of one, and shares are of like size.
-
-    Parameters
-    ----------
-    words : uint64, shape (n, n words)
-        Equal for equal keys.
-    share, n_shares : int
-        ``0 <= share < n_shares``
-    mine : bool, shape (n,)
-        Written.
-    """
-    for i in range(words.shape[0]):
-        # other bits than those that say where a key is looked for in a table
-        mixed = (_hash(words, _U(i), words.shape[1]) >> _U(32)) & _U(0xFFFFFFFF)
-        mine[_U(i)] = (mixed * _U(n_shares)) >> _U(32) == _U(share)
 
 
 @helper

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.backend.partitions import assign_partitions, deal_keys, hash_keys
+from cer_gpu.backend.partitions import assign_partitions, hash_keys
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, plain_type, take_rows, validity
@@ -148,7 +148,7 @@ class Partitions:
 
     def __init__(self, types: list[pa.DataType], *, every: bool, deal: tuple[int, int] | None = None) -> None:
         self.n = 0
-        self._deal = deal
+        self._deal = deal or (0, 1)
         self._every = every
         self._encoders = [_encoder(kind) for kind in types]
         self._keys = np.zeros((64, sum(e.width for e in self._encoders)), np.uint64)
@@ -188,14 +188,15 @@ class Partitions:
             holds = validity(key)
             if holds is not None:
                 valid = holds if not len(valid) else valid & holds
-        if self._deal is not None:
-            mine = self._of_my_share(words)
-            valid = mine if not len(valid) else valid & mine
+        values = key_words
+        if self._deal[1] > 1:
+            hashes = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
+            values = hashes[0] if len(hashes) == 1 else np.concatenate(hashes, axis=1)
         partitions, ordinals = np.empty(len(rows), np.int32), np.empty(len(rows), np.int64)
         row = n_selected = n_kept = 0
         while True:
             row, n_selected, n_kept, self.n = assign_partitions(
-                key_words, valid, symbols, rows, self._table, self._keys, self._counts,
+                key_words, values, *self._deal, valid, symbols, rows, self._table, self._keys, self._counts,
                 row, n_selected, n_kept, self.n, partitions, ordinals,
             )  # fmt: skip
             if row == len(key_words):
@@ -203,13 +204,6 @@ class Partitions:
             self._resize(2 * len(self._keys))
         kept = rows[:n_kept] if self._every else selected[rows[:n_kept]]
         return symbols[:n_kept], kept, partitions[:n_kept], ordinals[:n_kept]
-
-    def _of_my_share(self, words: list[Words]) -> Bools:
-        assert self._deal is not None
-        hashes = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
-        mine = np.empty(len(words[0]), np.bool_)
-        deal_keys(np.concatenate(hashes, axis=1), *self._deal, mine)
-        return mine
 
     def keep(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""

@@ -25,13 +25,17 @@ from cer_gpu.engine.evaluator import Evaluator
 
 RANGE_ROWS = 1 << 22
 """Rows of a range, at most, unless the window is longer."""
+FEWEST_RANGE_ROWS = 1 << 16
+"""Rows of a range, at least, where there are so many complex events that ranges are made short."""
+BATCHES_A_RANGE = 16
+"""Batches of results that a range has, about, where ranges are made short: they wait while those before are read."""
 WINDOWS_A_RANGE = 8
 """A range has at least so many times the rows of the window before it."""
 LONGEST_WINDOW = 1 << 20
 """Rows of a window under which ranges pay; longer ones are evaluated in one."""
 FEWEST_ROWS = 1 << 20
 """A stream of fewer rows is evaluated in one, unless a number of threads is asked for."""
-MOST_WAITING = 64
+MOST_WAITING = 32
 """Batches of results of one range that wait to be read."""
 
 
@@ -80,12 +84,35 @@ def threads_that_help(n_rows: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def ranges(batches: Iterable[pa.RecordBatch], window: Window, n_rows: int | None = None) -> Iterator[Range]:
-    """Cut a stream into ranges of `n_rows`, or of `RANGE_ROWS`.
+class Sizes:
+    """How many rows a range is to have: fewer where many complex events are found.
 
-    The last one has all the rest where the window is too long for more of them.
+    Parameters
+    ----------
+    n_threads
+    n_rows
+        Of the stream, where that is known: each thread then gets as many ranges of the same size.
+
+    Attributes
+    ----------
+    next : int
+        Rows of the next range.
     """
-    n_rows = RANGE_ROWS if n_rows is None else n_rows
+
+    def __init__(self, n_threads: int, n_rows: int | None = None) -> None:
+        self.next = RANGE_ROWS
+        if n_rows is not None:
+            turns = max(1, -(-n_rows // (n_threads * RANGE_ROWS)))
+            self.next = max(1, -(-n_rows // (n_threads * turns)))
+
+    def found(self, n_rows: int, n_batches: int) -> None:
+        """Note how many batches of results a range had."""
+        if n_batches > BATCHES_A_RANGE:
+            self.next = min(max(n_rows * BATCHES_A_RANGE // n_batches, FEWEST_RANGE_ROWS), self.next)
+
+
+def ranges(batches: Iterable[pa.RecordBatch], window: Window, sizes: Sizes) -> Iterator[Range]:
+    """Cut a stream into ranges; the last one has all the rest where the window is too long for more of them."""
     stream = _Cut(batches)
     before: list[pa.RecordBatch] = []
     n_before = position = 0
@@ -94,7 +121,7 @@ def ranges(batches: Iterable[pa.RecordBatch], window: Window, n_rows: int | None
             yield Range(position - n_before, position, chain(before, stream))
             return
         own: list[pa.RecordBatch] = []
-        n_own, wanted = 0, max(n_rows, WINDOWS_A_RANGE * n_before)
+        n_own, wanted = 0, max(sizes.next, WINDOWS_A_RANGE * n_before)
         while n_own < wanted and (batch := stream.next(wanted - n_own)) is not None:
             own.append(batch)
             n_own += batch.num_rows
@@ -158,9 +185,10 @@ def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]
 class _Results:
     """The results of one range, handed from the thread that finds them to the one that reads them."""
 
-    def __init__(self, stop: threading.Event) -> None:
+    def __init__(self, stop: threading.Event, first: int) -> None:
         self._channel: Channel[pa.RecordBatch] = Channel(stop, MOST_WAITING)
-        self.n_events = 0
+        self.first = first
+        self.n_events = self.n_batches = 0
         self.n_matches = 0
 
     def find(self, make: Callable[[], Evaluator], batches: Iterable[pa.RecordBatch]) -> None:
@@ -180,15 +208,8 @@ class _Results:
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what was found, as it is found; an error is raised where it came."""
         while (found := self._channel.get()) is not None:
+            self.n_batches += 1
             yield found
-
-
-def rows_of_a_range(n_rows: int | None, n_threads: int) -> int:
-    """Return of how many rows ranges are best: as many of the same size for each thread, where that is known."""
-    if n_rows is None:
-        return RANGE_ROWS
-    turns = max(1, -(-n_rows // (n_threads * RANGE_ROWS)))
-    return max(1, -(-n_rows // (n_threads * turns)))
 
 
 def on_threads(
@@ -207,12 +228,13 @@ def on_threads(
     """
     stop = threading.Event()
     waiting: deque[_Results] = deque()
-    parts = ranges(batches, Window(*evaluator.window), rows_of_a_range(n_rows, n_threads))
+    sizes = Sizes(n_threads, n_rows)
+    parts = ranges(batches, Window(*evaluator.window), sizes)
     with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
         try:
             while True:
                 while len(waiting) <= n_threads and (part := next(parts, None)) is not None:
-                    results = _Results(stop)
+                    results = _Results(stop, part.first)
                     pool.submit(results.find, partial(evaluator.part, part.begin, part.first), part.batches)
                     waiting.append(results)
                 if not waiting:
@@ -223,6 +245,7 @@ def on_threads(
                 finally:
                     evaluator.n_events = evaluator.n_pushed = results.n_events
                     evaluator.n_matches += results.n_matches
+                sizes.found(results.n_events - results.first, results.n_batches)
         finally:
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)

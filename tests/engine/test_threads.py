@@ -13,7 +13,7 @@ from cases import sorted_rows
 
 import cer_gpu
 from cer_gpu.engine import threads as module
-from cer_gpu.engine.threads import Window, ranges
+from cer_gpu.engine.threads import Sizes, Window, ranges
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "80")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -137,7 +137,7 @@ def test_threads_stop_though_they_find_nothing():
 
     stop = threading.Event()
     stop.set()
-    module._Results(stop).find(cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator, batches())
+    module._Results(stop, 0).find(cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator, batches())
     assert len(read) == 1
 
 
@@ -166,7 +166,7 @@ def test_ranges_have_the_window_before_them(monkeypatch):
     table = pa.table({"x": list(range(35))})
     cut = [
         (r.begin, r.first, sum(b.num_rows for b in r.batches))
-        for r in ranges(table.to_batches(), Window("x", np.uint64(4)))
+        for r in ranges(table.to_batches(), Window("x", np.uint64(4)), Sizes(2))
     ]
     assert cut == [(0, 0, 10), (5, 10, 15), (15, 20, 15), (25, 30, 10)]
 
@@ -176,4 +176,13 @@ def test_ranges_have_the_window_before_them(monkeypatch):
 )
 def test_ranges_of_like_size(monkeypatch, n_rows, n_threads, rows):
     monkeypatch.setattr(module, "RANGE_ROWS", 10)
-    assert module.rows_of_a_range(n_rows, n_threads) == rows
+    assert Sizes(n_threads, n_rows).next == rows
+
+
+def test_ranges_are_short_where_they_find_much(monkeypatch):
+    monkeypatch.setattr(module, "FEWEST_RANGE_ROWS", 100)
+    monkeypatch.setattr(module, "RANGE_ROWS", 10_000)
+    sizes = Sizes(2)
+    for n_rows, n_batches, following in ((10_000, 1, 10_000), (10_000, 10, 1_000), (1_000, 2, 500), (500, 500, 100)):
+        sizes.found(n_rows, n_batches * module.BATCHES_A_RANGE)
+        assert sizes.next == following
