@@ -30,7 +30,7 @@ from cer_gpu.engine.predicates import type_column_type
 from cer_gpu.engine.reorder import LATE
 from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
-from cer_gpu.engine.threads import on_threads, threads_that_help
+from cer_gpu.engine.threads import Sizes, on_threads, threads_that_help
 from cer_gpu.errors import (
     CerError,
     EventsError,
@@ -434,7 +434,8 @@ class Query:
         may_be_cut = n_threads > 1 and evaluator.may_be_cut and not source.resident
         dealt = of_threads(self.clauses)[0] if may_be_cut else "one"
         if dealt == "range":
-            found = on_threads(evaluator, batches, n_threads, source.n_rows)
+            sizes = Sizes(n_threads, source.n_rows, in_memory=source.in_memory)
+            found = on_threads(evaluator, batches, n_threads, sizes)
         elif dealt == "partition":
             found = on_threads_by_key(evaluator, batches, n_threads)
         else:

@@ -92,6 +92,7 @@ class Evaluator:
         self._coders: dict[str, StringCoder] = {}
         self._reorder: Reorder | None = None
         self._refusal = ""  # why no more events are taken
+        self._among_threads = False  # which wait for one another between blocks
 
     @property
     def output(self) -> str:
@@ -229,6 +230,7 @@ class Evaluator:
 
     def _other(self, options: Options) -> Evaluator:
         other = Evaluator(self._plan, options)
+        other._among_threads = True
         other.expect(self._schema)
         return other
 
@@ -396,7 +398,8 @@ class Evaluator:
             first = self._check_positions(batch.column(self._options.position_column))
             if len(first) and self._retained is not None and self._partitions is not None:
                 self._places.append((self.n_events, int(first[0])))
-        size = BLOCK_ROWS * (BLOCKS_AT_ONCE if binding.guards.placement.device == CUDA else 1)
+        many = self._among_threads or binding.guards.placement.device == CUDA
+        size = BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1)
         blocks = (Block(batch.slice(start, size), self._coders) for start in range(0, batch.num_rows, size))
         for block in binding.guards.ahead(blocks, self._symbols):
             for found in self._block(binding, block):

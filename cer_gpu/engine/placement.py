@@ -18,7 +18,7 @@ ROWS_TO_MEASURE = 1 << 20
 ASKED_FOR = "asked for"
 TRIED_LATER = f"a GPU is tried after {ROWS_TO_TRY:,} events of such queries"
 BLOCKS_AT_ONCE = 4
-"""A block for a GPU has so many times the rows of one for the CPU, as it costs some launches and waits."""
+"""A block for a GPU, or for one of several threads, has so many times the rows of others, as it costs some waits."""
 
 
 def missing() -> str | None:

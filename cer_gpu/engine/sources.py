@@ -39,6 +39,8 @@ class Source:
         How many events there are, where it is known before reading.
     rereadable : bool
         Whether `batches` can be called again, and reads a few columns faster than all.
+    in_memory : bool
+        Whether the events are all in memory already.
     resident : bool
         Whether columns may lie in the memory of a GPU, so that the host must not read them.
     """
@@ -51,9 +53,11 @@ class Source:
         origins: Sequence[tuple[int, str]] = (),
         *,
         rereadable: bool = False,
+        in_memory: bool = False,
         resident: bool = False,
     ) -> None:
         self.schema = schema
+        self.in_memory = in_memory
         self.resident = resident
         self.n_rows = n_rows
         self.rereadable = rereadable
@@ -101,7 +105,10 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         batch = events.batch()
         return Source(batch.schema, lambda columns: iter([batch.select(columns)]), batch.num_rows, resident=True)
     if isinstance(events, pa.RecordBatch):
-        return Source(events.schema, lambda columns: iter([events.select(columns)]), events.num_rows, rereadable=True)
+        return Source(
+            events.schema, lambda columns: iter([events.select(columns)]), events.num_rows,
+            rereadable=True, in_memory=True,
+        )  # fmt: skip
     if isinstance(events, pa.Table):
         return Source(
             events.schema,

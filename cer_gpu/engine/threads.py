@@ -25,6 +25,8 @@ from cer_gpu.engine.evaluator import Evaluator
 
 RANGE_ROWS = 1 << 22
 """Rows of a range, at most, unless the window is longer."""
+RANGE_ROWS_IN_MEMORY = 1 << 24
+"""The same where the events are in memory already, so that a range takes none."""
 FEWEST_RANGE_ROWS = 1 << 16
 """Rows of a range, at least, where there are so many complex events that ranges are made short."""
 BATCHES_A_RANGE = 16
@@ -92,6 +94,8 @@ class Sizes:
     n_threads
     n_rows
         Of the stream, where that is known: each thread then gets as many ranges of the same size.
+    in_memory
+        Whether the stream is in memory.
 
     Attributes
     ----------
@@ -99,10 +103,10 @@ class Sizes:
         Rows of the next range.
     """
 
-    def __init__(self, n_threads: int, n_rows: int | None = None) -> None:
+    def __init__(self, n_threads: int, n_rows: int | None = None, *, in_memory: bool = False) -> None:
         self.next = RANGE_ROWS
         if n_rows is not None:
-            turns = max(1, -(-n_rows // (n_threads * RANGE_ROWS)))
+            turns = max(1, -(-n_rows // (n_threads * (RANGE_ROWS_IN_MEMORY if in_memory else RANGE_ROWS))))
             self.next = max(1, -(-n_rows // (n_threads * turns)))
 
     def found(self, n_rows: int, n_batches: int) -> None:
@@ -213,7 +217,7 @@ class _Results:
 
 
 def on_threads(
-    evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_threads: int, n_rows: int | None = None
+    evaluator: Evaluator, batches: Iterable[pa.RecordBatch], n_threads: int, sizes: Sizes
 ) -> Iterator[pa.RecordBatch]:
     """Yield the complex events of a stream, in the order of their ends.
 
@@ -223,12 +227,11 @@ def on_threads(
         One that `may_be_cut`, and knows the schema; it only counts.
     batches
     n_threads
-    n_rows
-        Of the stream, where that is known.
+    sizes
+        Of the ranges.
     """
     stop = threading.Event()
     waiting: deque[_Results] = deque()
-    sizes = Sizes(n_threads, n_rows)
     parts = ranges(batches, Window(*evaluator.window), sizes)
     with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
         try:

@@ -31,6 +31,7 @@ WINDOWS = [
 def small_ranges(monkeypatch):
     def set_sizes(rng):
         monkeypatch.setattr(module, "RANGE_ROWS", rng.randint(1, 40))
+        monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", rng.randint(1, 40))
         monkeypatch.setattr(module, "WINDOWS_A_RANGE", rng.choice([0, 1, 3]))
         monkeypatch.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
         monkeypatch.setattr(module, "MOST_WAITING", rng.choice([1, 2, 64]))
@@ -104,6 +105,7 @@ def test_the_counts_of_the_evaluator(small_ranges):
 @pytest.mark.parametrize("value", [-1, None])
 def test_times_that_decrease_or_are_missing(monkeypatch, row, value):
     monkeypatch.setattr(module, "RANGE_ROWS", 10)
+    monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 10)
     times = list(range(300))
     times[row] = value
     events = pa.table({"type": ["A"] * 300, "ts": pa.array(times, pa.int64())})
@@ -120,6 +122,7 @@ def test_times_that_decrease_or_are_missing(monkeypatch, row, value):
 def test_a_window_of_floats_that_rounding_makes_wider(monkeypatch):
     """The end less the start is the window's length, though the end less the length is above the start."""
     monkeypatch.setattr(module, "RANGE_ROWS", 1)
+    monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 1)
     end = 0.057091294503929246
     events = pa.table({"type": ["A", "C", "B"], "x": [-0.042908705496070766, end, end]})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 0.1 [x]")
@@ -144,6 +147,7 @@ def test_threads_stop_though_they_find_nothing():
 def test_results_that_nobody_reads(monkeypatch):
     """The threads end with the reader."""
     monkeypatch.setattr(module, "RANGE_ROWS", 500)
+    monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 500)
     monkeypatch.setattr(module, "MOST_WAITING", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 200 EVENTS")
@@ -161,6 +165,7 @@ def test_a_wrong_number_of_threads(threads):
 
 def test_ranges_have_the_window_before_them(monkeypatch):
     monkeypatch.setattr(module, "RANGE_ROWS", 10)
+    monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 10)
     monkeypatch.setattr(module, "WINDOWS_A_RANGE", 1)
 
     table = pa.table({"x": list(range(35))})
@@ -176,6 +181,7 @@ def test_ranges_have_the_window_before_them(monkeypatch):
 )
 def test_ranges_of_like_size(monkeypatch, n_rows, n_threads, rows):
     monkeypatch.setattr(module, "RANGE_ROWS", 10)
+    monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 10)
     assert Sizes(n_threads, n_rows).next == rows
 
 
