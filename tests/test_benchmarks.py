@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -63,3 +64,13 @@ def test_a_workload_in_a_process_of_its_own_beside_the_results_that_are_kept(res
     printed = run("run.py", *TINY, "--only", "events read", "--compare", "--results", str(folder))
     assert "Against the results of" in printed
     assert "now / kept" in printed
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_results(tmp_path):
+    text = (BENCHMARKS.parent / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert text.count("<!-- table: ") == text.count("<!-- end -->") > 10
+    (kept,) = re.findall(r"\(\.\./(benchmarks/results/.*?)\.md\)", text)
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    run("report.py", str(BENCHMARKS.parent / f"{kept}.json"), "--fill", str(page))
+    assert page.read_text(encoding="utf-8") == text
