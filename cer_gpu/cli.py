@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +25,7 @@ from cer_gpu.command_line import (
     run_commands,
     say,
     say_errors,
+    say_notes,
 )
 from cer_gpu.engine.outputs import OUTPUTS
 from cer_gpu.engine.reorder import LATE
@@ -41,7 +41,7 @@ from cer_gpu.progress import Display, Watched, working
 from cer_gpu.query import DEVICES, Query, analyse
 from cer_gpu.report import write_report
 from cer_gpu.signals import Signals, Stopped
-from cer_gpu.tally import Tally, counted
+from cer_gpu.tally import Pace, Tally, counted
 
 TEXT_WIDTH = 200
 """Of a preview that goes to a file or another program: as wide as it needs to be."""
@@ -164,7 +164,7 @@ def run(
 
     shown: list[pa.RecordBatch] = []
     n_wanted = limit or rows_to_show(output)
-    begun = time.perf_counter()
+    pace = Pace()
     with contextlib.ExitStack() as stack:
         # a query in a file is an input too
         inputs = [*streams.paths, *([query] if name else [])]
@@ -176,7 +176,11 @@ def run(
             signals.check()
             display.tick(evaluator)
 
-        for batch in evaluation.batches(tick):
+        def before_a_batch() -> None:
+            pace.before_a_batch(evaluator.n_pushed)
+            tick()
+
+        for batch in evaluation.batches(before_a_batch):
             n_before = tally.n_rows
             found = tally.take(batch)
             if sink is not None:
@@ -186,7 +190,9 @@ def run(
             if tally.is_full:
                 break
             tick()
-    seconds = time.perf_counter() - begun
+    pace.finish(evaluation.n_read)
+    notes = [] if tally.is_full else evaluator.notes  # of all events, or else they say nothing
+    notes += [] if tally.n_rows else compiled.notes
 
     if as_json:
         summary = {
@@ -196,8 +202,10 @@ def run(
             "n_rows": tally.n_rows,
             "n_complex_events": tally.n_complex_events,
             "is_full": tally.is_full,
-            "seconds": seconds,
+            "seconds": pace.seconds,
+            "rows_per_second": pace.rate,
             "out": out,
+            "notes": notes,
         }
         click.echo(to_json(summary), err=out == STANDARD)
         return 0
@@ -206,12 +214,13 @@ def run(
     said = [counted(evaluation.n_read, "row"), str(tally)]
     if late == "drop":
         said.append(f"{counted(evaluator.n_late, 'late event')} dropped")
-    said += [f"{seconds:.2f} s", f"{evaluation.n_read / seconds:,.0f} rows/s"]
+    said.append(str(pace))
     say(
         ", ".join(said)
         + (f"; stopped at --limit {limit}" if tally.is_full else "")
         + (f" -> {out}" if out not in (None, STANDARD) else "")
     )
+    say_notes(notes)
     return 0
 
 
@@ -276,6 +285,10 @@ def check(
         return 1
     if events:
         click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
+        if compiled is not None and compiled.types:
+            click.echo(
+                f"(no event was read: whether there are events of type {' and '.join(compiled.types)}, a run tells)"
+            )
     else:
         click.echo("ok: the query has no errors")
     return 0
@@ -335,6 +348,7 @@ def report(
         return 1
     found = f"{counted(made.n_events, 'row')}, {counted(made.n_matches, 'complex event')}"
     say(f"{found}, {made.n_bytes / 1e6:.1f} MB -> {out}")
+    say_notes([note for note in made.notes if not made.n_matches or note not in compiled.notes])
     return 0
 
 

@@ -143,6 +143,12 @@ def say_errors(errors: Sequence[CerError], name: str | None) -> None:
         say_error(error, file_of(error, name))
 
 
+def say_notes(notes: Sequence[str]) -> None:
+    """Tell remarks on what is not wrong."""
+    for note in notes:
+        say(f"note: {note}")
+
+
 def file_of(error: CerError, name: str | None) -> str | None:
     """Return the file of the query for an error that is in the query."""
     return name if isinstance(error, QueryError) and error.text is not None else None

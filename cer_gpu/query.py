@@ -261,6 +261,12 @@ class Query:
         )
 
     @property
+    def types(self) -> tuple[str, ...]:
+        """The event types that the query names; none where there is no column of them."""
+        guards = self._plan.cea.guards if self.type_column is not None else ()
+        return tuple(dict.fromkeys(filter(None, (guard.event_type for guard in guards))))
+
+    @property
     def needed_types(self) -> tuple[str, ...] | None:
         """The types of the events that the query needs, where their positions are given; None: all events."""
         plan = self._plan

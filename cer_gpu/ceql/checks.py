@@ -14,6 +14,9 @@ import pyarrow.compute as pc
 from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, did_you_mean
 
+CHOOSE_FIRST = ("NEXT", "LAST", "MAX")
+"""Selection strategies that choose before WITHIN is looked at."""
+
 
 @dataclass
 class Findings:
@@ -32,6 +35,7 @@ def check(query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool 
     checker.select()
     checker.partition()
     checker.window(has_time_column)
+    checker.strategy()
     return found
 
 
@@ -177,6 +181,18 @@ class _Checker:
                 within.span,
                 "name it: time_column=... (--time-column), or write WITHIN n EVENTS or WITHIN n [attribute]",
             )
+
+    def strategy(self) -> None:
+        within, chosen = self.query.within, self.query.select.strategy
+        if within is None or chosen not in CHOOSE_FIRST:
+            return
+        length = " ".join(self.query.text[slice(*within.span)].split())
+        length = length if length.isprintable() else "the window"
+        if chosen == "MAX":
+            outcome = f"where one that it keeps is longer than {length}, neither that one is reported nor a part of it"
+        else:
+            outcome = f"where its choice is longer than {length}, that end has no answer"
+        self.note(f"{chosen} chooses before WITHIN is looked at: {outcome}")
 
     # ---- formulas and filters -----------------------------------------------------------------------------
 

@@ -33,7 +33,7 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
     keys = [names[0] for names in query.clauses.keys]
     held: dict[str, Any] = {
         "query": query.text,
-        "notes": list(query.notes),
+        "notes": [*query.notes, *found.notes],
         "n_events": found.n_events,
         "n_matches": found.n_matches,
         "step": found.step,
