@@ -242,11 +242,23 @@ class _Checker:
 
     def patterns(self, predicate: s.Predicate) -> None:
         for like in _likes(predicate):
+            if "%" in like.pattern and not set(like.pattern) & set(_REGULAR):
+                self.note(f"LIKE takes a regular expression, in which % means itself: write {_regular(like.pattern)!r}")
             try:
                 pc.match_substring_regex(pa.array([""]), like.pattern)
             except pa.ArrowInvalid as error:
                 reason = str(error).split("Invalid regular expression: ")[-1]
                 self.error(f"not a regular expression (RE2): {reason}", like.span)
+
+
+_REGULAR = r".^$*+?()[]{}|\\"
+"""What means something in a regular expression."""
+
+
+def _regular(pattern: str) -> str:
+    """Return the regular expression for what SQL would find."""
+    begin, end = "" if pattern.startswith("%") else "^", "" if pattern.endswith("%") else "$"
+    return begin + pattern.strip("%").replace("%", ".*") + end
 
 
 def _likes(predicate: s.Predicate) -> Iterator[s.Like]:

@@ -309,3 +309,17 @@ def test_strategies_that_choose_before_the_window(strategy, outcome):
 @pytest.mark.parametrize("strategy", ["ALL", "ANY", "STRICT"])
 def test_other_strategies_choose_within_the_window(strategy):
     assert cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE A ; B WITHIN 3 EVENTS").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "regular"),
+    [("U%", "^U"), ("%U", "U$"), ("%U%", "U"), ("a%b", "^a.*b$"), ("%", "")],
+)
+def test_a_pattern_of_sql_is_noted(pattern, regular):
+    notes = cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[name LIKE '{pattern}']").notes
+    assert notes == (f"LIKE takes a regular expression, in which % means itself: write {regular!r}",)
+
+
+@pytest.mark.parametrize("pattern", ["^U", "100%$", "U", "a.%"])
+def test_a_regular_expression_is_not(pattern):
+    assert cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[name LIKE '{pattern}']").notes == ()
