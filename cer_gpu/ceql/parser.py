@@ -162,7 +162,12 @@ _REPEATED = {
     "*": "A+ is one or more; where there may be none, write both: B OR (A+ ; B)",
     "?": "where there may be none, write both: B OR (A ; B)",
 }
-_SECONDS = {"DAY": 86_400, "WEEK": 604_800, "MILLISECOND": Fraction(1, 1000), "MS": Fraction(1, 1000)}
+_SECONDS = {
+    "DAY": Fraction(86_400),
+    "WEEK": Fraction(604_800),
+    "MILLISECOND": Fraction(1, 1000),
+    "MS": Fraction(1, 1000),
+}
 
 
 def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
