@@ -31,7 +31,6 @@ from cer_gpu.engine.columns import (
     STRING,
     Block,
     Bools,
-    is_string,
     kind_of,
 )
 from cer_gpu.engine.inputs import CODES, FLOATS, Inputs
@@ -336,8 +335,7 @@ class Binder:
         message = f"the events have no column {name.name!r}"
         if name.name.upper() == "NULL":
             raise self.error(message, name.span, NULL_HINT)
-        columns = self.schema.get_all_field_indices(other.name) if isinstance(other, s.Attribute) else []
-        if len(columns) == 1 and is_string(self.schema.field(columns[0]).type):
+        if isinstance(other, s.Attribute) and other.name in self.schema.names and self.kind(other) == STRING:
             close = nearest(name.name, self.schema.names)
             quoted = f"for a text write '{name.name}'"
             raise self.error(message, name.span, f"did you mean {close!r}? Or {quoted}" if close else quoted)
