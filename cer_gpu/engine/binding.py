@@ -21,18 +21,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.backend import terms as t
 from cer_gpu.ceql import syntax as s
-from cer_gpu.engine.columns import (
-    BOOLEAN,
-    DECIMAL,
-    FLOAT,
-    INTEGER,
-    MOMENT,
-    NOTHING,
-    STRING,
-    Block,
-    Bools,
-    kind_of,
-)
+from cer_gpu.engine.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, Bools, kind_of
 from cer_gpu.engine.inputs import CODES, FLOATS, Inputs
 from cer_gpu.engine.interpreter import OPERATORS
 from cer_gpu.engine.moments import ZoneError, has_zone, per_second, read_moment
@@ -337,7 +326,8 @@ class Binder:
             raise self.error(message, name.span, NULL_HINT)
         if isinstance(other, s.Attribute) and other.name in self.schema.names and self.kind(other) == STRING:
             close = nearest(name.name, self.schema.names)
-            quoted = f"for a text write '{name.name}'"
+            text = name.name.replace("'", "''")
+            quoted = f"for a text write '{text}'"
             raise self.error(message, name.span, f"did you mean {close!r}? Or {quoted}" if close else quoted)
 
     # ---- messages -------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
+from cer_gpu import tally
 from cer_gpu.engine import threads
 
 MISSPELT = "SELECT * FROM S WHERE LANDED ; DEPARTD"
@@ -99,3 +100,28 @@ def test_a_strategy_that_chooses_before_the_window_is_told_where_nothing_is_foun
     note = "NEXT chooses before WITHIN is looked at: where its choice is longer than 2 EVENTS, that end has no answer"
     assert notes_of(cli("run", query.format(2), flights)[2]) == [note]
     assert notes_of(cli("run", query.format(3), flights)[2]) == []
+
+
+# ---- how fast it was ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "said"),
+    [
+        ([0, 100, 200, 300], "3.00 s (2.00 s to start), 300 rows/s"),  # 100 rows in 0.33 s, and two of these to come
+        ([0, 100], "3.00 s"),
+        ([0, 100, 150], "3.00 s"),
+        ([0, 0, 0, 300], "3.00 s, 100 rows/s"),  # ranges on several threads
+    ],
+)
+def test_the_first_batch_is_left_out_of_the_rate(monkeypatch, evaluated, said):
+    now = 0.0
+    monkeypatch.setattr(tally.time, "perf_counter", lambda: now)
+    pace = tally.Pace()
+    *before, n_events = evaluated
+    for n in before:
+        pace.before_a_batch(n)
+        now = 7 / 3
+    now = 3.0
+    pace.finish(n_events)
+    assert str(pace) == said
