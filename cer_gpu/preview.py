@@ -18,6 +18,8 @@ SHOWN_ITEMS = 6
 """Positions or events of one row."""
 SHOWN_TEXT = 40
 """Characters of a text."""
+NARROW = 120
+"""A table of events has no room for times, which are among the events too, where it has fewer characters."""
 FEWEST_EVENT = 20
 """Characters of an event, where there is no room for them."""
 WORD = 10
@@ -44,6 +46,10 @@ def preview(rows: pa.Table, width: int | None) -> str:
         In characters; None: that of the terminal, or what COLUMNS says.
     """
     console = Console(width=width)
+    left_out = []
+    if "events" in rows.column_names and console.width < NARROW:
+        left_out = [name for name in ("start_time", "end_time") if name in rows.column_names]
+        rows = rows.drop_columns(left_out)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     columns, events = list[list[str]](), dict[int, pa.Array]()
     for name, column in zip(rows.column_names, rows.columns, strict=True):
@@ -73,7 +79,8 @@ def preview(rows: pa.Table, width: int | None) -> str:
     with console.capture() as captured:
         console.print(table)
     text = "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
-    return text + (f"\n{CUT_EVENTS if events else CUT}" if is_cut else "")
+    without = f"\n(without {' and '.join(left_out)}: COLUMNS={NARROW} shows them)" if left_out else ""
+    return text + without + (f"\n{CUT_EVENTS if events else CUT}" if is_cut else "")
 
 
 def _cells(values: pa.Array) -> list[str]:

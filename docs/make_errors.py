@@ -96,7 +96,6 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A FILTER A[prise > 1]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[name > 1]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[name = MSFT]' events.parquet",
-        "check 'SELECT * FROM S WHERE A ; B WITHIN 5 MINUTES' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[tags = 1]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[name + 1 = 2]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[ts > \\'yesterday\\']' events.parquet".replace("'SELECT", '"SELECT')

@@ -99,6 +99,18 @@ def test_events_are_as_wide_as_columns_says(cli, monkeypatch, width, is_cut):
     assert len(out.splitlines()) == 2 + 2 + is_cut + 1
 
 
+def test_times_make_room_for_events(cli, monkeypatch):
+    args = ("run", "SELECT * FROM S WHERE A : B", "flights.parquet", "--time-column", "ts", "--output", "events")
+    monkeypatch.setenv("COLUMNS", "119")
+    _, out, _ = cli(*args)
+    assert out.split()[:4] == ["start", "end", "positions", "events"]
+    assert "(without start_time and end_time: COLUMNS=120 shows them)" in out
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = cli(*args)
+    assert out.split()[:5] == ["start", "end", "positions", "start_time", "end_time"]
+    assert "without" not in out
+
+
 def test_columns_that_are_too_wide_are_told(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     query = "SELECT * FROM S WHERE A : B"
