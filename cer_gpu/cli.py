@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +26,7 @@ from cer_gpu.command_line import (
     run_commands,
     say,
     say_errors,
+    say_notes,
 )
 from cer_gpu.engine.outputs import OUTPUTS
 from cer_gpu.engine.reorder import LATE
@@ -34,17 +35,20 @@ from cer_gpu.engine.sources import open_events
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.given_events import STANDARD, Streams, given_streams
+from cer_gpu.given_events import STANDARD, Streams, analyse_over, given_streams
 from cer_gpu.json_output import error_facts, to_json
 from cer_gpu.preview import preview, rows_to_show
 from cer_gpu.progress import Display, Watched, working
 from cer_gpu.query import DEVICES, Query, analyse
 from cer_gpu.report import write_report
 from cer_gpu.signals import Signals, Stopped
-from cer_gpu.tally import Tally, counted
+from cer_gpu.survey import count_types, survey, survey_text
+from cer_gpu.tally import Pace, Tally, counted
 
 TEXT_WIDTH = 200
 """Of a preview that goes to a file or another program: as wide as it needs to be."""
+MOST_TYPES = 8
+"""Event types that `check` names."""
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -107,7 +111,12 @@ it appears whole at the end or not at all."""
 @click.option("--lateness", metavar="TIME", help="Events may come this much late, such as 5s or 200ms.")
 @click.option("--late", type=click.Choice(LATE), help="What becomes of later ones.  [default: refuse]")
 @click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where to evaluate.")
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to use.  [default: as many as help]")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads to use.  [default: chosen by the size of the input]",
+)
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
 @click.option(
     "--json", "as_json", is_flag=True, help="Say the summary as JSON on standard output (standard error with -o -)."
@@ -148,7 +157,7 @@ def run(
             raise click.UsageError(f"{option} needs a time: --time-column")
 
     name, text = read_query(query)
-    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    compiled, errors = analyse_over(text, streams, type_column=types, time_column=time_column, time_unit=time_unit)
     if compiled is None:
         say_errors(errors, name)
         return 1
@@ -164,7 +173,7 @@ def run(
 
     shown: list[pa.RecordBatch] = []
     n_wanted = limit or rows_to_show(output)
-    begun = time.perf_counter()
+    pace = Pace()
     with contextlib.ExitStack() as stack:
         # a query in a file is an input too
         inputs = [*streams.paths, *([query] if name else [])]
@@ -176,7 +185,11 @@ def run(
             signals.check()
             display.tick(evaluator)
 
-        for batch in evaluation.batches(tick):
+        def before_a_batch() -> None:
+            pace.before_a_batch(evaluator.n_pushed)
+            tick()
+
+        for batch in evaluation.batches(before_a_batch):
             n_before = tally.n_rows
             found = tally.take(batch)
             if sink is not None:
@@ -186,7 +199,9 @@ def run(
             if tally.is_full:
                 break
             tick()
-    seconds = time.perf_counter() - begun
+    pace.finish(evaluation.n_read)
+    notes = [] if tally.is_full else evaluator.notes  # of all events, or else they say nothing
+    notes += [] if tally.n_rows else compiled.notes
 
     if as_json:
         summary = {
@@ -196,8 +211,10 @@ def run(
             "n_rows": tally.n_rows,
             "n_complex_events": tally.n_complex_events,
             "is_full": tally.is_full,
-            "seconds": seconds,
+            "seconds": pace.seconds,
+            "rows_per_second": pace.rate,
             "out": out,
+            "notes": notes,
         }
         click.echo(to_json(summary), err=out == STANDARD)
         return 0
@@ -206,12 +223,13 @@ def run(
     said = [counted(evaluation.n_read, "row"), str(tally)]
     if late == "drop":
         said.append(f"{counted(evaluator.n_late, 'late event')} dropped")
-    said += [f"{seconds:.2f} s", f"{evaluation.n_read / seconds:,.0f} rows/s"]
+    said.append(str(pace))
     say(
         ", ".join(said)
         + (f"; stopped at --limit {limit}" if tally.is_full else "")
         + (f" -> {out}" if out not in (None, STANDARD) else "")
     )
+    say_notes(notes)
     return 0
 
 
@@ -235,8 +253,9 @@ def check(
     time_unit: str | None,
     as_json: bool,
 ) -> int:
-    """Say all that is wrong with QUERY, and whether it fits EVENTS; no event is read.
+    """Say what is wrong with QUERY; no event is read.
 
+    All errors are told at once, and with EVENTS also whether the query fits their columns.
     The exit code is 1 when there are errors.
     """
     name, text = read_query(query)
@@ -276,8 +295,38 @@ def check(
         return 1
     if events:
         click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
+        if compiled is not None and compiled.types:
+            types = " and ".join(compiled.types[:MOST_TYPES]) + (", ..." if len(compiled.types) > MOST_TYPES else "")
+            click.echo(f"(no event was read: whether there are events of type {types}, a run tells)")
     else:
         click.echo("ok: the query has no errors")
+    return 0
+
+
+@cli.command(
+    epilog="""\b
+Examples:
+  cer-gpu columns flights.parquet
+  cer-gpu columns flights.parquet --type-column type
+  cer-gpu columns flights.parquet --json"""
+)
+@click.argument("events", nargs=-1, required=True, shell_complete=complete_files)
+@click.option("--type-column", metavar="NAME", help="Count the events of each type in this column; all are read.")
+@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
+def columns(events: tuple[str, ...], type_column: str | None, as_json: bool) -> int:
+    """Show the columns of EVENTS: names, types, first values.
+
+    EVENTS are those of run, of one stream. Of several files the columns are those of the first.
+    """
+    streams = given_streams(events)
+    if streams.are_named:
+        raise click.UsageError("the columns are those of one stream: give its files without a name")
+    if type_column is not None and STANDARD in events:
+        raise click.UsageError("the types are counted in a second reading, which standard input has not")
+    found = survey(open_events(streams.open()))
+    if type_column is not None:
+        found["types"] = count_types(open_events(streams.open()), type_column)
+    click.echo(to_json(found) if as_json else survey_text(found, _width()))
     return 0
 
 
@@ -296,7 +345,12 @@ The page appears whole at the end or not at all."""
 @click.option("--title", metavar="TEXT", help="Of the page.  [default: what was evaluated over what]")
 @query_options
 @click.option("--sort", is_flag=True, help="Sort the events by time first.")
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Threads to use.  [default: as many as help]")
+@click.option(
+    "--threads",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads to use.  [default: chosen by the size of the input]",
+)
 def report(
     query: str,
     events: tuple[str, ...],
@@ -309,9 +363,10 @@ def report(
     sort: bool,
     threads: int | None,
 ) -> int:
-    """Show the complex events of QUERY in EVENTS as one HTML page, which needs no network and no other file.
+    """Show what QUERY finds in EVENTS as one HTML page.
 
-    QUERY and EVENTS are those of run; the events are read three times, and those of standard input kept in memory.
+    It needs no network and no other file. QUERY and EVENTS are those of run; the events are read three
+    times, and those of standard input kept in memory.
     """
     streams = given_streams(events)
     types = chosen_type_column(type_column, no_type_column)
@@ -320,7 +375,7 @@ def report(
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
     name, text = read_query(query)
-    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    compiled, errors = analyse_over(text, streams, type_column=types, time_column=time_column, time_unit=time_unit)
     if compiled is None:
         say_errors(errors, name)
         return 1
@@ -335,6 +390,7 @@ def report(
         return 1
     found = f"{counted(made.n_events, 'row')}, {counted(made.n_matches, 'complex event')}"
     say(f"{found}, {made.n_bytes / 1e6:.1f} MB -> {out}")
+    say_notes([note for note in made.notes if not made.n_matches or note not in compiled.notes])
     return 0
 
 
@@ -371,7 +427,10 @@ def explain(
     time_unit: str | None,
     as_json: bool,
 ) -> int:
-    """Say what QUERY means and how it runs: its words, predicates, automaton and plan."""
+    """Say what QUERY means and how it runs.
+
+    In words, and by its predicates, automaton and plan.
+    """
     if analyze and not events:
         raise click.UsageError("--analyze runs the query on events: --events")
     streams = given_streams(events)
@@ -382,7 +441,7 @@ def explain(
     pictures = [(draw, Path(path)) for draw, path in drawn if path is not None]
     for _, path in pictures:
         check_target(path, inputs)
-    compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    compiled, errors = analyse_over(text, streams, type_column=types, time_column=time_column, time_unit=time_unit)
     if compiled is None:
         say_errors(errors, name)
         return 1
@@ -407,7 +466,10 @@ Examples:
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> int:
-    """Print what lets SHELL complete commands, options and files of cer-gpu."""
+    """Print what completes commands in SHELL.
+
+    That is, the commands, options and files of cer-gpu.
+    """
     made = get_completion_class(shell)
     assert made is not None
     click.echo(made(cli, {}, "cer-gpu", "_CER_GPU_COMPLETE").source())
@@ -514,12 +576,17 @@ def _standard_output() -> Iterator[IO[bytes]]:
 # ---- messages ---------------------------------------------------------------------------------------------------
 
 
+def _width() -> int | None:
+    """Return how wide a table may be; None: as the terminal, or as COLUMNS says."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else TEXT_WIDTH
+
+
 def _show(rows: pa.Table, tally: Tally) -> None:
     """Print the first rows as a table."""
     if tally.n_rows == 0:
         click.echo(tally.none)
         return
-    click.echo(preview(rows, None if sys.stdout.isatty() else TEXT_WIDTH))
+    click.echo(preview(rows, _width()))
     if rows.num_rows < tally.n_rows:
         click.echo(f"the first {rows.num_rows:,} of {tally.rows}")
     else:

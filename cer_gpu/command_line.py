@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from cer_gpu.engine.clocks import TIME_UNITS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.json_output import error_facts, error_text, to_json
+from cer_gpu.query_file import read_query_file
 from cer_gpu.signals import SIGPIPE, Signals, Stopped
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -67,7 +68,20 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
 
 
 class Commands(click.Group):
-    """Commands whose reader may go away, which is no error."""
+    """Commands, and what is meant where there is none of that name; a reader that goes away is no error."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was named."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            name = args[0]
+            if ctx.resilient_parsing or name.startswith("-"):
+                raise
+            hint = did_you_mean(name, self.list_commands(ctx), "commands")
+            raise click.UsageError(f"No such command {name!r}.\nhint: {hint}", error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command that was given."""
@@ -102,10 +116,7 @@ def read_query(given: str) -> tuple[str | None, str]:
     """Return the name of the file that the query is in, if it is in one, and its text."""
     path = Path(given)
     if os.path.isfile(given):
-        try:
-            return given, path.read_text(encoding="utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise OptionError(f"{given}: is not text in UTF-8: {error.reason} at byte {error.start}") from None
+        return given, read_query_file(given)
     if given.endswith(".ceql") or (given and not any(c.isspace() for c in given)):  # a query has several words
         siblings = sorted(p.name for p in path.parent.glob("*.ceql"))
         near = did_you_mean(path.name, siblings, "queries there")
@@ -141,6 +152,12 @@ def say_errors(errors: Sequence[CerError], name: str | None) -> None:
         return
     for error in errors:
         say_error(error, file_of(error, name))
+
+
+def say_notes(notes: Sequence[str]) -> None:
+    """Tell remarks on what is not wrong."""
+    for note in notes:
+        say(f"note: {note}")
 
 
 def file_of(error: CerError, name: str | None) -> str | None:

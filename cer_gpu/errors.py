@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+NULL_HINT = "price = price holds where there is a value; no comparison with NULL is ever true"
+
 
 class CerError(Exception):
     """Base class: catching it catches everything that a user of the package can cause."""

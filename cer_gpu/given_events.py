@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
@@ -11,9 +12,11 @@ from typing import Any
 
 import click
 
-from cer_gpu.engine.sources import Source
+from cer_gpu.ceql.checks import NEEDS_TIME
+from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.engine.standard_input import open_standard_input
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.query import Query, analyse
 
 STANDARD = "-"
 """Stands for standard input among the events, and for standard output as the file."""
@@ -81,3 +84,16 @@ def _standard_input() -> Source:
     if sys.stdin is None:
         raise OptionError("standard input is closed: expected an Arrow IPC stream")
     return open_standard_input(sys.stdin.buffer)
+
+
+def analyse_over(text: str, streams: Streams, **options: Any) -> tuple[Query | None, Sequence[CerError]]:
+    """Compile a query as `cer_gpu.query.analyse` does; a message on a missing time column names that of the events."""
+    compiled, errors = analyse(text, **options)
+    wanted = [error for error in errors if isinstance(error, QueryError) and error.message == NEEDS_TIME]
+    if not wanted or not streams.paths or streams.are_named:
+        return compiled, errors
+    better: Sequence[CerError] = ()
+    with contextlib.suppress(CerError, OSError):  # which is not what is wrong here
+        _, better = analyse(text, schema=open_events(streams.open()).schema, **options)
+    told = {error.message: error for error in better if isinstance(error, QueryError)}
+    return None, [told.get(NEEDS_TIME, error) if error in wanted else error for error in errors]

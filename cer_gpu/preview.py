@@ -7,6 +7,7 @@ import itertools
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,8 +17,17 @@ from cer_gpu.engine.texts import plain
 SHOWN_ITEMS = 6
 """Positions or events of one row."""
 SHOWN_TEXT = 40
-SHOWN_EVENT = 100
-"""Characters of a text, and of an event."""
+"""Characters of a text."""
+NARROW = 120
+"""A table of events has no room for times, which are among the events too, where it has fewer characters."""
+FEWEST_EVENT = 20
+"""Characters of an event, where there is no room for them."""
+WORD = 10
+"""Characters of a column that may be wrapped, such as of positions."""
+GAP = 3
+"""Characters between two columns."""
+CUT = "(cut to the width: COLUMNS=200 shows more)"
+CUT_EVENTS = "(events are cut: SELECT x[a, b] shows fewer columns, COLUMNS=300 more of each event, and -o FILE all)"
 
 
 def rows_to_show(output: str) -> int:
@@ -26,23 +36,29 @@ def rows_to_show(output: str) -> int:
 
 
 def preview(rows: pa.Table, width: int | None) -> str:
-    """Return rows as a table.
+    """Return rows as a table, and a line that says so where something is cut for want of width.
 
     Parameters
     ----------
     rows
         Of any of the outputs.
     width
-        In characters; None: that of the terminal.
+        In characters; None: that of the terminal, or what COLUMNS says.
     """
+    console = Console(width=width)
+    left_out = []
+    if "events" in rows.column_names and console.width < NARROW:
+        left_out = [name for name in ("start_time", "end_time") if name in rows.column_names]
+        rows = rows.drop_columns(left_out)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    columns = []
+    columns, events = list[list[str]](), dict[int, pa.Array]()
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         kind = column.type
         values = column.combine_chunks()
         if pa.types.is_list(kind) and pa.types.is_struct(kind.value_type):
             table.add_column(_readable(name))
-            columns.append(_events(values))
+            events[len(columns)] = values
+            columns.append([])
         elif pa.types.is_list(kind):
             table.add_column(_readable(name))
             columns.append([_positions(items) for items in values.to_pylist()])
@@ -50,12 +66,21 @@ def preview(rows: pa.Table, width: int | None) -> str:
             is_number = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
             table.add_column(_readable(name), justify="right" if is_number else "left", no_wrap=True)
             columns.append(_cells(values))
+    widths = [max(map(cell_len, [str(c.header), *cells])) for c, cells in zip(table.columns, columns, strict=True)]
+    room = console.width - 2 - sum(widths) - GAP * (len(columns) - 1)
+    least = sum(w if c.no_wrap else min(w, WORD) for c, w in zip(table.columns, widths, strict=True))
+    is_cut = room + sum(widths) < least
+    for i, values in events.items():
+        length = max(room + widths[i], FEWEST_EVENT)
+        columns[i], some_cut = _events(values, length)
+        is_cut |= some_cut
     for row in zip(*columns, strict=True):
         table.add_row(*map(Text, row))
-    console = Console(width=width)
     with console.capture() as captured:
         console.print(table)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+    text = "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n")
+    without = f"\n(without {' and '.join(left_out)}: COLUMNS={NARROW} shows them)" if left_out else ""
+    return text + without + (f"\n{CUT_EVENTS if events else CUT}" if is_cut else "")
 
 
 def _cells(values: pa.Array) -> list[str]:
@@ -79,8 +104,8 @@ def _positions(items: list[int]) -> str:
     return " ".join(shown)
 
 
-def _events(values: pa.Array) -> list[str]:
-    """Return the events of each row, each on a line."""
+def _events(values: pa.Array, length: int) -> tuple[list[str], bool]:
+    """Return the events of each row, each on a line of at most a length, and whether one is cut."""
     lengths = pc.list_value_length(values).fill_null(0).to_pylist()
     firsts = [0, *itertools.accumulate(lengths)]
     shown = [first + i for first, n in zip(firsts, lengths, strict=False) for i in _shown(n)]
@@ -89,14 +114,15 @@ def _events(values: pa.Array) -> list[str]:
         [f"{_readable(f.name)}: {text}" for text in _cells(c)]
         for f, c in zip(events.type, events.flatten(), strict=True)
     ]
-    lines = iter(_cut(", ".join(attributes), SHOWN_EVENT) for attributes in zip(*columns, strict=True))
+    whole = [", ".join(attributes) for attributes in zip(*columns, strict=True)]
+    lines = iter([_cut(line, length) for line in whole])
     texts = []
     for n in lengths:
         own = list(itertools.islice(lines, len(_shown(n))))
         if n > SHOWN_ITEMS:
             own[-1:] = [f"... ({n} events)", own[-1]]
         texts.append("\n".join(own))
-    return texts
+    return texts, any(len(line) > length for line in whole)
 
 
 def _shown(n: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -42,12 +43,13 @@ from cer_gpu.errors import (
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
+from cer_gpu.query_file import read_query_file, with_hint_of_a_file
 
 DEVICES = ("auto", "cpu", "cuda")
 
 
 def compile(
-    text: str,
+    text: str | os.PathLike[str],
     *,
     type_column: str | None = "type",
     time_column: str | None = None,
@@ -59,7 +61,7 @@ def compile(
     Parameters
     ----------
     text
-        The query (docs/language.md).
+        The query (docs/language.md), or the path of a file with it: a `pathlib.Path`.
     type_column
         The column that holds the type of each event; None: the stream's name (FROM) is the type of all of them.
     time_column
@@ -80,6 +82,8 @@ def compile(
         With the place in the query, what was expected, and a hint.
     QueryTypeError
         When the query does not fit the schema.
+    OptionError
+        When a file cannot be read.
 
     Examples
     --------
@@ -89,9 +93,10 @@ def compile(
     >>> query.evaluate(events).to_pylist()
     [{'start': 0, 'end': 2, 'positions': [0, 1, 2]}]
     """
-    query, errors = analyse(text, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
+    given = read_query_file(text) if isinstance(text, os.PathLike) else text
+    query, errors = analyse(given, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
     if errors:
-        raise errors[0]
+        raise with_hint_of_a_file(errors[0], text)
     assert query is not None
     return query
 
@@ -112,7 +117,13 @@ def analyse(
         raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
     try:
         syntax = parse(text)
-        found = check(syntax, has_time_column=time_column is not None, has_type_column=type_column is not None)
+        moments = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
+        found = check(
+            syntax,
+            has_time_column=time_column is not None,
+            has_type_column=type_column is not None,
+            moments=moments,
+        )
         errors: list[QueryError] = found.errors
         if schema is not None:
             errors += _schema_errors(syntax, schema, type_column, time_column, time_unit)
@@ -259,6 +270,12 @@ class Query:
             window_column=None if within is None or within.attribute is None else within.attribute.name,
             limit=plan.limit,
         )
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The event types that the query names; none where there is no column of them."""
+        guards = self._plan.cea.guards if self.type_column is not None else ()
+        return tuple(dict.fromkeys(filter(None, (guard.event_type for guard in guards))))
 
     @property
     def needed_types(self) -> tuple[str, ...] | None:

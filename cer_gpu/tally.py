@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ROWS = {"positions": "complex event", "events": "complex event", "bindings": "valuation", "count": "position"}
+_ROWS = {"positions": "complex event", "events": "complex event", "bindings": "row of bindings", "count": "position"}
 """What one row of an output is."""
 
 
@@ -60,7 +62,7 @@ class Tally:
     @property
     def none(self) -> str:
         """Say that there are no rows."""
-        return "no valuations" if self._output == "bindings" else "no complex events"
+        return "no complex events"
 
     def __str__(self) -> str:
         """Say what was found."""
@@ -69,6 +71,45 @@ class Tally:
         return f"{counted(self._n_counted, 'complex event')} at {self.rows}"
 
 
+class Pace:
+    """How fast events are evaluated, which is measured after the first batch: the engine is loaded in that."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter()
+        self._n_batches = 0
+        self._first: tuple[float, int] | None = None
+
+    def before_a_batch(self, n_read: int) -> None:
+        """Take note that a batch of events is wanted, after so many events were evaluated."""
+        self._n_batches += 1
+        if self._n_batches == 2 and n_read:  # none yet, where several threads evaluate ranges
+            self._first = time.perf_counter(), n_read
+
+    def finish(self, n_read: int) -> None:
+        """Take note of the end.
+
+        Sets `seconds`, `rate` (events a second; None where there are too few to tell) and `start`, the seconds that
+        are left of all (None where the rate is that of all).
+        """
+        now = time.perf_counter()
+        self.seconds = now - self._begun
+        self.rate: float | None = None
+        self.start: float | None = None
+        if self._first is None:
+            self.rate = n_read / self.seconds if self._n_batches > 2 else None
+            return
+        since, n_before = self._first
+        if n_read >= 2 * n_before:
+            self.rate = (n_read - n_before) / (now - since)
+            self.start = max(self.seconds - n_read / self.rate, 0.0)
+
+    def __str__(self) -> str:
+        """Say how long it took, and how fast it was."""
+        start = "" if self.start is None else f" ({self.start:.2f} s to start)"
+        return f"{self.seconds:.2f} s{start}" + ("" if self.rate is None else f", {self.rate:,.0f} rows/s")
+
+
 def counted(n: int, what: str) -> str:
     """Say how many there are."""
-    return f"{n:,} {what}" + ("" if n == 1 else "s")
+    head, of, rest = what.partition(" of ")
+    return f"{n:,} {head}" + ("" if n == 1 else "s") + of + rest

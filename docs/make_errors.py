@@ -76,6 +76,10 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A /* and so on'",
         "check 'SELECT * FROM S WHERE A ; B FILTER A[price > B[price]]'",
         "check 'SELECT * FROM S WHERE A AND B'",
+        "check 'SELECT * FROM S WHERE A THEN B'",
+        "check 'SELECT * FROM S WHERE A{2,}'",
+        "check 'SELECT * FROM S WHERE A ; B WITHIN 2 DAYS'",
+        "check 'SELECT * FROM S WHERE A ; B PARTITION BY name'",
         "check 'SELECT * FROM S WHERE A FILTER A[price IS NULL]'",
         "check 'SELECT * FROM S WHERE A FILTER price > 1'",
         "check 'SELECT * FROM S WHERE A LIMIT 5 WITHIN 3 EVENTS'",
@@ -91,6 +95,7 @@ SECTIONS: dict[str, list[str]] = {
     "A query that does not fit the events": [
         "check 'SELECT * FROM S WHERE A FILTER A[prise > 1]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[name > 1]' events.parquet",
+        "check 'SELECT * FROM S WHERE A FILTER A[name = MSFT]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[tags = 1]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[name + 1 = 2]' events.parquet",
         "check 'SELECT * FROM S WHERE A FILTER A[ts > \\'yesterday\\']' events.parquet".replace("'SELECT", '"SELECT')

@@ -87,7 +87,7 @@ class Summary:
 
     def __str__(self) -> str:
         """Say it in a few lines."""
-        found = counted(self.n_found, "valuation" if self.output == "bindings" else "complex event")
+        found = counted(self.n_found, "row of bindings" if self.output == "bindings" else "complex event")
         order = "the events lay in order" if self.was_in_order else "the events were sorted"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "

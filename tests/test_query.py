@@ -398,3 +398,33 @@ def test_errors_can_be_pickled(use, no_gpu):
     assert type(again) is type(caught.value)
     assert str(again) == str(caught.value)
     assert vars(again) == vars(caught.value)
+
+
+# ---- queries in files -----------------------------------------------------------------------------------------------
+
+
+def test_a_query_in_a_file(tmp_path):
+    path = tmp_path / "late.ceql"
+    path.write_text(f"-- é\n{TEXT}\n", encoding="utf-8-sig")
+    query = cer_gpu.compile(path)
+    assert query.text == f"-- é\n{TEXT}\n"
+    assert query.evaluate(EVENTS).equals(cer_gpu.compile(TEXT).evaluate(EVENTS))
+
+
+def test_a_file_that_cannot_be_read(tmp_path):
+    with pytest.raises(cer_gpu.OptionError, match=r"gone\.ceql: cannot be read: No such file"):
+        cer_gpu.compile(tmp_path / "gone.ceql")
+    (tmp_path / "bad.ceql").write_bytes(b"SELECT \xff")
+    with pytest.raises(cer_gpu.OptionError, match=r"bad\.ceql: is not text in UTF-8"):
+        cer_gpu.compile(tmp_path / "bad.ceql")
+
+
+def test_the_name_of_a_file_is_no_query(tmp_path):
+    (tmp_path / "late.txt").write_text(TEXT)
+    for name in ("late.ceql", str(tmp_path / "late.txt")):
+        with pytest.raises(cer_gpu.QuerySyntaxError) as caught:
+            cer_gpu.compile(name)
+        assert caught.value.hint == f'that is a file: cer_gpu.compile(Path("{name}"))'
+    with pytest.raises(cer_gpu.QuerySyntaxError) as caught:
+        cer_gpu.compile("late")
+    assert "file" not in str(caught.value)

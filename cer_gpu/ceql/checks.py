@@ -5,7 +5,7 @@ All errors are collected, so that a person sees them at once; `notes` are remark
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -13,6 +13,10 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, did_you_mean
+
+NEEDS_TIME = "WITHIN in HOURS, MINUTES or SECONDS needs a time column"
+CHOOSE_FIRST = ("NEXT", "LAST", "MAX")
+"""Selection strategies that choose before WITHIN is looked at."""
 
 
 @dataclass
@@ -23,15 +27,21 @@ class Findings:
     notes: list[str] = field(default_factory=list)
 
 
-def check(query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True) -> Findings:
-    """Check a parsed query (SPEC: "checks before any row is read")."""
+def check(
+    query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True, moments: Sequence[str] = ()
+) -> Findings:
+    """Check a parsed query (SPEC: "checks before any row is read").
+
+    `moments` are the columns of timestamps, where they are known: one that is alone is proposed as the time column.
+    """
     found = Findings()
     checker = _Checker(query, found)
     checker.streams(has_type_column)
     checker.formula(query.formula)
     checker.select()
     checker.partition()
-    checker.window(has_time_column)
+    checker.window(has_time_column, moments)
+    checker.strategy()
     return found
 
 
@@ -169,14 +179,25 @@ class _Checker:
             if key.name in (other.name for other in keys[:i]):
                 self.error(f"PARTITION BY has two keys named {key.name!r}", key.span)
 
-    def window(self, has_time_column: bool) -> None:
+    def window(self, has_time_column: bool, moments: Sequence[str]) -> None:
         within = self.query.within
         if within is not None and within.kind == "time" and not has_time_column:
-            self.error(
-                "WITHIN in HOURS, MINUTES or SECONDS needs a time column",
-                within.span,
-                "name it: time_column=... (--time-column), or write WITHIN n EVENTS or WITHIN n [attribute]",
-            )
+            name = "name it: time_column=... (--time-column)"
+            if len(moments) == 1:
+                name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
+            self.error(NEEDS_TIME, within.span, f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]")
+
+    def strategy(self) -> None:
+        within, chosen = self.query.within, self.query.select.strategy
+        if within is None or chosen not in CHOOSE_FIRST:
+            return
+        length = " ".join(self.query.text[slice(*within.span)].split())
+        length = length if length.isprintable() else "the window"
+        if chosen == "MAX":
+            outcome = f"where one that it keeps is longer than {length}, neither that one is reported nor a part of it"
+        else:
+            outcome = f"where its choice is longer than {length}, that end has no answer"
+        self.note(f"{chosen} chooses before WITHIN is looked at: {outcome}")
 
     # ---- formulas and filters -----------------------------------------------------------------------------
 
@@ -226,11 +247,23 @@ class _Checker:
 
     def patterns(self, predicate: s.Predicate) -> None:
         for like in _likes(predicate):
+            if "%" in like.pattern and not set(like.pattern) & set(_REGULAR):
+                self.note(f"LIKE takes a regular expression, in which % means itself: write {_regular(like.pattern)!r}")
             try:
                 pc.match_substring_regex(pa.array([""]), like.pattern)
             except pa.ArrowInvalid as error:
                 reason = str(error).split("Invalid regular expression: ")[-1]
                 self.error(f"not a regular expression (RE2): {reason}", like.span)
+
+
+_REGULAR = r".^$*+?()[]{}|\\"
+"""What means something in a regular expression."""
+
+
+def _regular(pattern: str) -> str:
+    """Return the regular expression for what SQL would find."""
+    begin, end = "" if pattern.startswith("%") else "^", "" if pattern.endswith("%") else "$"
+    return begin + pattern.strip("%").replace("%", ".*") + end
 
 
 def _likes(predicate: s.Predicate) -> Iterator[s.Like]:

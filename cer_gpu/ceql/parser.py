@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
@@ -13,7 +14,7 @@ from lark.lexer import PatternRE, TerminalDef
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.errors import QuerySyntaxError, nearest
+from cer_gpu.errors import NULL_HINT, QuerySyntaxError, nearest
 
 # what a terminal of the grammar is called in a message; keywords and signs are shown as they are written
 _TERMINALS = {
@@ -126,24 +127,69 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
         return "strings stand in single quotes: 'text'"
     names_only = accepted == {"NAME", "QUOTED_NAME"}
     bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
-    if bare or (found == "." and before[-1:].isidentifier()):
+    dotted = found == "." and before[-1:].isidentifier()
+    inside = before.rfind("[") > before.rfind("]")
+    if bare or (dotted and not inside):
         return "attributes stand in brackets: x[price > 100]"
-    if (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
+    if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
         return (
             "a filter holds a whole predicate: x[price > 100]; filters that relate two variables are not evaluated yet"
         )
     if found.upper() == "AND" and "FILTER" in accepted:
         return "AND joins filters; events are joined by ; (later), : (next) or OR"
     if found.upper() == "IS" and "COMPARISON" in accepted:
-        return "price = price holds where there is a value; no comparison with NULL is ever true"
+        return NULL_HINT
     if found.upper() == "BETWEEN" and "COMPARISON" in accepted:
         return "an interval is price IN {lo..hi} or price IN RANGE(lo, hi)"
     if found == "(" and "RANGE" in accepted:
         return "a set stands in braces: IN {1, 2}"
+    more = _formula_hint(found, accepted, inside) or _clause_hint(found, accepted, before)
+    if more is not None:
+        return more
     if found.upper() in _CLAUSES:
         return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
     close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
+    if close is None and "FILTER" in accepted and found.isidentifier():
+        return _JOINED
     return f"did you mean {close}?" if close else None
+
+
+_JOINED = "events are joined by ; (later), : (next) or OR"
+_JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
+"""What joins events in other languages (``->`` is found as ``-``)."""
+_REPEATED = {
+    "{": "A : A is two with nothing between, A ; A two with others between, A+ one or more",
+    "*": "A+ is one or more; where there may be none, write both: B OR (A+ ; B)",
+    "?": "where there may be none, write both: B OR (A ; B)",
+}
+_SECONDS = {
+    "DAY": Fraction(86_400),
+    "WEEK": Fraction(604_800),
+    "MILLISECOND": Fraction(1, 1000),
+    "MS": Fraction(1, 1000),
+}
+
+
+def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
+    """Say how to write what other languages write after an event; `inside`: of brackets."""
+    if inside or ("FILTER" not in accepted and accepted):  # nothing is accepted where no terminal begins so
+        return None
+    return _REPEATED.get(found) or (_JOINED if found.upper() in _JOINING else None)
+
+
+def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
+    """Say how to write what is nearly a clause."""
+    if found.upper() == "FILTER" and "$END" in accepted:
+        return "FILTER belongs to the formula: it stands before PARTITION BY, WITHIN, CONSUME BY and LIMIT"
+    if set(map(_text, accepted)) == {"'['"} and found.isidentifier():
+        return f"each key stands in brackets: PARTITION BY [{found}]"
+    number = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*$", before)
+    unit = found.upper().removesuffix("S") if found.upper() != "MS" else "MS"
+    if "HOURS" in accepted and number and unit in _SECONDS:
+        seconds = Fraction(number[1]) * _SECONDS[unit]
+        length = f"{float(seconds / 3600):g} HOURS" if seconds >= 3600 else f"{float(seconds):g} SECONDS"
+        return f"write WITHIN {length}"
+    return None
 
 
 def _describe(accepted: set[str]) -> str:

@@ -9,6 +9,7 @@ rest).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -25,7 +26,7 @@ from cer_gpu.engine.inputs import CODES, FLOATS, Inputs
 from cer_gpu.engine.interpreter import OPERATORS
 from cer_gpu.engine.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
-from cer_gpu.errors import QueryTypeError, did_you_mean
+from cer_gpu.errors import NULL_HINT, QueryTypeError, did_you_mean, nearest
 
 Operand = t.Value | int | float | None
 """A term, or a number that the query alone gives: exact where it is an integer, None where it is NULL."""
@@ -38,6 +39,7 @@ _ARROW = {
     ">": "greater",
     ">=": "greater_equal",
 }
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
 
@@ -91,6 +93,8 @@ class Binder:
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
+        self.check_names(left, right)
+        self.check_names(right, left)
         left_kind, right_kind = self.kind(left), self.kind(right)
         kinds = {left_kind, right_kind}
         if NOTHING in kinds:
@@ -112,7 +116,9 @@ class Binder:
                 left, right, op = right, left, t.MIRRORED[op]
             return self.moment(op, left, right, negated)
         raise self.error(
-            f"cannot compare {self.describe(left)} with {self.describe(right)}", span, _comparison_hint(kinds)
+            f"cannot compare {self.describe(left)} with {self.describe(right)}",
+            span,
+            _comparison_hint(kinds, left, right),
         )
 
     def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
@@ -311,6 +317,19 @@ class Binder:
                 x, y = self.number(expression.left), self.number(expression.right)
                 return _arithmetic(self.inputs, expression.op, x, y, self.kind(expression) == FLOAT)
 
+    def check_names(self, name: s.Expression, other: s.Expression) -> None:
+        """Raise an error for a column that does not exist, and is meant as NULL or as a text."""
+        if not isinstance(name, s.Attribute) or name.name in self.schema.names:
+            return
+        message = f"the events have no column {name.name!r}"
+        if name.name.upper() == "NULL":
+            raise self.error(message, name.span, NULL_HINT)
+        if isinstance(other, s.Attribute) and other.name in self.schema.names and self.kind(other) == STRING:
+            close = nearest(name.name, self.schema.names)
+            text = name.name.replace("'", "''")
+            quoted = f"for a text write '{text}'"
+            raise self.error(message, name.span, f"did you mean {close!r}? Or {quoted}" if close else quoted)
+
     # ---- messages -------------------------------------------------------------------------------------------
 
     def describe(self, expression: s.Expression) -> str:
@@ -485,11 +504,17 @@ def _moment_hint(data_type: pa.DataType, error: ValueError) -> str:
     return "write it as in '2013-01-31' or '2013-01-31 12:30:00'"
 
 
-def _comparison_hint(kinds: set[str]) -> str | None:
+def _comparison_hint(kinds: set[str], left: s.Expression, right: s.Expression) -> str | None:
     if MOMENT in kinds:
         return "write moments in quotes: '2013-01-31 12:30:00'"
     if BOOLEAN in kinds:
         return "booleans are compared with TRUE and FALSE"
+    number = next((x.text for x in (left, right) if isinstance(x, s.Literal) and x.text), None)
+    if number is not None:
+        return f"write '{number}' to compare it as a text, character by character"
+    text = next((x.value for x in (left, right) if isinstance(x, s.Literal) and isinstance(x.value, str)), None)
+    if text is not None and _NUMBER.fullmatch(text):
+        return f"write {text} without quotes to compare it as a number"
     return None
 
 

@@ -35,6 +35,7 @@ from cer_gpu.engine.stacks import Stacks
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
+from cer_gpu.engine.types_met import TypesMet, types_named
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 
 BLOCK_ROWS = 1 << 18
@@ -86,6 +87,7 @@ class Evaluator:
         self._places: list[tuple[int, int]] = [(0, 0)]  # of the first events of batches: their number, their position
         self._plan = plan
         self._options = options
+        self._types_met = types_named((guard.event_type for guard in plan.cea.guards), plan.type_column)
         self._table = table_of(plan, options)
         self._binding: Binding | None = None
         self._positions = np.empty(0, np.int64)
@@ -124,6 +126,11 @@ class Evaluator:
     def n_late(self) -> int:
         """Events that came later than `lateness` allows, so far."""
         return 0 if self._reorder is None else self._reorder.n_late
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the events read so far: the types that the query names and none of them has."""
+        return self._types_met.notes if self.n_events > self._options.begin else []
 
     def expect(self, schema: pa.Schema) -> None:
         """Let the results be those over events of a schema, unless there have been events already.
@@ -231,6 +238,7 @@ class Evaluator:
     def _other(self, options: Options) -> Evaluator:
         other = Evaluator(self._plan, options)
         other._among_threads = True
+        other._types_met = self._types_met
         other.expect(self._schema)
         return other
 
@@ -285,6 +293,7 @@ class Evaluator:
         share = state.options.pop("share")
         evaluator = cls(plan, Options(**state.options, share=None if share is None else tuple(share)))
         evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._last_position = state.facts["n"]
+        evaluator._types_met = TypesMet(())  # what was met before is not known
         if "events" in state.schemas:
             evaluator._table.restore(state.facts["table"])
             evaluator._begin(evaluator._binding_of(state.schemas["events"]))
@@ -340,6 +349,7 @@ class Evaluator:
             with_attributes=options.output == "events",
             position_column=options.position_column,
             device=options.device,
+            types_met=self._types_met,
         )
 
     def _begin(self, binding: Binding) -> None:

@@ -26,6 +26,7 @@ from cer_gpu.engine.partitions import Keys
 from cer_gpu.engine.placement import CPU
 from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.streams import STREAM_COLUMN
+from cer_gpu.engine.types_met import TypesMet
 from cer_gpu.errors import EventsError, QueryTypeError
 
 CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
@@ -82,6 +83,8 @@ class Binding:
         Tells the position of each event; it is no attribute.
     device
         Where predicates are evaluated: "cpu", "cuda" or "auto".
+    types_met
+        Takes note of the types that there are.
 
     Attributes
     ----------
@@ -107,6 +110,7 @@ class Binding:
         with_attributes: bool = True,
         position_column: str | None = None,
         device: str = CPU,
+        types_met: TypesMet | None = None,
     ) -> None:
         text = plan.text
         self.schema = schema
@@ -117,7 +121,7 @@ class Binding:
                 "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch "
                 "with its stream's name"
             )
-        self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text, stream_column, device)
+        self.guards = GuardWords(plan.cea.guards, schema, plan.type_column, text, stream_column, device, types_met)
         self.time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
         if plan.time_unit is not None and (self.time_type is None or not pa.types.is_integer(self.time_type)):
             raise QueryTypeError(

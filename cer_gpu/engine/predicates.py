@@ -30,6 +30,7 @@ from cer_gpu.engine.interpreter import rows_of
 from cer_gpu.engine.placement import AUTO, CPU, CUDA, Placement, open_device
 from cer_gpu.engine.resident import is_resident, refuse_resident
 from cer_gpu.engine.symbols import Selected, SymbolTable, Words
+from cer_gpu.engine.types_met import TypesMet, types_named
 from cer_gpu.errors import CerError, EventsError, QueryTypeError
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
@@ -53,6 +54,8 @@ class GuardWords:
         The query, for error messages.
     device
         "cpu", "cuda" or "auto".
+    types_met
+        Takes note of the types that there are.
 
     Attributes
     ----------
@@ -63,6 +66,8 @@ class GuardWords:
         `CUDA` (one kernel on a GPU).
     placement : Placement
         Which device the next block goes to, and why.
+    types_met : TypesMet
+        Which types there are.
     """
 
     def __init__(
@@ -73,11 +78,13 @@ class GuardWords:
         text: str,
         stream_column: str | None = None,
         device: str = CPU,
+        types_met: TypesMet | None = None,
     ) -> None:
         if TIER is not None and device == AUTO:
             device = CUDA if TIER == CUDA else CPU
         self.n_guards = len(guards)
         self._guards = guards
+        self.types_met = types_met or types_named((g.event_type for g in guards), type_column)
         self._type_column = type_column
         self._stream_column = stream_column
         data_type = None if type_column is None else type_column_type(schema, type_column)
@@ -264,9 +271,11 @@ class GuardWords:
             by_type.setdefault(guard.event_type, []).append(i)
         by_type.pop(None, None)
         try:
-            return self._pack([by_type.get(value, []) for value in values.to_pylist()])
+            texts = values.to_pylist()
         except UnicodeDecodeError as error:
             raise EventsError(f"the type column {self._type_column!r} holds text that is not UTF-8: {error}") from None
+        self.types_met.add(texts)
+        return self._pack([by_type.get(text, []) for text in texts])
 
     def _stream_words(self, values: pa.Array) -> npt.NDArray[Any]:
         return self._pack(

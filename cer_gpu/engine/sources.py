@@ -266,8 +266,13 @@ def _files(path: Path) -> list[Path]:
             raise EventsError(f"{path}: no Parquet, Arrow IPC or CSV file in this folder")
         return found
     if not path.exists():
-        siblings = sorted(p.name for p in path.parent.iterdir()) if path.parent.is_dir() else []
-        hint = did_you_mean(path.name, siblings, "files there") if siblings else f"no folder {path.parent}"
+        if path.parent.is_dir():
+            siblings = sorted(p.name for p in path.parent.iterdir() if _format(p) is not None or p.is_dir())
+            hint = (
+                did_you_mean(path.name, siblings, "events there") or "no Parquet, Arrow IPC or CSV file in that folder"
+            )
+        else:
+            hint = f"no folder {path.parent}"
         raise EventsError(f"{path}: no such file\nhint: {hint}")
     if _format(path) is None:
         raise EventsError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cer_gpu.backend.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
+from cer_gpu.ceql.checks import CHOOSE_FIRST
 from cer_gpu.engine import predicates
 from cer_gpu.engine.dealing import Clauses, against_keys, against_ranges, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Options
@@ -65,7 +66,12 @@ def _predicates(binding: Binding | None) -> tuple[str, str]:
 def _memory(plan: Plan) -> str:
     if plan.within is not None:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
-        return f"bounded by the relevant events that are in the window{each}"
+        bound = f"bounded by the relevant events that are in the window{each}"
+        if plan.partition and plan.strategy in CHOOSE_FIRST:
+            bound += (
+                f"; and a state of each partition, which is kept for good, as {plan.strategy} compares with what is old"
+            )
+        return bound
     if plan.consume != "NONE":
         return "grows with the relevant events until a complex event consumes them: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"

@@ -16,6 +16,7 @@ from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable, Words
+from cer_gpu.engine.types_met import types_named
 
 
 def type_tests(plan: Plan) -> list[Guard]:
@@ -46,6 +47,7 @@ class Counts:
         self._types, self._predicates = type_tests(plan), atomic_predicates(plan)
         self._table = table_of(plan, Options())
         self._binding: Binding | None = None
+        self._types_met = types_named((guard.event_type for guard in plan.cea.guards), plan.type_column)
         self._coders: dict[str, StringCoder] = {}
         self.n_events = self.n_relevant = 0
         self.types = np.zeros(len(self._types), np.int64)
@@ -67,9 +69,14 @@ class Counts:
                 if tests is not None:
                     counts += _ones(tests.words(block), len(counts))
 
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the types of the events."""
+        return self._types_met.notes if self.n_events else []
+
     def _bind(self, schema: pa.Schema) -> None:
         plan = self._plan
-        self._binding = Binding(plan, schema, with_attributes=False)
+        self._binding = Binding(plan, schema, with_attributes=False, types_met=self._types_met)
         guards = self._binding.guards
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         streams = STREAM_COLUMN if plan.several_streams else None

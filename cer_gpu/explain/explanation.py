@@ -11,6 +11,7 @@ from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
 from cer_gpu.explain.text import sections
 
+READ_ON = "(docs/how_it_works.md says what states, symbols, engines and plans are)"
 MOST_STATES = 100
 """Of an automaton whose picture a notebook shows unasked."""
 
@@ -54,7 +55,7 @@ class Explanation:
     def __str__(self) -> str:
         """Return all of it as text."""
         blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections(self._facts))
-        return "\n\n".join(blocks)
+        return "\n\n".join([*blocks, READ_ON])
 
     def __repr__(self) -> str:
         """Show what it explains."""

@@ -50,7 +50,6 @@ def explain(
         facts: dict[str, Any] = {
             "query": plan.text,
             "words": in_words(syntax, formula, plan.strategy),
-            "notes": list(notes),
             "variables": _variables(syntax, formula, plan),
             "properties": against_properties(syntax.formula),
             "automaton": automaton_facts(plan.cea, plan.streams),
@@ -69,6 +68,7 @@ def explain(
         "plan": choices(plan, clauses, binding),
         "events": None if counts is None else {"n": counts.n_events, "n_relevant": counts.n_relevant},
         "analysis": analysis,
+        "notes": [*notes, *(counts.notes if counts is not None else ())],
     }
     return Explanation(facts)
 

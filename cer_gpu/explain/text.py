@@ -19,7 +19,6 @@ def sections(facts: Facts) -> list[Section]:
         ("Predicates", _predicates(facts)),
         ("Automaton", list(_automaton(facts["automaton"]))),
         ("Plan", list(_plan(facts))),
-        ("Properties", list(_properties(facts["properties"]))),
         ("Notes", list(facts["notes"])),
     ]
     if facts["analysis"] is not None:
@@ -36,7 +35,7 @@ def _variables(facts: Facts) -> list[str]:
             *(["is empty in some matches"] if variable["always"] is False else []),
         ]
         rows.append([variable["name"], " or ".join(variable["types"]), ", ".join(remarks)])
-    return _columns(rows)
+    return _columns([["name", "can hold", "remarks"], *rows]) if rows else []
 
 
 def _predicates(facts: Facts) -> list[str]:
@@ -101,12 +100,6 @@ _WAYS = {
     "range": "each gets a range of the stream and the window before it",
     "replicate": "each gets all events, and lists its share of the complex events",
 }
-
-
-def _properties(properties: Mapping[str, str | None]) -> Iterator[str]:
-    yield from _columns([[name, "yes" if why is None else f"no: {why}"] for name, why in properties.items()])
-    if any(properties.values()):
-        yield "(needed only of filters that relate several variables)"
 
 
 def _analysis(analysis: Facts) -> Iterator[str]:

@@ -12,10 +12,12 @@ from cer_gpu.explain.writing import name_text, predicate_text, printable, stream
 _STRATEGIES = {
     "ALL": "Every one is reported.",
     "ANY": "Of those that end at one event, any one is reported.",
-    "NEXT": "Of those that end at one event, the one with the first event in which they differ is reported (NEXT).",
-    "LAST": "Of those that end at one event, the one with the last event in which they differ is reported (LAST).",
-    "MAX": "Of those that end at one event, those that are no part of another are reported (MAX).",
     "STRICT": "Only those are reported whose kept events stand at consecutive positions (STRICT).",
+}
+_CHOICES = {
+    "NEXT": "the one that takes the earliest events it can, and as many as it can, is {} (NEXT).",
+    "LAST": "the one that takes the latest events it can, and as many as it can, is {} (LAST).",
+    "MAX": "those that are no part of another are {} (MAX).",
 }
 _CONSUME = {
     "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
@@ -42,14 +44,23 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: str) -> list[st
     if syntax.partition:
         keys = _listed([" or else ".join(name_text(name.name) for name in names) for names in syntax.partition], "and")
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
-    if syntax.within is not None:
-        lines.append(f"From its first event to its last there are at most {window_text(syntax.within)}.")
-    lines.append(_STRATEGIES[strategy])
+    lines += _chosen(syntax.within, strategy)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
     lines.append(_kept(syntax))
     return [printable(line) for line in lines]
+
+
+def _chosen(within: Within | None, strategy: str) -> list[str]:
+    """Return what the window and the strategy leave, in the order in which they do."""
+    fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
+    if strategy not in _CHOICES:
+        return [*(["F" + fits] if fits else []), _STRATEGIES[strategy]]
+    choice = "Of those that end at one event, " + _CHOICES[strategy]
+    if not fits:
+        return [choice.format("reported")]
+    return [choice.format("chosen"), f"{'Each' if strategy == 'MAX' else 'It'} is reported only if f{fits}"]
 
 
 def window_text(within: Within) -> str:

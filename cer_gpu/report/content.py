@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.texts import plain
+from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.query import Query
 from cer_gpu.report.found import Events, Found, find, variables_of
 
@@ -33,7 +34,8 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
     keys = [names[0] for names in query.clauses.keys]
     held: dict[str, Any] = {
         "query": query.text,
-        "notes": list(query.notes),
+        "words": _words(query),
+        "notes": [*query.notes, *found.notes],
         "n_events": found.n_events,
         "n_matches": found.n_matches,
         "step": found.step,
@@ -59,6 +61,14 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
         },
         "rows": _rows(query, rereadable, found, threads),
     }
+
+
+def _words(query: Query) -> list[str]:
+    """Return a query in plain words; nothing where it is too deep for that."""
+    try:
+        return query.explain().words
+    except QueryTooLargeError:
+        return []
 
 
 def packed(values: npt.NDArray[Any]) -> dict[str, Any]:

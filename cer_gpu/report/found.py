@@ -40,6 +40,8 @@ class Found:
     Attributes
     ----------
     n_events, n_matches : int
+    notes : tuple of str
+        Remarks on what was read.
     drawn : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept`` (how many events it keeps), ``partition`` (a code) and with a time
         column ``start_time`` and ``end_time`` of a sample of the complex events, every `step`-th.
@@ -53,6 +55,7 @@ class Found:
     """
 
     n_events: int
+    notes: tuple[str, ...]
     n_matches: int
     drawn: pa.Table | None
     step: int
@@ -128,6 +131,7 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
         detailed.add(rows, weights)
     return Found(
         n_events=evaluator.n_events,
+        notes=tuple(evaluator.notes),
         n_matches=n_matches,
         drawn=drawn.rows(),
         step=drawn.step,

@@ -34,6 +34,7 @@
       end = found.index + found[0].length;
     }
     $("query").append(text.slice(end));
+    $("words").append(held.words.join("\n"));
     $("notes").append(...held.notes.map((note) => element("li", note)));
   }
 
@@ -193,6 +194,7 @@
 
   // ---- which are shown --------------------------------------------------------------------------------------------
 
+  const LANE = 24, GAP = 6, FOOT = 22; // at most of a lane; above them; below, for the axis
   let wanted = null; // of each partition, whether it is shown; null: all
   let shown, lane, latest; // complex events by their start; the lane of each; the latest end so far
   let view = padded(extent);
@@ -217,6 +219,8 @@
       busy.push({ end: from[i] + length[i], lane: lane[k] });
       latest[k] = Math.max(k ? latest[k - 1] : -Infinity, from[i] + length[i]);
     });
+    // few lanes need no more room than theirs; the page does not move while partitions are filtered
+    if (!wanted) $("timeline").style.height = n_lanes < 11 ? `${Math.max(n_lanes, 3) * LANE + GAP + FOOT}px` : "";
   }
 
   class Heap {
@@ -266,7 +270,6 @@
 
   // ---- drawing ----------------------------------------------------------------------------------------------------
 
-  const FOOT = 22; // for the axis
   let drawn = {}; // where what was last drawn lies
   let due = 0; // 1: what depends on the view; 2: everything
 
@@ -331,7 +334,7 @@
       n_visible++;
       if (lane[k] >= n_lanes) n_lanes = lane[k] + 1;
     }
-    const tall = Math.min(24, (height - 6) / n_lanes); // of a lane
+    const tall = Math.min(LANE, (height - GAP) / n_lanes); // of a lane
     drawn = { low, high, place, tall, height };
     if (n_visible <= 3000 && tall >= 3) drawEach(pen);
     else drawDensity(pen, width, n_lanes);

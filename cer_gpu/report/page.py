@@ -31,11 +31,14 @@ class Report:
         Complex events that were found.
     n_bytes : int
         The size of the page.
+    notes : tuple of str
+        Remarks on the query and on what was read, which the page shows too.
     """
 
     n_events: int
     n_matches: int
     n_bytes: int
+    notes: tuple[str, ...] = ()
 
 
 def write_report(
@@ -102,7 +105,7 @@ def write_report(
         written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
         with naming(os.fspath(path)):
             file.write(written)
-    return Report(held["n_events"], held["n_matches"], len(written))
+    return Report(held["n_events"], held["n_matches"], len(written), tuple(held["notes"]))
 
 
 def render(held: dict[str, Any], title: str) -> str:

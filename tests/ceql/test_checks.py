@@ -289,3 +289,37 @@ def test_leaves_and_attributes_are_listed_from_left_to_right():
     tested = formula("A FILTER A[a + -b > c AND NOT (d LIKE 'x' OR e IN {f, 1})]").filter.predicate
     assert [a.name for a in s.attributes(tested)] == list("abcdef")
     assert [type(leaf) for leaf in s.leaves(tested)] == [s.Comparison, s.Like, s.Membership]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "outcome"),
+    [
+        ("NEXT", "where its choice is longer than 30 MINUTES, that end has no answer"),
+        ("LAST", "where its choice is longer than 30 MINUTES, that end has no answer"),
+        ("MAX", "where one that it keeps is longer than 30 MINUTES, neither that one is reported nor a part of it"),
+    ],
+)
+def test_strategies_that_choose_before_the_window(strategy, outcome):
+    text = f"SELECT {strategy} * FROM S WHERE A ; B WITHIN 30\n MINUTES"
+    notes = cer_gpu.compile(text, time_column="ts").notes
+    assert notes == (f"{strategy} chooses before WITHIN is looked at: {outcome}",)
+    assert cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE A ; B").notes == ()
+
+
+@pytest.mark.parametrize("strategy", ["ALL", "ANY", "STRICT"])
+def test_other_strategies_choose_within_the_window(strategy):
+    assert cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE A ; B WITHIN 3 EVENTS").notes == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "regular"),
+    [("U%", "^U"), ("%U", "U$"), ("%U%", "U"), ("a%b", "^a.*b$"), ("%", "")],
+)
+def test_a_pattern_of_sql_is_noted(pattern, regular):
+    notes = cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[name LIKE '{pattern}']").notes
+    assert notes == (f"LIKE takes a regular expression, in which % means itself: write {regular!r}",)
+
+
+@pytest.mark.parametrize("pattern", ["^U", "100%$", "U", "a.%"])
+def test_a_regular_expression_is_not(pattern):
+    assert cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[name LIKE '{pattern}']").notes == ()

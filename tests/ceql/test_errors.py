@@ -120,3 +120,9 @@ def test_tabs_before_the_caret_are_kept():
     line, caret = str(caught.value).split("\n")[1:3]
     assert line.index(";; B") + 1 == caret.index("^")
     assert caret.count("\t") == 2
+
+
+def test_a_text_without_quotes_beside_a_dictionary():
+    schema = pa.schema({"type": pa.string(), "carrier": pa.dictionary(pa.int32(), pa.string())})
+    _, (error,) = analyse("SELECT * FROM S WHERE A FILTER A[carrier IN {UA, 'AA'}]", schema=schema)
+    assert error.hint == "for a text write 'UA'"

@@ -53,7 +53,7 @@ def test_json_lines_on_stdout(piped, options):
     code, out, err = piped("run", A, "events.parquet", "-o", "-", *options)
     assert code == 0
     assert out.decode().splitlines() == [f'{{"start": {i}, "end": {i}, "positions": [{i}]}}' for i in (0, 2, 3)]
-    assert re.fullmatch(r"7 rows, 3 complex events, \d+\.\d\d s, [\d,]+ rows/s\n", err)
+    assert re.fullmatch(r"7 rows, 3 complex events, \d+\.\d\d s\n", err)
 
 
 def test_csv_on_stdout(piped):
@@ -213,7 +213,7 @@ def test_events_on_stdin(piped, new):
         code, out, err = piped(*command, "--time-column", "ts", stdin=ipc(EVENTS, new, max_chunksize=2))
         assert code == 0, err
         if command[0] == "check":
-            assert out == b"ok: the query fits -, and reads type, price, ts\n"
+            assert out.startswith(b"ok: the query fits -, and reads type, price, ts\n")
         else:
             found = [json.loads(line)["positions"] for line in out.splitlines()]
             expected = cer_gpu.compile(QUERY, time_column="ts").evaluate(EVENTS)

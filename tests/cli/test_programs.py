@@ -33,7 +33,9 @@ def test_a_summary_as_json(cli):
         "n_rows": 4,
         "n_complex_events": 4,
         "is_full": False,
+        "rows_per_second": None,
         "out": None,
+        "notes": [],
     }
     code, out, _ = cli(*args, "-o", "out.csv", "--limit", 2)
     summary = json.loads(out)

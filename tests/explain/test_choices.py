@@ -58,6 +58,16 @@ def test_memory_and_window():
         ("PARTITION BY [k] WITHIN 5 EVENTS", "in the window of each partition"),
     ):
         assert memory in plan_of(f"SELECT * FROM S WHERE A ; B {clauses}", time_column="ts")["memory"]
+    for strategy, kept in (
+        ("ALL", False),
+        ("STRICT", False),
+        ("ANY", False),
+        ("NEXT", True),
+        ("LAST", True),
+        ("MAX", True),
+    ):
+        memory = plan_of(f"SELECT {strategy} * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS")["memory"]
+        assert ("a state of each partition, which is kept for good" in memory) == kept
     times = plan_of("SELECT * FROM S WHERE A WITHIN 26 HOURS 1 MINUTES 0.5 SECONDS", time_column="ts")["window"]
     assert times["text"] == "26 hours 1 minute 0.5 seconds"
 

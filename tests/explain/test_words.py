@@ -26,7 +26,7 @@ def test_every_event_and_clause_is_said(data):
         assert ("one event that is not " * atom.negated) + printable(text) in said
     assert said.count("an event ") == len(atoms)
     assert ("each group is looked at by itself" in said) == bool(query.partition_by)
-    assert ("From its first event" in said) == (query.within is not None)
+    assert ("rom its first event" in said) == (query.within is not None)
     assert ("forgotten" in said) == (query.consume != "NONE")
     assert ("(LIMIT)" in said) == (query.limit is not None)
 
@@ -63,3 +63,22 @@ def test_patterns(pattern, lines):
 )
 def test_clauses(clauses, line):
     assert line in words_of(f"SELECT * FROM S WHERE A {clauses}", time_column="ts")[2]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "choice"),
+    [
+        ("NEXT", "the one that takes the earliest events it can, and as many as it can, is {} (NEXT)."),
+        ("LAST", "the one that takes the latest events it can, and as many as it can, is {} (LAST)."),
+        ("MAX", "those that are no part of another are {} (MAX)."),
+    ],
+)
+def test_what_chooses_before_the_window_is_said_before_it(strategy, choice):
+    choice = "Of those that end at one event, " + choice
+    query = f"SELECT {strategy} * FROM S WHERE A"
+    assert words_of(query)[2:-1] == [choice.format("reported")]
+    subject = "Each" if strategy == "MAX" else "It"
+    assert words_of(query + " WITHIN 5 EVENTS")[2:-1] == [
+        choice.format("chosen"),
+        f"{subject} is reported only if from its first event to its last there are at most 5 positions.",
+    ]

@@ -280,3 +280,11 @@ def test_events_are_not_overwritten(tmp_path, given):
         write_report(cer_gpu.compile(QUERY), given(path), path)
     with pytest.raises(cer_gpu.OptionError, match="is an input"):
         write_report(cer_gpu.compile(QUERY), TRADES, path, inputs=[str(path)])
+
+
+def test_the_query_is_said_in_words_with_what_is_to_be_known(page):
+    text = "SELECT NEXT * FROM S WHERE SELL AS s ; BYU WITHIN 5 EVENTS"
+    made = page(text)
+    assert made["words"] == cer_gpu.compile(text).explain().words
+    assert made["notes"] == [*cer_gpu.compile(text).notes, "no event has the type 'BYU'; did you mean 'BUY'?"]
+    assert len(made["notes"]) == 2

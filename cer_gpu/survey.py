@@ -1,0 +1,66 @@
+"""What events there are: the columns of a source, their first values, and how many events each type has."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.engine.predicates import type_column_type
+from cer_gpu.engine.sources import Source
+from cer_gpu.engine.texts import plain
+from cer_gpu.preview import preview
+from cer_gpu.tally import counted
+
+FIRST_ROWS = 1000
+"""Rows in which the first values are looked for."""
+FIRST_VALUES = 3
+"""Values of a column that are shown, all different."""
+MOST_TYPES = 100
+"""Types that are shown, the most frequent ones."""
+
+
+def survey(source: Source) -> dict[str, Any]:
+    """Return the columns of a source as plain data, with the first values of each as texts."""
+    names = source.schema.names
+    rows = next((batch.slice(0, FIRST_ROWS) for batch in source.batches(names) if batch.num_rows), None)
+    columns = []
+    for field in source.schema:
+        kind = field.type
+        coded = pa.types.is_dictionary(kind)
+        texts = [] if rows is None else plain(rows.column(field.name)).to_pylist()
+        values = list(dict.fromkeys(text for text in texts if text is not None))[:FIRST_VALUES]
+        shown = str(kind.value_type) if coded else str(kind)
+        columns.append({"name": field.name, "type": shown, "dictionary": coded, "values": values})
+    return {"n_events": source.n_rows, "columns": columns, "types": None}
+
+
+def count_types(source: Source, type_column: str) -> list[dict[str, Any]]:
+    """Return how many events each type has, most frequent first; None as a type counts those that have none."""
+    type_column_type(source.schema, type_column)
+    counter = Counter[str | None]()
+    for batch in source.batches([type_column]):
+        for counts in pc.value_counts(plain(batch.column(type_column))).to_pylist():
+            counter[counts["values"]] += counts["counts"]
+    return [{"type": name, "n_events": n} for name, n in sorted(counter.items(), key=lambda item: -item[1])]
+
+
+def survey_text(found: dict[str, Any], width: int | None) -> str:
+    """Return what `survey` and `count_types` found as tables of at most a width (see `preview`)."""
+    columns, types = found["columns"], found["types"]
+    table = {
+        "column": [column["name"] for column in columns],
+        "type": [column["type"] for column in columns],
+        "first values": [", ".join(column["values"]) for column in columns],
+    }
+    parts = [preview(pa.table(table), width)]
+    if types is not None:
+        shown = types[:MOST_TYPES]
+        names = ["(null)" if each["type"] is None else each["type"] for each in shown]
+        parts.append(preview(pa.table({"event type": names, "events": [each["n_events"] for each in shown]}), width))
+        if len(types) > len(shown):
+            parts[-1] += f"\nand {len(types) - len(shown):,} more"
+    events = "" if found["n_events"] is None else f", {counted(found['n_events'], 'event')}"
+    return "\n\n".join([*parts, counted(len(columns), "column") + events])

@@ -1,0 +1,127 @@
+"""Remarks on a query that is right and finds nothing, or not what was meant."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cer_gpu
+from cer_gpu import tally
+from cer_gpu.engine import threads
+
+MISSPELT = "SELECT * FROM S WHERE LANDED ; DEPARTD"
+NOTE = "no event has the type 'DEPARTD'; did you mean 'DEPARTED'?"
+FLIGHTS = {
+    "plain": pa.array(["LANDED", "DEPARTED", None, "LANDED"]),
+    "dictionary": pa.array(["LANDED", "DEPARTED", None, "LANDED"]).dictionary_encode(),
+}
+
+
+def notes_of(err):
+    return [line.removeprefix("note: ") for line in err.splitlines() if line.startswith("note: ")]
+
+
+@pytest.fixture(params=FLIGHTS)
+def flights(request):
+    pq.write_table(pa.table({"type": FLIGHTS[request.param], "n": [1, 2, 3, 4]}), "flights.parquet")
+    return "flights.parquet"
+
+
+def test_run_names_a_type_that_never_occurs(cli, flights):
+    code, out, err = cli("run", MISSPELT, flights)
+    assert (code, out) == (0, "no complex events\n")
+    assert notes_of(err) == [NOTE]
+    _, out, _ = cli("run", MISSPELT, flights, "--json")
+    assert json.loads(out)["notes"] == [NOTE]
+
+
+def test_a_type_that_occurs_is_not_noted(cli, flights):
+    assert notes_of(cli("run", "SELECT * FROM S WHERE DEPARTED ; LANDED", flights)[2]) == []
+    assert notes_of(cli("run", "SELECT * FROM S WHERE DEPARTED ; DEPARTED", flights)[2]) == []
+
+
+def test_a_type_that_is_not_close_to_any(cli, flights):
+    _, _, err = cli("run", "SELECT * FROM S WHERE LANDED OR Q", flights)
+    assert notes_of(err) == ["no event has the type 'Q'; there are 'DEPARTED', 'LANDED'"]
+
+
+def test_nothing_is_said_of_events_that_were_not_read(cli, flights):
+    assert notes_of(cli("run", "SELECT * FROM S WHERE LANDED OR DEPARTD", flights, "--limit", 1)[2]) == []
+    pq.write_table(pa.table({"type": pa.array([], pa.string())}), "none.parquet")
+    assert notes_of(cli("run", MISSPELT, "none.parquet")[2]) == []
+
+
+def test_where_there_is_no_type_column_there_is_no_note(cli, flights):
+    assert notes_of(cli("run", "SELECT * FROM S WHERE S ; S", flights, "--no-type-column")[2]) == []
+
+
+def test_explain_and_report_say_it_too(cli, flights):
+    _, out, _ = cli("explain", MISSPELT, "--events", flights)
+    assert out.count(NOTE) == 1
+    _, out, _ = cli("explain", MISSPELT, "--events", flights, "--json")
+    assert json.loads(out)["notes"] == [NOTE]
+    assert NOTE not in cli("explain", MISSPELT)[1]
+    code, _, err = cli("report", MISSPELT, flights, "-o", "page.html")
+    assert code == 0
+    assert notes_of(err) == [NOTE]
+
+
+def test_check_says_that_types_are_not_checked(cli, flights):
+    code, out, _ = cli("check", MISSPELT, flights)
+    assert code == 0
+    assert out.endswith("(no event was read: whether there are events of type LANDED and DEPARTD, a run tells)\n")
+
+
+@pytest.mark.parametrize("clauses", ["WITHIN 5 EVENTS", "PARTITION BY [n]"])
+def test_on_several_threads(monkeypatch, clauses):
+    """Each part of the stream has other types; together they have all but one."""
+    monkeypatch.setattr(threads, "RANGE_ROWS", 8)
+    types = ["A"] * 50 + ["B"] * 50 + ["C"] * 50
+    events = pa.table({"type": types, "n": [1] * 150})
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; DD {clauses}")
+    evaluator, source = query.evaluator(), query.source(events)
+    assert sum(found.num_rows for found in query.matches(source, evaluator, 3)) == 0
+    assert evaluator.notes == ["no event has the type 'DD'; there are 'A', 'B', 'C'"]
+
+
+def test_an_evaluator_that_was_restored_does_not_know_what_was_met():
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    evaluator = query.evaluator()
+    evaluator.push(pa.record_batch({"type": ["A"]}))
+    assert evaluator.notes == ["no event has the type 'B'; there are 'A'"]
+    again = query.restore(evaluator.checkpoint())
+    again.push(pa.record_batch({"type": ["B"]}))
+    assert again.notes == []
+
+
+def test_a_strategy_that_chooses_before_the_window_is_told_where_nothing_is_found(cli, flights):
+    query = "SELECT NEXT * FROM S WHERE LANDED ; DEPARTED ; LANDED WITHIN {} EVENTS"
+    note = "NEXT chooses before WITHIN is looked at: where its choice is longer than 2 EVENTS, that end has no answer"
+    assert notes_of(cli("run", query.format(2), flights)[2]) == [note]
+    assert notes_of(cli("run", query.format(3), flights)[2]) == []
+
+
+# ---- how fast it was ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("evaluated", "said"),
+    [
+        ([0, 100, 200, 300], "3.00 s (2.00 s to start), 300 rows/s"),  # 100 rows in 0.33 s, and two of these to come
+        ([0, 100], "3.00 s"),
+        ([0, 100, 150], "3.00 s"),
+        ([0, 0, 0, 300], "3.00 s, 100 rows/s"),  # ranges on several threads
+    ],
+)
+def test_the_first_batch_is_left_out_of_the_rate(monkeypatch, evaluated, said):
+    now = 0.0
+    monkeypatch.setattr(tally.time, "perf_counter", lambda: now)
+    pace = tally.Pace()
+    *before, n_events = evaluated
+    for n in before:
+        pace.before_a_batch(n)
+        now = 7 / 3
+    now = 3.0
+    pace.finish(n_events)
+    assert str(pace) == said

@@ -1,0 +1,158 @@
+"""`cer-gpu columns`, the width of tables, and names that are nearly right."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+EVENTS = pa.table(
+    {
+        "type": pa.array(["A", "B", "A", None]).dictionary_encode(),
+        "ts": pa.array([0, 1000, 2000, 3000], pa.timestamp("ms")),
+        "n": [None, 5, 5, 7],
+    }
+)
+
+
+@pytest.fixture(autouse=True)
+def flights():
+    pq.write_table(EVENTS, "flights.parquet")
+
+
+# ---- columns --------------------------------------------------------------------------------------------------------
+
+
+def test_columns_have_names_types_and_first_values(cli):
+    code, out, err = cli("columns", "flights.parquet")
+    assert (code, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[0] == "column type first values"
+    assert lines[2:5] == [
+        "type string A, B",
+        "ts timestamp[ms] 1970-01-01T00:00:00.000, 1970-01-01T00:…",
+        "n int64 5, 7",
+    ]
+    assert lines[-1] == "3 columns, 4 events"
+
+
+def test_types_are_counted_on_request(cli):
+    code, out, _ = cli("columns", "flights.parquet", "--type-column", "type")
+    assert code == 0
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert lines[lines.index("event type events") + 2 :][:3] == ["A 2", "B 1", "(null) 1"]
+
+
+def test_columns_as_json(cli):
+    _, out, _ = cli("columns", "flights.parquet", "--type-column", "type", "--json")
+    found = json.loads(out)
+    assert found["n_events"] == 4
+    assert [(c["name"], c["type"], c["dictionary"]) for c in found["columns"]] == [
+        ("type", "string", True),
+        ("ts", "timestamp[ms]", False),
+        ("n", "int64", False),
+    ]
+    assert found["columns"][2]["values"] == ["5", "7"]
+    assert found["types"][0] == {"type": "A", "n_events": 2}
+    assert json.loads(cli("columns", "flights.parquet", "--json")[1])["types"] is None
+
+
+def test_columns_of_no_events_and_of_several_files(cli):
+    pq.write_table(EVENTS.slice(0, 0), "none.parquet")
+    code, out, _ = cli("columns", "none.parquet")
+    assert code == 0
+    assert out.endswith("3 columns, 0 events\n")
+    _, out, _ = cli("columns", "none.parquet", "flights.parquet", "--json")
+    found = json.loads(out)
+    assert (found["n_events"], found["columns"][0]["values"]) == (4, ["A", "B"])
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["flights.parquet", "--type-column", "typ"], 1, "did you mean 'type'?"),
+        (["flights.parquet", "--type-column", "n"], 1, "the type column 'n' must hold strings"),
+        (["S=flights.parquet"], 2, "give its files without a name"),
+        (["-", "--type-column", "type"], 2, "which standard input has not"),
+        (["gone.parquet"], 1, "gone.parquet: no such file"),
+    ],
+    ids=lambda v: " ".join(v) if isinstance(v, list) else "",
+)
+def test_columns_of_what_is_not_there(cli, args, code, message):
+    returned, out, err = cli("columns", *args)
+    assert (returned, out) == (code, "")
+    assert message in err
+
+
+# ---- the width of tables --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("width", "is_cut"), [(60, True), (100, True), (200, False)])
+def test_events_are_as_wide_as_columns_says(cli, monkeypatch, width, is_cut):
+    monkeypatch.setenv("COLUMNS", str(width))
+    wide = EVENTS.append_column("text", pa.array(["x" * 30] * 4))
+    pq.write_table(wide, "wide.parquet")
+    code, out, _ = cli("run", "SELECT * FROM S WHERE A : B", "wide.parquet", "--output", "events")
+    assert code == 0
+    assert ("(events are cut: " in out) == is_cut
+    assert max(map(len, out.splitlines()[:4])) <= width
+    assert len(out.splitlines()) == 2 + 2 + is_cut + 1
+
+
+def test_times_make_room_for_events(cli, monkeypatch):
+    args = ("run", "SELECT * FROM S WHERE A : B", "flights.parquet", "--time-column", "ts", "--output", "events")
+    monkeypatch.setenv("COLUMNS", "119")
+    _, out, _ = cli(*args)
+    assert out.split()[:4] == ["start", "end", "positions", "events"]
+    assert "(without start_time and end_time: COLUMNS=120 shows them)" in out
+    monkeypatch.setenv("COLUMNS", "120")
+    _, out, _ = cli(*args)
+    assert out.split()[:5] == ["start", "end", "positions", "start_time", "end_time"]
+    assert "without" not in out
+
+
+def test_columns_that_are_too_wide_are_told(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "30")
+    query = "SELECT * FROM S WHERE A : B"
+    assert "(cut to the width: " in cli("run", query, "flights.parquet", "--time-column", "ts")[1]
+    assert "(cut to the width: " not in cli("run", query, "flights.parquet")[1]
+
+
+# ---- names that are nearly right ------------------------------------------------------------------------------------
+
+
+def test_a_command_that_is_nearly_right(cli):
+    code, _, err = cli("chek", "SELECT * FROM S WHERE A")
+    assert code == 2
+    assert "No such command 'chek'.\nhint: did you mean 'check'?" in err
+    assert "hint: commands: check, " in cli("zzz")[2]
+
+
+def test_only_what_can_be_events_is_proposed(cli, here):
+    (here / "flight.txt").write_text("")
+    (here / "flights.ceql").write_text("")
+    query = "SELECT * FROM S WHERE A"
+    assert "hint: did you mean 'flights.parquet'?" in cli("run", query, "flights")[2]
+    (here / "empty").mkdir()
+    (here / "empty" / "flights.txt").write_text("")
+    _, _, err = cli("run", query, "empty/flights.parquet")
+    assert err.endswith("hint: no Parquet, Arrow IPC or CSV file in that folder\n")
+
+
+def test_first_sentences_of_help_are_whole(cli):
+    code, out, _ = cli("--help")
+    assert code == 0
+    assert "..." not in out[out.index("Commands:") : out.index("Examples:")]
+
+
+def test_a_forgotten_time_column_is_named_where_there_is_one(cli):
+    query = "SELECT * FROM S WHERE A ; B WITHIN 1 HOUR"
+    hint = "hint: time_column='ts' (--time-column ts), or write WITHIN n EVENTS"
+    for command in (["run"], ["check"], ["report", "-o", "page.html"]):
+        code, _, err = cli(*command, query, "flights.parquet")
+        assert code == 1
+        assert hint in err
+    assert hint in cli("explain", query, "--events", "flights.parquet")[2]
+    pq.write_table(EVENTS.append_column("again", EVENTS["ts"]), "two.parquet")
+    for path in ("two.parquet", "gone.parquet"):
+        assert "hint: name it: time_column=... (--time-column), or" in cli("run", query, path)[2]
