@@ -25,8 +25,8 @@ demo: install ## Find complex events in 665,297 flight events
 demo-spark: install ## The same flights on Spark, by all three strategies
 	$(BIN)/python examples/spark_flights.py
 
-test: install ## Run the test suite
-	$(BIN)/python -m pytest -q tests
+test: install ## Run the test suite, each file in one of as many processes as there are cores
+	$(BIN)/python -m pytest -q -n auto --dist loadfile tests
 
 test-long: install ## Run the property tests on some 100,000 random cases, and kill 100 processes (about an hour)
 	CER_GPU_EXAMPLES=6000 CER_GPU_KILLS=100 $(BIN)/python -m pytest -q \
