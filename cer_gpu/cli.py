@@ -345,6 +345,7 @@ The page appears whole at the end or not at all."""
 @click.option("--title", metavar="TEXT", help="Of the page.  [default: what was evaluated over what]")
 @query_options
 @click.option("--sort", is_flag=True, help="Sort the events by time first.")
+@click.option("--json", "as_json", is_flag=True, help="Say the summary as JSON on standard output.")
 @click.option(
     "--threads",
     type=click.IntRange(min=1),
@@ -362,6 +363,7 @@ def report(
     time_unit: str | None,
     sort: bool,
     threads: int | None,
+    as_json: bool,
 ) -> int:
     """Show what QUERY finds in EVENTS as one HTML page.
 
@@ -388,6 +390,10 @@ def report(
     except QueryError as error:
         say_errors([error], name)
         return 1
+    if as_json:
+        facts = {"n_events": made.n_events, "n_complex_events": made.n_matches, "n_bytes": made.n_bytes}
+        click.echo(to_json({**facts, "out": out, "notes": made.notes}))
+        return 0
     found = f"{counted(made.n_events, 'row')}, {counted(made.n_matches, 'complex event')}"
     say(f"{found}, {made.n_bytes / 1e6:.1f} MB -> {out}")
     say_notes([note for note in made.notes if not made.n_matches or note not in compiled.notes])

@@ -19,6 +19,7 @@ def sections(facts: Facts) -> list[Section]:
         ("Predicates", _predicates(facts)),
         ("Automaton", list(_automaton(facts["automaton"]))),
         ("Plan", list(_plan(facts))),
+        ("Properties", list(_properties(facts["properties"]))),
         ("Notes", list(facts["notes"])),
     ]
     if facts["analysis"] is not None:
@@ -100,6 +101,11 @@ _WAYS = {
     "range": "each gets a range of the stream and the window before it",
     "replicate": "each gets all events, and lists its share of the complex events",
 }
+
+
+def _properties(properties: Mapping[str, str | None]) -> Iterator[str]:
+    yield "of the papers; they matter only to filters that relate several variables, which this query has not"
+    yield from _columns([[name, "yes" if why is None else f"no: {why}"] for name, why in properties.items()])
 
 
 def _analysis(analysis: Facts) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import signal
 import time
@@ -23,6 +24,18 @@ def test_a_report(cli):
     assert sorted(os.listdir()) == ["events.parquet", "report.html"]
     page = Path("report.html").read_text()
     assert "<title>Complex events in events.parquet</title>" in page
+
+
+def test_its_summary_for_programs(cli):
+    asked = ["report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html", "--json"]
+    code, out, err = cli(*asked)
+    assert (code, err) == (0, "")
+    size = os.path.getsize("report.html")
+    expected = {"n_events": 7, "n_complex_events": 4, "n_bytes": size, "out": "report.html", "notes": []}
+    assert json.loads(out) == expected
+    code, out, err = cli(*asked[:2], "none.parquet", *asked[3:])
+    assert (code, out) == (1, "")
+    assert json.loads(err)["errors"][0]["type"] == "EventsError"
 
 
 def test_its_title_names_the_query_file_or_is_given(cli):
