@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 # Hypothesis loads its "ci" profile, which derandomizes, wherever the environment has CI; this builds upon it.
-EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "220"))
+EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "150"))
 property_settings = settings(
     max_examples=EXAMPLES,
     deadline=None,

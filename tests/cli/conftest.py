@@ -12,8 +12,9 @@ from cer_gpu.cli import main
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """Work in a folder with events.parquet."""
+    """Work in a folder with events.parquet, and with no width of a terminal."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
     pq.write_table(EVENTS, "events.parquet")
     return tmp_path
 
