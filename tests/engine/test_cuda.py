@@ -28,7 +28,7 @@ from cer_gpu.engine.symbols import SymbolTable
 
 ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
 N_PROGRAMS = 5
-N_BUILT_AT_ONCE = 200
+N_BUILT_AT_ONCE = 60
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
 
