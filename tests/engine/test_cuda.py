@@ -101,7 +101,7 @@ def test_every_pair_of_extremes(device):
 
 
 def test_many_programs_in_one_build(build):
-    """200 random sets of predicates, words of every width, against NumPy (one build, as each takes half a second)."""
+    """Random sets of predicates, words of every width, against NumPy (one build, as each takes half a second)."""
     rng = random.Random(7)
     of_guards = [guards_of(rng, rng.choice([3, 8, 12, 16, 20, 66]), True) for _ in range(N_BUILT_AT_ONCE)]
     made = [GuardWords(guards, SCHEMA, "type", "", "stream") for guards in of_guards]
