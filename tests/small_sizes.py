@@ -27,6 +27,7 @@ SMALL = (
     (run, "REBASE_POSITION", 16),
     (run, "REBASE_NODE", 3000),
     (intervals, "PAYS_UP_TO", 1e9),
+    (intervals, "FEWEST_EVENTS", 1),
     (matches, "OUTPUT_ROWS", 3),
     (partitions, "SWEEP_FROM", 2),
     (retention, "TRIM_FROM", 5),

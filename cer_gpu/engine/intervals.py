@@ -22,6 +22,9 @@ SAMPLE = 64
 PAYS_UP_TO = 0.5
 """The share of events in the windows of ends, as the sample has it, up to which it pays to look for them."""
 
+FEWEST_EVENTS = 1 << 12
+"""Of fewer at once none are held back: holding costs some memory, and some time, for each piece."""
+
 
 class LiveIntervals:
     """Holds events back, without partitions, until it is known whether they can be of use.
@@ -43,6 +46,8 @@ class LiveIntervals:
         """Return what is to be evaluated now: of the events held back, and of these."""
         ending = self._table.ending
         n, last_clock = len(events.symbols), events.moments[-1]
+        if n < FEWEST_EVENTS:
+            return [*self.release(), events]
         n_ends = np.count_nonzero(ending[events.symbols[::SAMPLE]]) * SAMPLE
         in_window = n - self._first_in_window(events.moments, last_clock)
         if n_ends * in_window > PAYS_UP_TO * n:
@@ -56,7 +61,9 @@ class LiveIntervals:
         if last >= 0:
             found = [*self._in_window(self.release(), events.moments[first]), events.at(self._indices[begin:])]
         self._held = self._in_window(self._held, last_clock)
-        self._held += [piece.copy() for piece in self._in_window([events.at(slice(last + 1, None))], last_clock)]
+        rest = events.at(slice(last + 1, None))
+        if len(rest.symbols):
+            self._held += [piece.copy() for piece in self._in_window([rest], last_clock)]
         return found
 
     def release(self) -> list[Relevant]:
@@ -65,9 +72,14 @@ class LiveIntervals:
         return held
 
     def _in_window(self, pieces: list[Relevant], clock: Any) -> list[Relevant]:
-        """Return what of some events is in the window that ends at `clock`."""
-        live = [piece.at(slice(self._first_in_window(piece.moments, clock), None)) for piece in pieces]
-        return [piece for piece in live if len(piece.symbols)]
+        """Return what of some events, piece after piece, is in the window that ends at `clock`."""
+        n_dead = 0
+        while n_dead < len(pieces) and self._first_in_window(pieces[n_dead].moments[-1:], clock):
+            n_dead += 1
+        live = pieces[n_dead:]
+        if live:
+            live[0] = live[0].at(slice(self._first_in_window(live[0].moments, clock), None))
+        return live
 
     def _first_in_window(self, clocks: npt.NDArray[Any], clock: Any) -> int:
         with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN

@@ -50,6 +50,7 @@ def fed(live, events, cuts):
 @pytest.mark.parametrize("seed", range(60))
 def test_events_in_the_windows_of_ends_come_before_them_and_others_do_not(chain, monkeypatch, seed):
     monkeypatch.setattr(intervals, "PAYS_UP_TO", float("inf"))
+    monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
     rng = np.random.default_rng(seed)
     n = int(rng.choice([1, 2, 300, 3 * LIVE_CHUNK + 5]))
     ends = rng.random(n) < rng.choice([0, 2 / n, 0.01, 0.5])
@@ -86,7 +87,16 @@ def test_all_events_where_ends_are_frequent(chain):
     assert live.release() == []
 
 
-def test_what_is_held_back_is_kept_in_checkpoints():
+def test_few_events_at_once_are_not_held_back(chain):
+    """Pushed one by one, there would be as many pieces as events in the window."""
+    live = LiveIntervals(chain, np.uint64(1000))
+    (events,) = live.take(relevant(np.full(10, A, np.int32), np.arange(10, dtype=np.uint64)))
+    assert len(events.symbols) == 10
+    assert live.release() == []
+
+
+def test_what_is_held_back_is_kept_in_checkpoints(monkeypatch):
+    monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS")
     types = ["A", *"D" * 50, "B", *"D" * 20, "C"]
     for output in ("positions", "count"):
@@ -108,6 +118,7 @@ def test_rare_ends_in_a_long_stream(monkeypatch, pattern, output):
     times = pa.array(np.cumsum(rng.choices([0, 1, 5], k=n)), pa.timestamp("ms"))
     events = pa.table({"type": types, "ts": times, "i": list(range(n))})
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 9_000)
+    monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
     evaluated = []
     original = Stacks.feed if output != "count" else Counter.feed
 
