@@ -468,6 +468,7 @@ class Evaluator:
 
     def _feed(self, events: Relevant) -> Iterator[MatchBuffers | CountBuffers]:
         if self._window is not None:
+            assert not isinstance(self._run, Stacks)  # which look at the clocks themselves
             events = replace(events, lows=self._window.lows(events.moments, self._run.n_relevant))
         for piece in events.near_one_another():
             yield from self._run.feed(piece)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,7 +30,6 @@ class _Worker:
 
     def __init__(self, evaluator: Evaluator, stop: threading.Event) -> None:
         self.evaluator = evaluator
-        self._stop = stop
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
         # pieces of results; (None,): those of one batch are complete
         self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(stop, MOST_WAITING)
@@ -43,8 +41,6 @@ class _Worker:
                 for found in self.evaluator.push_batches(batch):
                     self._found.put((found,))
                 self._found.put((None,))
-            for found in self.evaluator.finish_batches():
-                self._found.put((found,))
 
     def push(self, batch: pa.RecordBatch | None) -> None:
         """Hand over the next batch; None: there are no more."""
@@ -70,7 +66,7 @@ def on_threads_by_key(
     """
     stop = threading.Event()
     workers = [_Worker(evaluator.of_keys(k, n_threads), stop) for k in range(n_threads)]
-    ahead: deque[None] = deque()
+    n_ahead = 0
     with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
         try:
             for worker in workers:
@@ -79,15 +75,12 @@ def on_threads_by_key(
                 for begin in range(0, batch.num_rows, BATCH_ROWS):
                     for worker in workers:
                         worker.push(batch.slice(begin, BATCH_ROWS))
-                    ahead.append(None)
-                    if len(ahead) > BATCHES_AHEAD:
-                        ahead.popleft()
+                    n_ahead += 1
+                    if n_ahead > BATCHES_AHEAD:
+                        n_ahead -= 1
                         yield from _merged(workers)
-            for worker in workers:
-                worker.push(None)
-            for _ in ahead:
+            for _ in range(n_ahead):
                 yield from _merged(workers)
-            yield from _merged(workers)
         finally:
             stop.set()
             for worker in workers:

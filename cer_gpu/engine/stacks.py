@@ -28,16 +28,10 @@ class Stacks:
         Without partitions, LIMIT, CONSUME and shares.
     length
         Of the window, uint64 or float64; None where there is none.
-
-    Attributes
-    ----------
-    n_relevant : int
-        Relevant events so far.
     """
 
     def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
         self.options = options
-        self.n_relevant = 0
         self._chain = chain
         self._length = np.uint64(2**64 - 1) if length is None else length
         steps = chain.steps
@@ -60,7 +54,6 @@ class Stacks:
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
-        self.n_relevant += n
         if n > len(self._ends):
             self._ends = np.empty((n, 2), np.int64)
         while begin < n:
@@ -151,13 +144,11 @@ class Stacks:
             "below": _filled(self._below, self._heights),
             "latest": _filled(self._latest, self._heights),
             "began": _filled(self._began[np.newaxis], self._heights[:1])[0],
-            "n_relevant": np.array([self.n_relevant]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._counts, self._tops = snapshot["counts"], snapshot["tops"]
-        self.n_relevant = int(snapshot["n_relevant"][0])
         self._places, self._below, self._latest = snapshot["places"], snapshot["below"], snapshot["latest"]
         self._began = snapshot["began"]
 
