@@ -1,5 +1,6 @@
 """The command line as a process of its own, and events to give it."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -37,3 +38,16 @@ def finish(process, seconds=60):
         process.communicate()
         raise
     return process.returncode, out, err
+
+
+def said_to_a_terminal(*args, **options):
+    """Run the command line with its standard error on a terminal; return the exit code and what was said there."""
+    reader, writer = os.openpty()
+    process = start(*args, stderr=writer, **options)
+    os.close(writer)
+    said = b""
+    with contextlib.suppress(OSError):  # raised when the other side is closed
+        while chunk := os.read(reader, 4096):
+            said += chunk
+    os.close(reader)
+    return finish(process)[0], said

@@ -1,6 +1,5 @@
 """The command line: exit codes, messages without tracebacks, files that appear whole or not at all."""
 
-import contextlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ import pyarrow.feather
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
-from command_line import EVENTS, ROOT, finish, start
+from command_line import EVENTS, ROOT, finish, said_to_a_terminal, start
 
 import cer_gpu
 from cer_gpu.engine import placement
@@ -410,18 +409,11 @@ def test_a_full_disk_is_a_message(ending):
 
 
 def test_progress_only_on_a_terminal():
-    pty = pytest.importorskip("pty")
+    pytest.importorskip("pty")
     for options, is_shown in ([], True), (["--no-progress"], False):
-        reader, writer = pty.openpty()
         args = ["run", A, "events.parquet", "-o", "out.csv", *options]
-        process = start(*args, stdout=subprocess.DEVNULL, stderr=writer)
-        os.close(writer)
-        said = b""
-        with contextlib.suppress(OSError):  # raised when the other side is closed
-            while chunk := os.read(reader, 4096):
-                said += chunk
-        os.close(reader)
-        assert finish(process)[0] == 0
+        code, said = said_to_a_terminal(*args, stdout=subprocess.DEVNULL)
+        assert code == 0
         assert (b"rows/s  " in said) == is_shown
         assert b"7 rows, 3 complex events" in said
 

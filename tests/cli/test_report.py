@@ -1,6 +1,5 @@
 """`cer-gpu report`: a page that appears whole or not at all, and says what was found."""
 
-import contextlib
 import io
 import json
 import os
@@ -12,7 +11,7 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
-from command_line import EVENTS, finish, start
+from command_line import EVENTS, finish, said_to_a_terminal, start
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 
@@ -83,15 +82,8 @@ def test_an_error_points_into_the_query_file(cli):
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
 def test_a_terminal_shows_that_it_works():
-    reader, writer = os.openpty()
-    process = start("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html", stderr=writer)
-    os.close(writer)
-    said = b""
-    with contextlib.suppress(OSError):  # raised when the other side is closed
-        while chunk := os.read(reader, 4096):
-            said += chunk
-    os.close(reader)
-    assert finish(process)[0] == 0
+    code, said = said_to_a_terminal("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
+    assert code == 0
     assert b"evaluating" in said
     assert said.endswith(b"7 rows, 4 complex events, 0.0 MB -> report.html\r\n")
 
