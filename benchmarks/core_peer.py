@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import array
 import importlib.metadata
-import json
-import sys
 import time
 from pathlib import Path
 
+from answering import Facts, answer
 
-def ask(question: dict[str, object]) -> dict[str, object]:
+
+def ask(question: Facts) -> Facts:
     """Return the seconds that a query takes, and how many complex events it finds."""
     import pycer
 
@@ -34,17 +34,12 @@ def ask(question: dict[str, object]) -> dict[str, object]:
     return {"seconds": time.perf_counter() - begun, "found": output.count("\n")}
 
 
-def main() -> None:
-    """Answer the question on the standard input; an empty one by the name."""
-    question = json.load(sys.stdin)
-    if question:
-        answer = ask(question)
-    else:
-        import pycer  # noqa: F401
+def name() -> str:
+    """Return what this peer is called, with its version."""
+    import pycer  # noqa: F401
 
-        answer = {"name": f"CORE (pycer {importlib.metadata.version('pycer')})"}
-    print("\n" + json.dumps(answer))
+    return f"CORE (pycer {importlib.metadata.version('pycer')})"
 
 
 if __name__ == "__main__":
-    main()
+    answer(ask, name)

@@ -10,13 +10,13 @@ statement to the last match, in a process that has run the statement once on a f
 from __future__ import annotations
 
 import importlib.metadata
-import json
-import sys
 import time
 from pathlib import Path
 
+from answering import Facts, answer
 
-def ask(question: dict[str, object]) -> dict[str, object]:
+
+def ask(question: Facts) -> Facts:
     """Return the seconds that the query takes, and how many matches it finds."""
     from pyflink.table import EnvironmentSettings, TableEnvironment
 
@@ -49,17 +49,12 @@ def ask(question: dict[str, object]) -> dict[str, object]:
     return {"seconds": seconds, "found": n_found}
 
 
-def main() -> None:
-    """Answer the question on the standard input; an empty one by the name."""
-    question = json.load(sys.stdin)
-    if question:
-        answer = ask(question)
-    else:
-        import pyflink.table  # noqa: F401
+def name() -> str:
+    """Return what this peer is called, with its version."""
+    import pyflink.table  # noqa: F401
 
-        answer = {"name": f"Flink SQL {importlib.metadata.version('apache-flink')}, one match for each start"}
-    print("\n" + json.dumps(answer))
+    return f"Flink SQL {importlib.metadata.version('apache-flink')}, one match for each start"
 
 
 if __name__ == "__main__":
-    main()
+    answer(ask, name)
