@@ -211,14 +211,10 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
 
 def _against_stacks(syntax: QuerySyntax, strategy: str) -> str | None:
     """Return which clause needs the automaton; None: none does."""
-    if strategy != "ALL":
+    if strategy not in ("ALL", "ANY"):
         return f"the strategy is {strategy}"
     if syntax.partition:
         return "the query has PARTITION BY"
-    if syntax.consume != "NONE":
-        return f"the query has CONSUME BY {syntax.consume}"
-    if syntax.limit is not None:  # which ones it keeps is the automaton's order, also where a share is listed
-        return "the query has LIMIT"
     return None
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import pytest
 
 from cer_gpu.engine import (
+    chain_counter,
     evaluator,
     intervals,
     layouts,
@@ -24,6 +25,7 @@ SMALL = (
     (run, "INITIAL_SIZE", 4),
     (run, "INITIAL_PAIRS", 1),
     (stacks, "INITIAL_SIZE", 2),
+    (chain_counter, "INITIAL_SIZE", 2),
     (run, "REBASE_POSITION", 16),
     (run, "REBASE_NODE", 3000),
     (intervals, "PAYS_UP_TO", 1e9),

@@ -8,8 +8,7 @@ began from it on and were in each of those states; the first event in the window
 Where that first event passes the boundary, a new one is made, and `front` is filled by one walk back over the window:
 constant time for each event, but for the number of states.
 
-Numbers are uint64 and stay at their greatest where they pass it (zero times that is zero): a count is exact, or seen
-to be too large.
+Numbers are those of `cer_gpu.backend.saturating`.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from cer_gpu.backend.evaluation import (
     UNKNOWN,
 )
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.tecs import (
     CONSUMED,
     CONTROL,
@@ -70,25 +70,6 @@ TOO_MANY = 100
 
 _U = np.uint64
 _ONE = np.uint64(1)
-_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
-_MOST_SIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
-
-
-@helper
-def _plus(a, b):
-    total = a + b
-    return total if total >= a else _MOST
-
-
-@helper
-def _times(a, b):
-    if a == _U(0) or b == _U(0):
-        product = _U(0)
-    elif a > _MOST // b:
-        product = _MOST
-    else:
-        product = a * b
-    return product
 
 
 @helper
@@ -165,7 +146,7 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
                 target = moves[_U(move), 1]
                 if target >= 0:
                     for c in range(n_columns):
-                        front[r, _U(c)] = _plus(front[r, _U(c)], ways[_U(now), _U(target), _U(c)])
+                        front[r, _U(c)] = plus(front[r, _U(c)], ways[_U(now), _U(target), _U(c)])
                 if moves[_U(move), 2] & LAST:
                     break
                 move += 1
@@ -187,7 +168,7 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
                         target = moves[_U(move), 1]
                         if target >= 0:
                             for c in range(n_columns):
-                                ways[_U(1 - now), _U(q), _U(c)] = _plus(
+                                ways[_U(1 - now), _U(q), _U(c)] = plus(
                                     ways[_U(1 - now), _U(q), _U(c)], ways[_U(now), _U(target), _U(c)]
                                 )
                         if moves[_U(move), 2] & LAST:
@@ -372,16 +353,16 @@ def count_events(
                 while True:
                     mark, target, flags = moves[move, 0], moves[move, 1], moves[move, 2]
                     if flags & OUTPUT:
-                        total = _plus(total, copies[live, 0])
+                        total = plus(total, copies[live, 0])
                         if parts[p, FRONT] >= 0:
                             f = _U(parts[p, FRONT] & mask)
                             for c in range(n_columns):
-                                total = _plus(total, _times(copies[live, _U(c + 1)], front[f, _U(c)]))
+                                total = plus(total, times(copies[live, _U(c + 1)], front[f, _U(c)]))
                     if target >= 0 and not (mark == 0 and target == scratch[live, 3]):
                         s = _slot_for(slots, parts, rows, regs, slot_of, p, target)
                         slots[s, LATEST] = max(slots[s, LATEST], scratch[live, 2])
                         for c in range(n_columns + 1):
-                            rows[s, _U(c)] = _plus(rows[s, _U(c)], copies[live, _U(c)])
+                            rows[s, _U(c)] = plus(rows[s, _U(c)], copies[live, _U(c)])
                     if flags & LAST:
                         break
                     move += _ONE
@@ -390,11 +371,11 @@ def count_events(
                 while True:
                     target, flags = moves[move, 1], moves[move, 2]
                     if flags & OUTPUT:
-                        total = _plus(total, _ONE)
+                        total = plus(total, _ONE)
                     if target >= 0:
                         s = _slot_for(slots, parts, rows, regs, slot_of, p, target)
                         slots[s, LATEST] = number
-                        rows[s, 0] = _plus(rows[s, 0], _ONE)
+                        rows[s, 0] = plus(rows[s, 0], _ONE)
                     if flags & LAST:
                         break
                     move += _ONE
@@ -406,7 +387,7 @@ def count_events(
 
         if limit > 0 and total > _U(limit):
             total = _U(limit)
-        if total > _MOST_SIGNED:
+        if total > MOST_SIGNED:
             regs[EVENT] = i
             return TOO_MANY
         if window != NO_WINDOW:

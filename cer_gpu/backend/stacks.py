@@ -22,8 +22,11 @@ from cer_gpu.backend.jit import kernel
 # why `list_ends` returns
 DONE, OUTPUT_FULL, GROW_PATH = range(3)
 
-# its registers: the end under way, entries of its stack of frames, and what is in the buffers
-END, DEPTH, N_OUT, N_VALUES, N_REGS = range(5)
+# its registers: the end under way, entries of its stack of frames, what was listed of it, and what is in the buffers
+END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
+
+# of an end: the event, where its listing begins, and under CONSUME the bottoms of the stacks
+EVENT, BEFORE, BOTTOMS = range(3)
 
 COLUMNWISE_FROM = 4
 """So many complex events that differ in their starts alone are written column by column."""
@@ -32,14 +35,17 @@ _U = np.uint64
 
 
 @kernel
-def drop_dead(clock, length, counts, places, below, latest, began):
-    """Drop what has left the window that ends at `clock`, the bottom of each stack; return whether half is free."""
+def drop_dead(clock, length, counts, bottoms, places, below, latest, began):
+    """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
+
+    Return whether half of the room is free.
+    """
     n_steps = places.shape[0]
     highest = 0
     for k in range(n_steps):
         step = _U(k)
         height = counts[step + _U(1)]
-        dead = 0
+        dead = bottoms[step + _U(1)]
         while dead < height and clock - latest[step, _U(dead)] > length:
             dead += 1
         for i in range(dead, height):
@@ -49,6 +55,7 @@ def drop_dead(clock, length, counts, places, below, latest, began):
             latest[step, target] = latest[step, source]
             if k == 0 and began.shape[0] > 0:
                 began[target] = began[source]
+        bottoms[step + _U(1)] = 0
         counts[step + _U(1)] = height - dead
         highest = max(highest, height - dead)
         if k + 1 < n_steps:
@@ -68,7 +75,9 @@ def push_events(
     first_end,
     steps_of,
     repeated,
+    consume,
     counts,
+    bottoms,
     tops,
     places,
     below,
@@ -96,24 +105,29 @@ def push_events(
         See `cer_gpu.automaton.chain.Chain`.
     repeated : bool, shape (steps,)
         At least two.
+    consume : bool
+        Whether an end forgets all that was before.
     counts : int64, shape (steps + 1,)
         1, then the heights of the stacks; there is room for one more in each.
+    bottoms : int64, shape (steps + 1,)
+        0, then how many instances of each stack are forgotten: the lowest.
     tops : like `clocks`, shape (steps + 1,)
         Before the `latest` of the top of each stack, the place for the clock of the event.
     places, below, latest : shape (steps, capacity)
         The stacks.
     began : int64, shape (capacity,), or (0,)
         Times of the instances of the first step.
-    ends : int64, shape (n, 2)
+    ends : int64, shape (n, BOTTOMS), or (n, BOTTOMS + steps) where they consume
         Written: the event, and for a last step that is repeated the index of the instance, else how many instances
-        the step before had.
+        the step before had; then `bottoms`.
 
     Returns
     -------
     (int, int)
         The event after the last one read (n, or where a stack is full), and how many ends were written.
     """
-    last = _U(repeated.shape[0] - 1)
+    n_steps = repeated.shape[0]
+    last = _U(n_steps - 1)
     last_repeated = repeated[last]
     timed = times.shape[0] > 0
     room = places.shape[1]
@@ -124,9 +138,10 @@ def push_events(
         event = _U(i)
         clock = clocks[event]
         if full:
-            if n_ends > 0 or not drop_dead(clock, length, counts, places, below, latest, began):
+            if n_ends > 0 or not drop_dead(clock, length, counts, bottoms, places, below, latest, began):
                 break
             full = False
+        ended = False
         position = positions[event]
         symbol = _U(symbols[event])
         tops[0] = clock
@@ -139,7 +154,7 @@ def push_events(
             step = steps_of[symbol, j]
             n_below = counts[k]
             start = tops[k]
-            if n_below > 0 and not (clock - start > length):  # infinite clocks differ by NaN
+            if n_below > bottoms[k] and not (clock - start > length):  # infinite clocks differ by NaN
                 height = counts[k + _U(1)]
                 top = _U(height)
                 places[k, top] = position
@@ -150,12 +165,20 @@ def push_events(
                 counts[k + _U(1)] = height + 1
                 tops[k + _U(1)] = start
                 full |= height + 1 == room
-                if k == last and position >= first_end:
-                    ends[n_ends, 0] = i
-                    ends[n_ends, 1] = height if last_repeated else n_below
-                    n_ends += _U(1)
+                if k == last:
+                    ended = True
+                    if position >= first_end:
+                        ends[n_ends, EVENT] = i
+                        ends[n_ends, BEFORE] = height if last_repeated else n_below
+                        if consume:
+                            for b in range(n_steps):
+                                ends[n_ends, _U(BOTTOMS + b)] = bottoms[_U(b + 1)]
+                        n_ends += _U(1)
             if step < 0:
                 break
+        if consume and ended:
+            for b in range(n_steps):
+                bottoms[_U(b + 1)] = counts[_U(b + 1)]
         i += 1
     return i, np.int64(n_ends)
 
@@ -169,6 +192,7 @@ def list_ends(
     times,
     length,
     repeated,
+    limit,
     marks,
     places,
     below,
@@ -194,6 +218,8 @@ def list_ends(
     ----------
     ends, positions, clocks, times, length, repeated, places, below, latest, began
         As in `push_events`, after it.
+    limit : int
+        Complex events listed at most for one end; 0 for all.
     marks : int32, shape (steps,), or (0,)
         The mark of each step, where the output has marks.
     regs : int64, shape (N_REGS,)
@@ -210,14 +236,16 @@ def list_ends(
     """
     last = repeated.shape[0] - 1
     timed, marked = times.shape[0] > 0, marks.shape[0] > 0
+    consumed = ends.shape[1] > BOTTOMS
     size = path.shape[0]
-    n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
+    n_out, n_values, n_here, depth = regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH]
     status = DONE
     while regs[END] < n_ends and status == DONE:
-        event = _U(ends[_U(regs[END]), 0])
+        end = _U(regs[END])
+        event = _U(ends[end, EVENT])
         position, clock = positions[event], clocks[event]
         if depth == 0:
-            instance = ends[_U(regs[END]), 1]
+            instance = ends[end, BEFORE]
             path[_U(size - 1)] = position
             if marked:
                 path_marks[_U(size - 1)] = marks[_U(last)]
@@ -230,7 +258,8 @@ def list_ends(
             frame = _U(depth - 1)
             s = _U(frames[frame, 0])
             left = frames[frame, 1]
-            if left == 0 or clock - latest[s, _U(left - 1)] > length:
+            bottom = ends[end, _U(BOTTOMS) + s] if consumed else np.int64(0)
+            if left == bottom or clock - latest[s, _U(left - 1)] > length:
                 if frames[frame, 2] >= 0:
                     frames[frame, 0] += 1
                     frames[frame, 1] = frames[frame, 2]
@@ -249,7 +278,11 @@ def list_ends(
             if ends_here and not repeated[0]:
                 # all that begin in the window, in one go; they differ in their starts alone
                 width = depth + 1
-                most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width, left)
+                most = min(
+                    out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width, left - bottom
+                )
+                if limit > 0:
+                    most = min(most, limit - n_here)
                 n_rows = 1
                 while n_rows < most and not (clock - latest[s, _U(left - 1 - n_rows)] > length):
                     n_rows += 1
@@ -282,6 +315,7 @@ def list_ends(
                         for t in range(depth):
                             out_marks[_U(row + 1 + t)] = path_marks[first + _U(t)]
                 n_out += n_rows
+                n_here += n_rows
                 n_values += n_rows * width
                 frames[frame, 1] = left - n_rows
             else:
@@ -304,6 +338,7 @@ def list_ends(
                         out_times[0, _U(n_out)] = began[instance]
                         out_times[1, _U(n_out)] = times[event]
                     n_out += 1
+                    n_here += 1
                     out_offsets[_U(n_out)] = n_values
                 frame += _U(1)
                 if ends_here:
@@ -313,7 +348,10 @@ def list_ends(
                     frames[frame, 1] = below[s, instance]
                     frames[frame, 2] = left if repeated[s] else -1
                 depth += 1
+            if limit > 0 and n_here == limit:
+                depth = 0
         if status == DONE:
             regs[END] += 1
-    regs[N_OUT], regs[N_VALUES], regs[DEPTH] = n_out, n_values, depth
+            n_here = 0
+    regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH] = n_out, n_values, n_here, depth
     return status

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,22 +10,10 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import counting, tecs
 from cer_gpu.backend import evaluation as ev
-from cer_gpu.engine import matches, run
-from cer_gpu.engine.loop import Int64, Loop, Relevant, RunOptions
+from cer_gpu.engine import run
+from cer_gpu.engine.counts import CountBuffers, CountOutput, too_many_at
+from cer_gpu.engine.loop import Loop, Relevant, RunOptions
 from cer_gpu.errors import EventsError
-
-
-@dataclass(frozen=True)
-class CountBuffers:
-    """Ends of complex events, how many end there, and their times (empty when not timed)."""
-
-    ends: Int64
-    counts: Int64
-    times: Int64
-
-    def __len__(self) -> int:
-        """Return how many ends there are."""
-        return len(self.ends)
 
 
 class Counter(Loop):
@@ -36,13 +23,12 @@ class Counter(Loop):
 
     def __init__(self, table: Determinization, options: RunOptions) -> None:
         super().__init__(table, options, np.zeros((0, counting.N_SLOT), np.int64))
-        self._n_ends = 0
         self._rows = np.zeros((0, 4), np.uint64)
         n_records = 1 if options.window == ev.NO_WINDOW else run.INITIAL_SIZE
         self._records = np.zeros((n_records, 6), np.int64)
         self._front = np.zeros((n_records, 4), np.uint64)
         self._reserve_states()
-        self._new_output()
+        self._out = CountOutput(timed=options.timed, share=options.share)
 
     def feed(self, events: Relevant) -> Iterator[CountBuffers]:
         """Process relevant events and yield full buffers of counts, in order."""
@@ -80,9 +66,9 @@ class Counter(Loop):
                 self._scratch,
                 self._copies,
                 self._ways,
-                self._ends,
-                self._counts,
-                self._times,
+                self._out.ends,
+                self._out.counts,
+                self._out.times,
             )
             match status:
                 case tecs.DONE:
@@ -99,10 +85,7 @@ class Counter(Loop):
                     self._rows = np.concatenate([self._rows, more])
                 case counting.TOO_MANY:
                     shown = events.places if len(events.places) else events.positions
-                    raise EventsError(
-                        f"more than 2**63 - 1 complex events end at event {shown[self._regs[tecs.EVENT]]}\n"
-                        "hint: a shorter WITHIN, or a selection strategy such as SELECT MAX"
-                    )
+                    raise too_many_at(int(shown[self._regs[tecs.EVENT]]))
                 case _:
                     yield self.flush()
         if options.window == ev.GLOBAL_WINDOW:
@@ -112,12 +95,7 @@ class Counter(Loop):
         """Return the counts found since the last call."""
         n = int(self._regs[tecs.N_OUT])
         self._regs[tecs.N_OUT] = 0
-        kept = slice(0, n)
-        if self.options.share is not None:  # an end goes to one part as a whole
-            part, n_parts = self.options.share
-            kept = slice((part - self._n_ends) % n_parts, n, n_parts)
-        self._n_ends += n
-        return CountBuffers(self._ends[kept].copy(), self._counts[kept].copy(), self._times[kept].copy())
+        return self._out.take(n)
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -128,21 +106,17 @@ class Counter(Loop):
             "rows": self._rows,
             "records": self._records,
             "front": self._front,
-            "scalars": np.array([self.last_low, self._n_ends]),
+            "scalars": np.array([self.last_low, self._out.n_ends]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._rows, self._records, self._front = snapshot["rows"], snapshot["records"], snapshot["front"]
-        self.last_low, self._n_ends = map(int, snapshot["scalars"])
+        self.last_low, self._out.n_ends = map(int, snapshot["scalars"])
         super().restore(snapshot)
         self._reserve_ways(len(self._slot_of))
 
     # ---- room -----------------------------------------------------------------------------------------------
-
-    def _new_output(self) -> None:
-        self._ends, self._counts = np.zeros(matches.OUTPUT_ROWS, np.int64), np.zeros(matches.OUTPUT_ROWS, np.int64)
-        self._times = np.zeros(matches.OUTPUT_ROWS if self.options.timed else 0, np.int64)
 
     def _reserve_for(self, n_states: int) -> None:
         self._scratch = np.zeros((n_states, 4), np.int64)

@@ -15,10 +15,12 @@ from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.compaction import number_rows
 from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
+from cer_gpu.engine.chain_counter import ChainCounter
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.clocks import Clock, Window, ordered
 from cer_gpu.engine.columns import Block, numbers_of
-from cer_gpu.engine.counter import CountBuffers, Counter
+from cer_gpu.engine.counter import Counter
+from cer_gpu.engine.counts import CountBuffers
 from cer_gpu.engine.intervals import LiveIntervals
 from cer_gpu.engine.lateness import parse_lateness
 from cer_gpu.engine.loop import Relevant
@@ -104,9 +106,9 @@ class Evaluator:
     @property
     def engine(self) -> str:
         """What finds the complex events: "stacks" (for chains), "automaton", or "counter" where they are counted."""
-        if isinstance(self._table, Chain):
-            return "stacks"
-        return "counter" if self.output == "count" else "automaton"
+        if self.output == "count":
+            return "counter"
+        return "stacks" if isinstance(self._table, Chain) else "automaton"
 
     @property
     def placement(self) -> tuple[str, str]:
@@ -119,8 +121,12 @@ class Evaluator:
     def holds_back(self) -> bool:
         """Whether events wait until one may end a complex event (`cer_gpu.engine.intervals`)."""
         plan = self._plan
+        if plan.within is None or self.output == "events":
+            return False
+        if isinstance(self._table, Chain):
+            return True
         independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE" and not plan.partition
-        return plan.within is not None and independent and self.engine != "automaton" and self.output != "events"
+        return independent and self.engine == "counter"
 
     @property
     def n_late(self) -> int:
@@ -374,9 +380,10 @@ class Evaluator:
             every = options.window == COUNT_WINDOW or self._table.has_gaps
             self._partitions = Partitions(binding.keys.types, every=every, deal=given.deal)
         self._keys_types = binding.keys.types
-        self._run: Run | Counter | Stacks
+        self._run: Run | Counter | Stacks | ChainCounter
         if isinstance(self._table, Chain):
-            self._run = Stacks(self._table, options, binding.window_length)
+            of_chain = ChainCounter if output == "count" else Stacks
+            self._run = of_chain(self._table, options, binding.window_length)
         else:
             self._run = (Counter if output == "count" else Run)(self._table, options)
         self._live: LiveIntervals | None = None
@@ -433,13 +440,13 @@ class Evaluator:
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
         if self._partitions is not None:
             if self._partitions.wants_sweep:
-                assert not isinstance(self._run, Stacks)
+                assert isinstance(self._run, Run | Counter)
                 kept = ~self._run.idle(self._partitions.n)
                 self._partitions.keep(kept)
                 self._run.keep_partitions(kept)
             keys = binding.keys.arrays(block.batch, self._keys_types)
             symbols, rows, partitions, ordinals = self._partitions.assign(keys, symbols, rows)
-            if not isinstance(self._run, Stacks):
+            if isinstance(self._run, Run | Counter):
                 self._run.reserve_partitions(self._partitions.n)
             if not self._counts_partitions:
                 ordinals = ordinals[:0]
@@ -468,7 +475,7 @@ class Evaluator:
 
     def _feed(self, events: Relevant) -> Iterator[MatchBuffers | CountBuffers]:
         if self._window is not None:
-            assert not isinstance(self._run, Stacks)  # which look at the clocks themselves
+            assert isinstance(self._run, Run | Counter)  # others look at the clocks themselves
             events = replace(events, lows=self._window.lows(events.moments, self._run.n_relevant))
         for piece in events.near_one_another():
             yield from self._run.feed(piece)
@@ -518,13 +525,11 @@ class Evaluator:
 
 
 def table_of(plan: Plan, options: Options) -> Determinization | Chain:
-    """Return what gives events their symbols: that of stacks where the pattern is a chain that they can list."""
+    """Return what gives events their symbols: the steps where the pattern is a chain that can be listed, or counted."""
     labelled = options.output == "bindings"
-    if (
-        plan.chain is not None
-        and options.output != "count"
-        and options.share is None
-        and not (labelled and any(step.labels is None for step in plan.chain))
+    if plan.chain is not None and (
+        options.output == "count"
+        or (options.share is None and not (labelled and any(step.labels is None for step in plan.chain)))
     ):
         return Chain(plan.chain)
     return Determinization(plan.cea, plan.strategy, labelled=labelled)

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.engine.clocks import times_to_arrow
-from cer_gpu.engine.counter import CountBuffers
+from cer_gpu.engine.counts import CountBuffers
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.retention import Retained

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.backend import stacks as loops
+from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
 from cer_gpu.errors import EventsError
@@ -25,7 +26,7 @@ class Stacks:
     ----------
     chain
     options
-        Without partitions, LIMIT, CONSUME and shares.
+        Without partitions and shares.
     length
         Of the window, uint64 or float64; None where there is none.
     """
@@ -39,13 +40,15 @@ class Stacks:
         self._marks = np.arange(1, len(steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._counts = np.zeros(len(steps) + 1, np.int64)
         self._counts[0] = 1
+        self._bottoms = np.zeros(len(steps) + 1, np.int64)
         self._tops = np.zeros(len(steps) + 1, self._length.dtype)
         self._places = np.zeros((len(steps), INITIAL_SIZE), np.int64)
         self._below = np.zeros((len(steps), INITIAL_SIZE), np.int64)
         self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
         self._began = np.zeros(INITIAL_SIZE if options.timed else 0, np.int64)
         self._regs = np.zeros(loops.N_REGS, np.int64)
-        self._ends = np.empty((0, 2), np.int64)
+        self._consume = options.consume != CONSUME_NONE
+        self._ends = np.empty((0, loops.BOTTOMS + len(steps) * self._consume), np.int64)
         self._frames = np.zeros((INITIAL_SIZE, 3), np.int64)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
@@ -55,7 +58,7 @@ class Stacks:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
         if n > len(self._ends):
-            self._ends = np.empty((n, 2), np.int64)
+            self._ends = np.empty((n, self._ends.shape[1]), np.int64)
         while begin < n:
             if self._heights.max() == self._places.shape[1]:
                 self._make_room(events.moments[begin])
@@ -69,7 +72,9 @@ class Stacks:
                 self.options.first_end,
                 self._chain.steps_of,
                 self._repeated,
+                self._consume,
                 self._counts,
+                self._bottoms,
                 self._tops,
                 self._places,
                 self._below,
@@ -79,7 +84,7 @@ class Stacks:
             )
             yield from self._list(events, n_ends)
             if not self._repeated[-1]:
-                self._heights[-1] = 0  # what ended there is listed
+                self._heights[-1] = self._bottoms[-1] = 0  # what ended there is listed
 
     def _list(self, events: Relevant, n_ends: int) -> Iterator[MatchBuffers]:
         regs, out = self._regs, self._out
@@ -93,6 +98,7 @@ class Stacks:
                 events.clocks,
                 self._length,
                 self._repeated,
+                self.options.limit,
                 self._marks,
                 self._places,
                 self._below,
@@ -131,7 +137,8 @@ class Stacks:
 
     def live_positions(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending."""
-        return np.unique(np.concatenate([row[:n] for row, n in zip(self._places, self._heights, strict=True)]))
+        reach = zip(self._places, self._bottoms[1:], self._heights, strict=True)
+        return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in reach]))
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -139,6 +146,7 @@ class Stacks:
         """Return what another one needs to go on: arrays."""
         return {
             "counts": self._counts,
+            "bottoms": self._bottoms,
             "tops": self._tops,
             "places": _filled(self._places, self._heights),
             "below": _filled(self._below, self._heights),
@@ -148,7 +156,7 @@ class Stacks:
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
-        self._counts, self._tops = snapshot["counts"], snapshot["tops"]
+        self._counts, self._bottoms, self._tops = snapshot["counts"], snapshot["bottoms"], snapshot["tops"]
         self._places, self._below, self._latest = snapshot["places"], snapshot["below"], snapshot["latest"]
         self._began = snapshot["began"]
 
@@ -156,7 +164,16 @@ class Stacks:
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
-        if loops.drop_dead(clock, self._length, self._counts, self._places, self._below, self._latest, self._began):
+        if loops.drop_dead(
+            clock,
+            self._length,
+            self._counts,
+            self._bottoms,
+            self._places,
+            self._below,
+            self._latest,
+            self._began,
+        ):
             return
         size = self._places.shape[1]
         try:

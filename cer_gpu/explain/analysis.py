@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.engine.counter import CountBuffers
+from cer_gpu.engine.counts import CountBuffers
 from cer_gpu.engine.evaluator import Evaluator, Options, Positions
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.plan import Binding, Plan

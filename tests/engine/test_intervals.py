@@ -13,12 +13,14 @@ import cer_gpu
 from cer_gpu.automaton.chain import Chain, Step
 from cer_gpu.backend.windows import LIVE_CHUNK
 from cer_gpu.engine import intervals
+from cer_gpu.engine.chain_counter import ChainCounter
 from cer_gpu.engine.counter import Counter
 from cer_gpu.engine.intervals import LiveIntervals
 from cer_gpu.engine.loop import Relevant
 from cer_gpu.engine.stacks import Stacks
 
 A, B, C, B_AND_C = range(1, 5)
+CHAINS = ("A ; B", "A ; B+ ; C", "A ; B ; (C OR D)")
 
 
 @pytest.fixture
@@ -107,9 +109,17 @@ def test_what_is_held_back_is_kept_in_checkpoints(monkeypatch):
             assert each.push(pa.record_batch({"type": types[60:]}))["end"].to_pylist() == [72]
 
 
-@pytest.mark.parametrize("output", ["positions", "events", "count"])
-@pytest.mark.parametrize("pattern", ["A ; B", "A ; B+ ; C", "A ; B ; (C OR D)"])
-def test_rare_ends_in_a_long_stream(monkeypatch, pattern, output):
+@pytest.mark.parametrize(
+    ("pattern", "output", "engine"),
+    [
+        *((pattern, "positions", Stacks) for pattern in CHAINS),
+        *((pattern, "events", Stacks) for pattern in CHAINS),
+        *((pattern, "count", ChainCounter) for pattern in CHAINS),
+        ("A : B ; C", "count", Counter),
+        ("A ; B :+ ; C", "count", Counter),
+    ],
+)
+def test_rare_ends_in_a_long_stream(monkeypatch, pattern, output, engine):
     rng = random.Random(pattern)
     n = 40_000
     last = pattern[-1] if pattern[-1] != ")" else "CD"
@@ -120,13 +130,13 @@ def test_rare_ends_in_a_long_stream(monkeypatch, pattern, output):
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 9_000)
     monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
     evaluated = []
-    original = Stacks.feed if output != "count" else Counter.feed
+    original = engine.feed
 
     def feed(run, events):
         evaluated.append(len(events.symbols))
         return original(run, events)
 
-    monkeypatch.setattr(Stacks if output != "count" else Counter, "feed", feed)
+    monkeypatch.setattr(engine, "feed", feed)
     for within in ("WITHIN 30 EVENTS", "WITHIN 0.05 SECONDS", "WITHIN 50 [ts]"):
         query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern} {within}", time_column="ts")
         tables, n_evaluated = [], []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import re
+from collections import Counter
 
 import numpy as np
 import pyarrow as pa
@@ -36,9 +38,9 @@ def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> b
 def test_chains(pattern):
     assert is_chain(pattern)
     assert is_chain(pattern, "WITHIN 3 EVENTS")
-    for clauses in ("PARTITION BY [k]", "CONSUME BY ANY", "LIMIT 2"):
-        assert not is_chain(pattern, clauses)
-    for select, clauses in (("NEXT *", ""), ("ANY *", ""), ("NONE", "")):
+    for select, clauses in (("*", "CONSUME BY ANY"), ("*", "LIMIT 2"), ("ANY *", "")):
+        assert is_chain(pattern, clauses, select)
+    for select, clauses in (("*", "PARTITION BY [k]"), ("NEXT *", ""), ("MAX *", ""), ("NONE", "")):
         assert not is_chain(pattern, clauses, select)
 
 
@@ -70,6 +72,7 @@ def test_the_engine_is_told():
     assert [query.evaluator(output=output).engine for output in ("positions", "events", "count")] == [
         "stacks", "stacks", "counter"]  # fmt: skip
     assert query.evaluator(share=(0, 2)).engine == "automaton"
+    assert query.evaluator(share=(0, 2), output="count").engine == "counter"
 
 
 def test_streams_tell_steps_apart():
@@ -135,6 +138,52 @@ def test_the_rows_of_the_automaton(seed):
         assert stepwise(query, events, rng, output).equals(found)
 
 
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_limits_choose_and_consumption_forgets(seed):
+    """The rows are some of those of the automaton without LIMIT or ANY, and as many at each end as there may be."""
+    rng = random.Random(seed)
+    where, window = random_query(rng)
+    events = random_events(rng, rng.randint(0, 14) if not window else rng.randint(0, 60))
+    output = rng.choice(["positions", "bindings", "events"])
+    consume = rng.choice(["", "CONSUME BY ANY", "CONSUME BY PARTITION"])
+    select, limit, most = rng.choice([("ANY *", "", 1), ("*", "LIMIT 1", 1), ("*", "LIMIT 4", 4), ("*", "", 2**63)])
+    timed = {"time_column": "t", "time_unit": "s"} if "SECONDS" in window or rng.random() < 0.5 else {}
+    all_of_them = cer_gpu.compile(f"SELECT * FROM S WHERE {where} {window} {consume}", **timed)
+    query = cer_gpu.compile(f"SELECT {select} FROM S WHERE {where} {window} {consume} {limit}", **timed)
+    assert query._plan.chain is not None
+    with small_sizes():
+        candidates = by_automaton(all_of_them).evaluate(events, output=output, threads=1)
+        found = query.evaluate(events, output=output, threads=1)
+        assert not Counter(sorted_rows(found)) - Counter(sorted_rows(candidates))
+        assert found["end"].to_pylist() == [
+            end for end, n in sorted(Counter(candidates["end"].to_pylist()).items()) for _ in range(min(n, most))
+        ]
+        assert stepwise(query, events, rng, output).equals(found)
+
+
+@pytest.mark.parametrize("seed", range(EXAMPLES))
+def test_the_counts_of_the_automaton(seed):
+    rng = random.Random(seed)
+    where, window = random_query(rng)
+    events = random_events(rng, rng.randint(0, 200))
+    consume = rng.choice(["", "", "CONSUME BY ANY", "CONSUME BY PARTITION"])
+    select, limit = rng.choice([("ANY *", ""), ("*", "LIMIT 3"), ("*", ""), ("*", "")])
+    timed = {"time_column": "t", "time_unit": "s"} if "SECONDS" in window or rng.random() < 0.5 else {}
+    query = cer_gpu.compile(f"SELECT {select} FROM S WHERE {where} {window} {consume} {limit}", **timed)
+    with small_sizes():
+        try:
+            expected = by_automaton(query).evaluate(events, output="count", threads=1)
+        except cer_gpu.EventsError as error:
+            with pytest.raises(cer_gpu.EventsError, match=re.escape(str(error))):
+                query.evaluate(events, output="count", threads=1)
+            return
+        found = query.evaluate(events, output="count", threads=1)
+        assert found.equals(expected)
+        assert stepwise(query, events, rng, "count").equals(found)
+    dealt = pa.concat_tables(query.evaluate(events, output="count", share=(k, 3)) for k in range(3))
+    assert dealt.sort_by("end").equals(found)
+
+
 def stepwise(query, events, rng, output):
     """Push a few events at a time, and at times go on from a checkpoint."""
     evaluator = query.evaluator(output=output)
@@ -161,6 +210,19 @@ def test_a_complex_event_that_no_buffer_holds():
 def test_memory_stays_within_the_window():
     events = pa.table({"type": ["A", "B", "D", "D"] * 50_000})
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS").evaluator()
+    counter = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS").evaluator(output="count")
     for batch in events.to_batches(max_chunksize=10_000):
         evaluator.push(batch)
+        counter.push(batch)
     assert evaluator._run._places.shape[1] == 1 << 12
+    assert len(counter._run._seen) == 1 << 12
+
+
+def test_memory_is_what_is_left_where_ends_consume():
+    events = pa.table({"type": ["A", "B", "B", "C"] * 50_000, "i": range(200_000)})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C CONSUME BY ANY")
+    for output in ("positions", "events"):
+        evaluator = query.evaluator(output=output)
+        found = [evaluator.push(batch).num_rows for batch in events.to_batches(max_chunksize=10_000)]
+        assert sum(found) == 100_000
+        assert evaluator._run._places.shape[1] == 1 << 12

@@ -38,8 +38,6 @@ def test_engines_and_ways_to_deal_are_those_that_are_used(data):
         ("SELECT * FROM S WHERE A+ ; A+", "at several steps"),
         ("SELECT MAX * FROM S WHERE A ; B", "the strategy is MAX"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "PARTITION BY"),
-        ("SELECT * FROM S WHERE A ; B CONSUME BY ANY", "CONSUME BY ANY"),
-        ("SELECT * FROM S WHERE A ; B LIMIT 3", "LIMIT"),
     ],
 )
 def test_why_there_are_no_stacks(query, why):

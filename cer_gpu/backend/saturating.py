@@ -1,0 +1,38 @@
+"""Numbers of complex events, uint64: a count is exact, or seen to be too large.
+
+They stay at their greatest where they pass it; zero times any of them is zero.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend.jit import helper
+
+_U = np.uint64
+_MOST = np.uint64(0xFFFFFFFFFFFFFFFF)
+_HALF = np.uint64(0xFFFFFFFF)
+
+MOST_SIGNED = np.uint64(0x7FFFFFFFFFFFFFFF)
+"""The largest count that int64 holds."""
+
+
+@helper
+def plus(a, b):
+    """Return the sum of two numbers."""
+    total = a + b
+    return total if total >= a else _MOST
+
+
+@helper
+def times(a, b):
+    """Return the product of two numbers."""
+    if (a | b) <= _HALF:
+        product = a * b
+    elif a == _U(0) or b == _U(0):
+        product = _U(0)
+    elif a > _MOST // b:
+        product = _MOST
+    else:
+        product = a * b
+    return product

@@ -1,0 +1,126 @@
+"""The state of one evaluation that only counts the complex events of a chain, and the arrays that its loop works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.automaton.chain import Chain
+from cer_gpu.backend import chain_counting as loop
+from cer_gpu.backend.evaluation import CONSUME_NONE
+from cer_gpu.engine.counts import CountBuffers, CountOutput, too_many_at
+from cer_gpu.engine.loop import Relevant, RunOptions
+from cer_gpu.errors import EventsError
+
+INITIAL_SIZE = 1 << 12
+"""Relevant events of a window that there is room for at first."""
+
+
+class ChainCounter:
+    """Feeds relevant events to the loop that counts the complex events of a chain.
+
+    Parameters
+    ----------
+    chain
+    options
+        Without partitions.
+    length
+        Of the window, uint64 or float64; None where there is none.
+    """
+
+    def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
+        self.options = options
+        self._chain = chain
+        self._windowed = length is not None
+        self._length = np.uint64(0) if length is None else length
+        self._repeated = np.array([step.repeated for step in chain.steps])
+        n_columns = len(chain.steps) - (not chain.steps[-1].repeated)
+        size = INITIAL_SIZE if self._windowed else 1
+        self._regs = np.zeros(loop.N_REGS, np.int64)
+        self._rows = np.zeros((n_columns + 1, n_columns + 1), np.uint64)
+        self._rows[0, 0] = 1
+        self._ways = np.zeros((n_columns, n_columns), np.uint64)
+        self._seen = np.zeros(size, np.int32)
+        self._seen_clocks = np.zeros(size, self._length.dtype)
+        self._start_clocks = np.zeros(size, self._length.dtype)
+        self._front = np.zeros((size, n_columns), np.uint64)
+        self._out = CountOutput(timed=options.timed, share=options.share)
+
+    def feed(self, events: Relevant) -> Iterator[CountBuffers]:
+        """Process relevant events and yield full buffers of counts, in order."""
+        self._regs[loop.EVENT] = 0
+        while True:
+            status = loop.count_chain(
+                events.symbols,
+                events.positions,
+                events.moments,
+                events.clocks,
+                self._windowed,
+                self._length,
+                self.options.limit,
+                self.options.consume != CONSUME_NONE,
+                self.options.first_end,
+                self._chain.steps_of,
+                self._repeated,
+                self._regs,
+                self._rows,
+                self._ways,
+                self._seen,
+                self._seen_clocks,
+                self._start_clocks,
+                self._front,
+                self._out.ends,
+                self._out.counts,
+                self._out.times,
+            )
+            match status:
+                case loop.DONE:
+                    break
+                case loop.OUTPUT_FULL:
+                    yield self.flush()
+                case loop.GROW:
+                    self._grow()
+                case _:
+                    raise too_many_at(int(events.positions[self._regs[loop.EVENT]]))
+
+    def flush(self) -> CountBuffers:
+        """Return the counts found since the last call."""
+        n = int(self._regs[loop.N_OUT])
+        self._regs[loop.N_OUT] = 0
+        return self._out.take(n)
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what another one needs to go on: arrays."""
+        return {
+            "regs": self._regs,
+            "rows": self._rows,
+            "seen": self._seen,
+            "seen_clocks": self._seen_clocks,
+            "start_clocks": self._start_clocks,
+            "front": self._front,
+            "scalars": np.array([self._out.n_ends]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._regs, self._rows, self._front = snapshot["regs"], snapshot["rows"], snapshot["front"]
+        self._seen, self._seen_clocks = snapshot["seen"], snapshot["seen_clocks"]
+        self._start_clocks = snapshot["start_clocks"]
+        (self._out.n_ends,) = map(int, snapshot["scalars"])
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        """Make room for a window of twice as many events; each stands where its id says in both halves."""
+        try:
+            for name in ("_seen", "_seen_clocks", "_start_clocks", "_front"):
+                array = getattr(self, name)
+                setattr(self, name, np.concatenate([array, array]))
+        except MemoryError:
+            raise EventsError(
+                f"no memory for more than {len(self._seen)} events in a window\nhint: a shorter WITHIN"
+            ) from None
