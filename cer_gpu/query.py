@@ -188,7 +188,7 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     cea = build_cea(formula, frozenset(variables))
     strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
-    against = _against_stacks(syntax, strategy)
+    against = None if strategy in ("ALL", "ANY") else f"the strategy is {strategy}"
     steps = find_chain(formula, cea.guards, frozenset(variables)) if against is None else against
     return Plan(
         text=syntax.text,
@@ -207,15 +207,6 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
         time_column=time_column,
         time_unit=time_unit,
     )
-
-
-def _against_stacks(syntax: QuerySyntax, strategy: str) -> str | None:
-    """Return which clause needs the automaton; None: none does."""
-    if strategy not in ("ALL", "ANY"):
-        return f"the strategy is {strategy}"
-    if syntax.partition:
-        return "the query has PARTITION BY"
-    return None
 
 
 class Query:

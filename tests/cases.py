@@ -36,13 +36,15 @@ class _Drawn:
         note(f"as text: {self.text}")
         self.time_column = ref.TIME if timed else None
         self.type_column = ref.TYPE if typed else None
+        self.automaton_alone = data.draw(st.booleans(), label="by the automaton")
         self.compiled = self.compile()
 
     def compile(self) -> cer_gpu.Query:
         time_unit = self.layout.time_unit if self.time_column else None
-        return cer_gpu.compile(
+        query = cer_gpu.compile(
             self.text, type_column=self.type_column, time_column=self.time_column, time_unit=time_unit
         )
+        return by_automaton(query) if self.automaton_alone else query
 
     @property
     def whole(self) -> pa.Table:

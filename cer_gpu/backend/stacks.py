@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.jit import kernel
+from cer_gpu.backend.jit import helper, kernel
 
 # why `list_ends` returns
 DONE, OUTPUT_FULL, GROW_PATH = range(3)
@@ -183,6 +183,33 @@ def push_events(
     return i, np.int64(n_ends)
 
 
+@helper
+def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans, out_offsets,
+               out_positions, out_marks):  # fmt: skip
+    """Write complex events that differ in their starts alone, which are written: `depth` events from path[first] on."""
+    width = depth + 1
+    if n_rows < COLUMNWISE_FROM:
+        for r in range(n_rows):
+            row = n_values + r * width + 1
+            for t in range(depth):
+                out_positions[_U(row + t)] = path[first + _U(t)]
+    else:
+        for t in range(depth):
+            other = path[first + _U(t)]
+            column = n_values + 1 + t
+            for r in range(n_rows):
+                out_positions[_U(column + r * width)] = other
+    for r in range(n_rows):
+        out_spans[1, _U(n_out + r)] = position
+        out_offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
+    if marks.shape[0] > 0:
+        for r in range(n_rows):
+            row = n_values + r * width
+            out_marks[_U(row)] = marks[0]
+            for t in range(depth):
+                out_marks[_U(row + 1 + t)] = path_marks[first + _U(t)]
+
+
 @kernel
 def list_ends(
     ends,
@@ -290,30 +317,12 @@ def list_ends(
                     start = places[s, _U(left - 1 - r)]
                     out_spans[0, _U(n_out + r)] = start
                     out_positions[_U(n_values + r * width)] = start
-                if n_rows < COLUMNWISE_FROM:
-                    for r in range(n_rows):
-                        row = n_values + r * width + 1
-                        for t in range(depth):
-                            out_positions[_U(row + t)] = path[first + _U(t)]
-                else:
-                    for t in range(depth):
-                        other = path[first + _U(t)]
-                        column = n_values + 1 + t
-                        for r in range(n_rows):
-                            out_positions[_U(column + r * width)] = other
-                for r in range(n_rows):
-                    out_spans[1, _U(n_out + r)] = position
-                    out_offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
                 if timed:
                     for r in range(n_rows):
                         out_times[0, _U(n_out + r)] = began[_U(left - 1 - r)]
                         out_times[1, _U(n_out + r)] = times[event]
-                if marked:
-                    for r in range(n_rows):
-                        row = n_values + r * width
-                        out_marks[_U(row)] = marks[0]
-                        for t in range(depth):
-                            out_marks[_U(row + 1 + t)] = path_marks[first + _U(t)]
+                write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans,
+                           out_offsets, out_positions, out_marks)  # fmt: skip
                 n_out += n_rows
                 n_here += n_rows
                 n_values += n_rows * width

@@ -22,6 +22,7 @@ from cer_gpu.engine.columns import Block, numbers_of
 from cer_gpu.engine.counter import Counter
 from cer_gpu.engine.counts import CountBuffers
 from cer_gpu.engine.intervals import LiveIntervals
+from cer_gpu.engine.keyed_stacks import KeyedStacks
 from cer_gpu.engine.lateness import parse_lateness
 from cer_gpu.engine.loop import Relevant
 from cer_gpu.engine.matches import MatchBuffers
@@ -123,9 +124,9 @@ class Evaluator:
         plan = self._plan
         if plan.within is None or self.output == "events":
             return False
-        if isinstance(self._table, Chain):
-            return True
-        independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE" and not plan.partition
+        if plan.partition or isinstance(self._table, Chain):
+            return not plan.partition
+        independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE"
         return independent and self.engine == "counter"
 
     @property
@@ -378,11 +379,13 @@ class Evaluator:
         if plan.partition:
             # events that are not relevant count where the window counts, and break what is contiguous
             every = options.window == COUNT_WINDOW or self._table.has_gaps
-            self._partitions = Partitions(binding.keys.types, every=every, deal=given.deal)
+            self._partitions = Partitions(
+                binding.keys.types, every=every, numbered=self._counts_partitions, deal=given.deal
+            )
         self._keys_types = binding.keys.types
-        self._run: Run | Counter | Stacks | ChainCounter
+        self._run: Run | Counter | Stacks | KeyedStacks | ChainCounter
         if isinstance(self._table, Chain):
-            of_chain = ChainCounter if output == "count" else Stacks
+            of_chain = ChainCounter if output == "count" else KeyedStacks if plan.partition else Stacks
             self._run = of_chain(self._table, options, binding.window_length)
         else:
             self._run = (Counter if output == "count" else Run)(self._table, options)
@@ -427,7 +430,7 @@ class Evaluator:
         if self._retained is not None and self._retained.wants_trim:
             if self._window is not None and isinstance(self._run, Run):
                 self._retained.keep_from(self._place_of(self._run.last_low))
-            elif isinstance(self._run, Run | Stacks):
+            elif isinstance(self._run, Run | Stacks | KeyedStacks):
                 self._retained.keep(self._run.live_positions())
 
     def _block(self, binding: Binding, block: Block) -> Iterator[MatchBuffers | CountBuffers]:
@@ -440,16 +443,14 @@ class Evaluator:
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
         if self._partitions is not None:
             if self._partitions.wants_sweep:
-                assert isinstance(self._run, Run | Counter)
+                assert isinstance(self._run, Run | Counter | KeyedStacks)
                 kept = ~self._run.idle(self._partitions.n)
                 self._partitions.keep(kept)
                 self._run.keep_partitions(kept)
             keys = binding.keys.arrays(block.batch, self._keys_types)
             symbols, rows, partitions, ordinals = self._partitions.assign(keys, symbols, rows)
-            if isinstance(self._run, Run | Counter):
+            if isinstance(self._run, Run | Counter | KeyedStacks):
                 self._run.reserve_partitions(self._partitions.n)
-            if not self._counts_partitions:
-                ordinals = ordinals[:0]
         if not len(rows):
             return
         if len(rows) > len(self._positions):
@@ -463,6 +464,8 @@ class Evaluator:
             places = given[rows]
         lows = clocks = np.empty(0, np.int64)
         moments: npt.NDArray[Any] = positions.view(np.uint64)
+        if self._run_options.window == COUNT_WINDOW:
+            moments = ordinals.view(np.uint64)
         if self._plan.time_column is not None:
             clocks = times[self._plan.time_column][rows].astype(np.int64)
         if binding.window_column is not None:
@@ -502,6 +505,8 @@ class Evaluator:
     @property
     def _counts_partitions(self) -> bool:
         """Whether the number of an event in its partition matters."""
+        if isinstance(self._table, Chain):
+            return self._run_options.window == COUNT_WINDOW
         return self._run_options.numbers_its_partitions or self._table.has_gaps
 
     def _to_arrow(
@@ -527,10 +532,11 @@ class Evaluator:
 def table_of(plan: Plan, options: Options) -> Determinization | Chain:
     """Return what gives events their symbols: the steps where the pattern is a chain that can be listed, or counted."""
     labelled = options.output == "bindings"
-    if plan.chain is not None and (
-        options.output == "count"
-        or (options.share is None and not (labelled and any(step.labels is None for step in plan.chain)))
-    ):
+    if options.output == "count":
+        by_steps = not plan.partition
+    else:
+        by_steps = options.share is None and not (labelled and any(step.labels is None for step in plan.chain or ()))
+    if plan.chain is not None and by_steps:
         return Chain(plan.chain)
     return Determinization(plan.cea, plan.strategy, labelled=labelled)
 

@@ -85,7 +85,7 @@ class Relevant:
     places : int64, shape (n,)
         The positions that are reported (empty where they are `positions`).
     moments : uint64 or float64, shape (n,)
-        Clocks that the window is measured with (empty where there are `lows`).
+        Clocks that the window is measured with.
     """
 
     symbols: Int32
@@ -96,6 +96,11 @@ class Relevant:
     ordinals: Int64
     places: Int64
     moments: npt.NDArray[Any]
+
+    @property
+    def reported(self) -> Int64:
+        """The positions that are reported."""
+        return self.places if len(self.places) else self.positions
 
     def at(self, indices: slice | Int32) -> Relevant:
         """Return some of the events."""

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.backend.partitions import assign_partitions, hash_keys
+from cer_gpu.backend.partitions import assign_partitions, hash_keys, hash_words
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, plain_type, take_rows, validity
@@ -21,11 +21,14 @@ Words = npt.NDArray[np.uint64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-SWEEP_FROM = 1 << 12
+SWEEP_FROM = 1 << 15
 """Partitions from which on those that hold nothing are looked for."""
 
 SWEEP_TEXTS_FROM = 1 << 16
 """Texts of keys from which on the same is done: events that only count leave theirs behind."""
+
+SPARSE_BELOW = 1 << 18
+"""Keys from which on the table has two rows for each, in place of four."""
 
 NAN = np.float64("nan").view(np.uint64)
 
@@ -137,6 +140,8 @@ class Partitions:
         Of the keys.
     every
         Whether events that are not relevant count in their partition too.
+    numbered
+        Whether the number of an event in its partition is wanted.
     deal
         (k, n): events of the k-th of n shares of the keys only.
 
@@ -146,14 +151,17 @@ class Partitions:
         Partitions that are known.
     """
 
-    def __init__(self, types: list[pa.DataType], *, every: bool, deal: tuple[int, int] | None = None) -> None:
+    def __init__(
+        self, types: list[pa.DataType], *, every: bool, numbered: bool = True, deal: tuple[int, int] | None = None
+    ) -> None:
         self.n = 0
         self._deal = deal or (0, 1)
-        self._every = every
+        self._every, self._numbered = every, numbered
         self._encoders = [_encoder(kind) for kind in types]
-        self._keys = np.zeros((64, sum(e.width for e in self._encoders)), np.uint64)
-        self._counts = np.zeros(64, np.int64)
-        self._table = np.full(128, -1, np.int32)
+        self._keys = np.zeros((0, sum(e.width for e in self._encoders)), np.uint64)
+        self._counts = np.zeros(0, np.int64)
+        self._hashes = np.empty(0, np.uint64)
+        self._resize(64)
         self._sweep_at = SWEEP_FROM
         self._sweep_texts_at = SWEEP_TEXTS_FROM
 
@@ -170,40 +178,54 @@ class Partitions:
         keys
             Of all events of the block (`Keys.arrays`).
         symbols, rows : int32, shape (n relevant,)
-            May be written.
 
         Returns
         -------
         symbols, rows, partitions, ordinals
-            Of the relevant events that have a key; ordinals are int64, counted in the partition.
+            Of the relevant events that have a key; ordinals are int64, counted in the partition (empty unless wanted).
         """
-        selected = rows
         if not self._every:
             keys = [key.take(pa.array(rows)) for key in keys]
-            rows = np.arange(len(rows), dtype=np.int32)
         words = [encoder(key) for encoder, key in zip(self._encoders, keys, strict=True)]
-        key_words = words[0] if len(words) == 1 else np.concatenate(words, axis=1)
-        valid = np.empty(0, np.bool_)
-        for key in keys:
-            holds = validity(key)
-            if holds is not None:
-                valid = holds if not len(valid) else valid & holds
-        values = key_words
-        if self._deal[1] > 1:
-            hashes = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
-            values = hashes[0] if len(hashes) == 1 else np.concatenate(hashes, axis=1)
-        partitions, ordinals = np.empty(len(rows), np.int32), np.empty(len(rows), np.int64)
-        row = n_selected = n_kept = 0
+        key_words = _joined(words)
+        if len(key_words) > len(self._hashes):
+            self._hashes = np.empty(len(key_words), np.uint64)
+        hash_words(key_words, self._hashes)
+        present = self._present(keys, words)
+        n = len(rows)
+        relevant = np.append(rows, np.int32(-1)) if self._every else rows
+        partitions = np.empty(n + 1, np.int32)
+        ordinals = np.empty(n + 1 if self._numbered else 0, np.int64)
+        row = n_read = 0
         while True:
-            row, n_selected, n_kept, self.n = assign_partitions(
-                key_words, values, *self._deal, valid, symbols, rows, self._table, self._keys, self._counts,
-                row, n_selected, n_kept, self.n, partitions, ordinals,
+            row, n_read, self.n = assign_partitions(
+                key_words, self._hashes, present, not self._every, relevant, self._table, self._keys, self._counts,
+                row, n_read, self.n, partitions, ordinals,
             )  # fmt: skip
             if row == len(key_words):
                 break
             self._resize(2 * len(self._keys))
-        kept = rows[:n_kept] if self._every else selected[rows[:n_kept]]
-        return symbols[:n_kept], kept, partitions[:n_kept], ordinals[:n_kept]
+        partitions, ordinals = partitions[:n], ordinals[:n]
+        if len(present):
+            kept = np.flatnonzero(partitions >= 0)
+            return symbols[kept], rows[kept], partitions[kept], ordinals[kept] if self._numbered else ordinals
+        return symbols, rows, partitions, ordinals
+
+    def _present(self, keys: list[pa.Array], words: list[Words]) -> Bools:
+        """Return which events have a key (none of its parts is NULL) that is to be assigned; empty where all have."""
+        present = np.empty(0, np.bool_)
+        share, n_shares = self._deal
+        if n_shares > 1:
+            hashes = np.empty(len(words[0]), np.uint64)
+            values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
+            hash_words(_joined(values), hashes)
+            # other bits than those that say where a key is looked for in a table
+            present = (hashes >> np.uint64(32)) * np.uint64(n_shares) >> np.uint64(32) == share
+        for key in keys:
+            holds = validity(key)
+            if holds is not None:
+                present = present & holds if len(present) else holds
+        return present
 
     def keep(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
@@ -214,16 +236,20 @@ class Partitions:
         for encoder in self._encoders:
             encoder.keep(self._keys[: self.n, column])
             column += encoder.width
-        self._sweep_at = max(SWEEP_FROM, 2 * self.n)
+        self._sweep_at = max(SWEEP_FROM, 4 * self.n)
         self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
-        self._resize(max(64, 1 << max(0, self.n - 1).bit_length()))
+        self._resize(min(len(self._keys), _room_for(2 * self.n)))
 
     def _resize(self, capacity: int) -> None:
-        keys, counts = np.zeros((capacity, self._keys.shape[1]), np.uint64), np.zeros(capacity, np.int64)
-        keys[: self.n], counts[: self.n] = self._keys[: self.n], self._counts[: self.n]
-        self._keys, self._counts = keys, counts
-        self._table = np.full(2 * capacity, -1, np.int32)
-        hash_keys(self._keys, self.n, self._table)
+        if capacity != len(self._keys):
+            keys, counts = np.zeros((capacity, self._keys.shape[1]), np.uint64), np.zeros(capacity, np.int64)
+            keys[: self.n], counts[: self.n] = self._keys[: self.n], self._counts[: self.n]
+            self._keys, self._counts = keys, counts
+            self._table = np.empty((capacity * (4 if capacity < SPARSE_BELOW else 2), 2), np.int64)
+        self._table.fill(-1)
+        hashes = np.empty(self.n, np.uint64)
+        hash_words(_read_only(self._keys[: self.n]), hashes)
+        hash_keys(hashes, self._table)
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -234,17 +260,33 @@ class Partitions:
 
     def restore(self, snapshot: dict[str, Any], texts: dict[int, pa.Array]) -> None:
         """Go on from a snapshot of the same kind."""
-        self.n = len(snapshot["counts"])
         for i, encoder in enumerate(self._encoders):
             if isinstance(encoder, _Texts):
                 encoder.restore(texts[i])
-        keys, counts = snapshot["keys"], snapshot["counts"]
-        capacity = max(64, 1 << max(0, self.n - 1).bit_length())
-        self._keys, self._counts = np.zeros((capacity, keys.shape[1]), np.uint64), np.zeros(capacity, np.int64)
-        self._keys[: self.n], self._counts[: self.n] = keys, counts
-        self._sweep_at = max(SWEEP_FROM, 2 * self.n)
+        n = len(snapshot["keys"])
+        self._resize(_room_for(n))
+        self._keys[:n], self._counts[:n] = snapshot["keys"], snapshot["counts"]
+        self.n = n
+        self._resize(len(self._keys))  # the table is made anew
+        self._sweep_at = max(SWEEP_FROM, 4 * self.n)
         self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
-        self._resize(capacity)
+
+
+def _room_for(n: int) -> int:
+    """Return a power of two that so many keys fit into."""
+    return max(64, 1 << max(0, n - 1).bit_length())
+
+
+def _joined(words: list[Words]) -> Words:
+    """Return the words of whole keys, not to be written to."""
+    return _read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))
+
+
+def _read_only(words: Words) -> Words:
+    """Return an array as kernels get it: one that can be written to is another type, and compiled anew."""
+    view = words.view()
+    view.setflags(write=False)
+    return view
 
 
 # ---- values as words ----------------------------------------------------------------------------------------------
@@ -268,7 +310,7 @@ class _Numbers:
             if missing.any():
                 words[missing] = NAN
         else:
-            words = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64).view(np.uint64)
+            words = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
         return words.reshape(-1, 1)
 
     def _bytes(self, array: pa.Array) -> Words:

@@ -19,7 +19,66 @@ INITIAL_SIZE = 1 << 12
 """Instances that each stack, and events that a complex event, have room for at first."""
 
 
-class Stacks:
+class ChainLister:
+    """What the stacks of a whole stream, and those of partitions, have in common: how complex events are listed.
+
+    Parameters
+    ----------
+    chain
+    options
+    length
+        Of the window, uint64 or float64; None where there is none.
+    n_regs
+        Registers of the loops.
+    """
+
+    def __init__(
+        self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None, n_regs: int = loops.N_REGS
+    ) -> None:
+        self.options = options
+        self._chain = chain
+        self._length = np.uint64(2**64 - 1) if length is None else length
+        self._repeated = np.array([step.repeated for step in chain.steps])
+        self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
+        self._regs = np.zeros(n_regs, np.int64)
+        self._frames = np.zeros((INITIAL_SIZE, 3), np.int64)
+        self._path = np.zeros(INITIAL_SIZE, np.int64)
+        self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
+        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+
+    def flush(self) -> MatchBuffers:
+        """Return the complex events found since the last call."""
+        found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
+        self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
+        return found
+
+    def _list(self, events: Relevant, n_ends: int) -> Iterator[MatchBuffers]:
+        """List the complex events of the first ends, and yield full buffers."""
+        regs, out = self._regs, self._out
+        regs[loops.END] = 0
+        while n_ends:
+            match self._list_ends(events, n_ends):
+                case loops.DONE:
+                    break
+                case loops.GROW_PATH:
+                    self._double_path()
+                case _ if regs[loops.N_OUT]:
+                    yield self.flush()
+                case _:
+                    out.widen()
+
+    def _list_ends(self, events: Relevant, n_ends: int) -> int:
+        """Call the loop that lists, and return its status."""
+        raise NotImplementedError
+
+    def _double_path(self) -> None:
+        """Make room for longer complex events; a path ends where its array does."""
+        self._frames = np.concatenate([self._frames, np.zeros_like(self._frames)])
+        self._path = np.concatenate([np.zeros_like(self._path), self._path])
+        self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
+
+
+class Stacks(ChainLister):
     """Feeds relevant events to the stacks, and lists the complex events that they end.
 
     Parameters
@@ -32,12 +91,8 @@ class Stacks:
     """
 
     def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
-        self.options = options
-        self._chain = chain
-        self._length = np.uint64(2**64 - 1) if length is None else length
+        super().__init__(chain, options, length)
         steps = chain.steps
-        self._repeated = np.array([step.repeated for step in steps])
-        self._marks = np.arange(1, len(steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._counts = np.zeros(len(steps) + 1, np.int64)
         self._counts[0] = 1
         self._bottoms = np.zeros(len(steps) + 1, np.int64)
@@ -46,13 +101,8 @@ class Stacks:
         self._below = np.zeros((len(steps), INITIAL_SIZE), np.int64)
         self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
         self._began = np.zeros(INITIAL_SIZE if options.timed else 0, np.int64)
-        self._regs = np.zeros(loops.N_REGS, np.int64)
         self._consume = options.consume != CONSUME_NONE
         self._ends = np.empty((0, loops.BOTTOMS + len(steps) * self._consume), np.int64)
-        self._frames = np.zeros((INITIAL_SIZE, 3), np.int64)
-        self._path = np.zeros(INITIAL_SIZE, np.int64)
-        self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
-        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
@@ -86,49 +136,32 @@ class Stacks:
             if not self._repeated[-1]:
                 self._heights[-1] = self._bottoms[-1] = 0  # what ended there is listed
 
-    def _list(self, events: Relevant, n_ends: int) -> Iterator[MatchBuffers]:
-        regs, out = self._regs, self._out
-        regs[loops.END] = 0
-        while n_ends:
-            status = loops.list_ends(
-                self._ends,
-                n_ends,
-                events.positions,
-                events.moments,
-                events.clocks,
-                self._length,
-                self._repeated,
-                self.options.limit,
-                self._marks,
-                self._places,
-                self._below,
-                self._latest,
-                self._began,
-                regs,
-                self._frames,
-                self._path,
-                self._path_marks,
-                out.spans,
-                out.times,
-                out.offsets,
-                out.positions,
-                out.marks,
-            )
-            match status:
-                case loops.DONE:
-                    break
-                case loops.GROW_PATH:
-                    self._double_path()
-                case _ if regs[loops.N_OUT]:
-                    yield self.flush()
-                case _:
-                    out.widen()
-
-    def flush(self) -> MatchBuffers:
-        """Return the complex events found since the last call."""
-        found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
-        self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
-        return found
+    def _list_ends(self, events: Relevant, n_ends: int) -> int:
+        status: int = loops.list_ends(
+            self._ends,
+            n_ends,
+            events.positions,
+            events.moments,
+            events.clocks,
+            self._length,
+            self._repeated,
+            self.options.limit,
+            self._marks,
+            self._places,
+            self._below,
+            self._latest,
+            self._began,
+            self._regs,
+            self._frames,
+            self._path,
+            self._path_marks,
+            self._out.spans,
+            self._out.times,
+            self._out.offsets,
+            self._out.positions,
+            self._out.marks,
+        )
+        return status
 
     @property
     def _heights(self) -> Int64:
@@ -185,12 +218,6 @@ class Stacks:
             raise EventsError(
                 f"no memory for more than {size} partial results of a step\nhint: add WITHIN, or a shorter one"
             ) from None
-
-    def _double_path(self) -> None:
-        """Make room for longer complex events; a path ends where its array does."""
-        self._frames = np.concatenate([self._frames, np.zeros_like(self._frames)])
-        self._path = np.concatenate([np.zeros_like(self._path), self._path])
-        self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
 
 
 def _doubled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ from cer_gpu.engine.evaluator import Evaluator, Options, Positions
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.sources import Source
-from cer_gpu.engine.stacks import Stacks
+from cer_gpu.engine.stacks import ChainLister
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
 
@@ -119,7 +119,7 @@ class MeasuredEvaluator(Evaluator):
         if self._partitions is not None:
             vars(self._partitions)["assign"] = self._stages.call(PARTITIONS, self._partitions.assign)
         steps = [("feed", LOOP)]
-        if isinstance(self._run, Stacks):
+        if isinstance(self._run, ChainLister):
             steps.append(("_list", LISTING))
         for method, stage in steps:
             made = getattr(self._run, method)

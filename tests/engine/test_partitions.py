@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pyarrow as pa
 import pytest
+from cases import by_automaton
 
 import cer_gpu
 from cer_gpu.backend import evaluation
@@ -90,43 +91,76 @@ def evaluate_in_pieces(query, events, rows=500):
     return evaluator, pa.Table.from_batches(found)
 
 
-def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch):
+ENGINES = pytest.mark.parametrize("engine", [lambda query: query, by_automaton], ids=["stacks", "automaton"])
+
+
+@ENGINES
+def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engine):
     monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
     n = 20_000
     events = pa.table({"type": ["A", "B"] * (n // 2), "key": [i // 2 for i in range(n)], "ts": range(n)})
-    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10 [ts]")
+    query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10 [ts]"))
     evaluator, found = evaluate_in_pieces(query, events)
     assert found.num_rows == n // 2
     assert evaluator._partitions.n < 2000
     # without a window they are needed
-    evaluator, found = evaluate_in_pieces(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"), events)
+    query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"))
+    evaluator, found = evaluate_in_pieces(query, events)
     assert evaluator._partitions.n == n // 2
 
 
+@ENGINES
 @pytest.mark.parametrize("window", ["WITHIN 5 [ts]", "WITHIN 5 EVENTS", ""])
-def test_texts_of_events_that_hold_nothing_are_forgotten(monkeypatch, window):
+def test_texts_of_events_that_hold_nothing_are_forgotten(monkeypatch, window, engine):
     monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
     monkeypatch.setattr(partitions, "SWEEP_TEXTS_FROM", 64)
     n = 20_000
     events = pa.table({"type": ["Z"] * n, "key": [f"user {i}" for i in range(n)], "ts": range(n)})
-    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [key] {window}")
+    query = engine(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [key] {window}"))
     evaluator, _ = evaluate_in_pieces(query, events)
     assert evaluator._partitions.n == 0
     assert evaluator._partitions._encoders[0].n_texts <= 1000
 
 
+@ENGINES
 @pytest.mark.parametrize("window", ["WITHIN 7 EVENTS", "WITHIN 2000 [ts]", ""])
-def test_forgetting_changes_nothing(monkeypatch, window):
+def test_forgetting_changes_nothing(monkeypatch, window, engine):
     rng = random.Random(1)
     n = 4000
     keys = [f"k{rng.randrange(1, 400)}" for _ in range(n)]
     events = pa.table({"type": rng.choices("ABCD", k=n), "key": keys, "ts": range(n)})
-    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [key] {window}")
+    query = engine(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [key] {window}"))
     expected = query.evaluate(events)
     assert expected.num_rows > 20
     for name in ("SWEEP_FROM", "SWEEP_TEXTS_FROM"):
         monkeypatch.setattr(partitions, name, 2)
     assert evaluate_in_pieces(query, events, rows=37)[1].equals(expected)
+
+
+@pytest.mark.parametrize("window", ["WITHIN 20 EVENTS", "WITHIN 3000 [ts]", "CONSUME BY PARTITION", "CONSUME BY ANY"])
+def test_stacks_hold_what_is_within_reach(window):
+    n = 200_000
+    events = pa.table({"type": ["A", "B", "C", "Z"] * (n // 4), "key": [i // 4 % 50 for i in range(n)], "ts": range(n)})
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] {window}")
+    evaluator, found = evaluate_in_pieces(query, events)
+    assert found.num_rows >= n // 4
+    assert len(evaluator._run._instances) == 1 << 12
+    if window != "CONSUME BY ANY":
+        endless, _ = evaluate_in_pieces(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; D PARTITION BY [key]"), events)
+        assert len(endless._run._instances) == 1 << 17
+
+
+def test_room_for_many_partitions_is_given_back(monkeypatch):
+    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    n_near, n_far = 5_000, 40_000
+    times = [*range(n_near), *range(n_near, n_near + 5000 * n_far, 5000)]
+    events = pa.table({"type": ["A"] * len(times), "key": range(len(times)), "ts": times})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10000 [ts]")
+    evaluator, _ = evaluate_in_pieces(query, events.slice(0, n_near))
+    assert len(evaluator._run._tops) >= n_near
+    evaluator, _ = evaluate_in_pieces(query, events)
+    assert len(evaluator._run._tops) < 2000
+    assert len(evaluator._partitions._keys) < 2000
 
 
 # ---- numbers of 32 bits ------------------------------------------------------------------------------------------
@@ -153,12 +187,12 @@ def small_numbers():
 def test_events_of_a_partition_are_counted_anew(small_numbers, types, ends):
     other = ["A", "B"]
     events = pa.table({"type": [*other, *types], "k": [2, 2, *[1] * len(types)]})
-    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS LIMIT 1")
+    query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS LIMIT 1"))
     assert query.evaluate(events)["end"].to_pylist() == [1, *(end + 2 for end in ends)]
 
 
 def test_too_far_apart_in_a_partition(small_numbers):
-    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]")
+    query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]"))
     events = pa.table({"type": ["A"] + ["B"] * 300, "k": [1] * 301})
     with pytest.raises(cer_gpu.EventsError, match="add WITHIN, or a shorter one"):
         query.evaluate(events)

@@ -37,7 +37,6 @@ def test_engines_and_ways_to_deal_are_those_that_are_used(data):
         (f"SELECT * FROM S WHERE {' ; '.join('A' * 65)}", "more than 64 steps"),
         ("SELECT * FROM S WHERE A+ ; A+", "at several steps"),
         ("SELECT MAX * FROM S WHERE A ; B", "the strategy is MAX"),
-        ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "PARTITION BY"),
     ],
 )
 def test_why_there_are_no_stacks(query, why):

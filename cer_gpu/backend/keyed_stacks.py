@@ -1,0 +1,363 @@
+"""The loops for chains under PARTITION BY: stacks as in `cer_gpu.backend.stacks` for each partition, as linked lists.
+
+An instance is a row of `instances` (int64), at ``id - base`` for a growing id, and refers to older ones only:
+
+* PLACE, the position of the event; TIME, where the output has times;
+* LOWER, the id of the one below it in its stack, and BEFORE, that of the top of stack k - 1 when it came: it goes on at
+  that one and at all below.  -1, or an id below `base`: there is none;
+* LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
+  decreases along LOWER, so that what is in the window comes first;
+* PARTITION, whose it is (where windows do not end for all partitions at once); -1: nobody's any more.
+
+A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
+each the LATEST of that; and the first id that is not forgotten there.  So an event costs a look at one row, and a write
+to the end of the instances.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend.evaluation import CONSUME_ANY, CONSUME_PARTITION
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.operations import prefetch
+from cer_gpu.backend.stacks import (
+    DEPTH,
+    DONE,
+    END,
+    GROW_PATH,
+    N_HERE,
+    N_OUT,
+    N_VALUES,
+    OUTPUT_FULL,
+    write_rows,
+)
+
+# an instance
+PLACE, LOWER, BEFORE, LATEST, PARTITION, TIME = range(6)
+
+# an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1
+EVENT, ONE_BEFORE, ONE_BESIDE, N_END = range(4)
+
+# registers beyond those of the listing: the id of the first row of `instances`, the next id, and the first id that is
+# not forgotten in all partitions
+BASE, NEXT_ID, FLOOR, N_REGS = range(N_VALUES + 1, N_VALUES + 5)
+
+AHEAD = 16
+"""So many events later a partition is read, which lies anywhere in memory."""
+
+_U = np.uint64
+
+
+@kernel
+def push_events(
+    begin,
+    symbols,
+    positions,
+    partitions,
+    clocks,
+    times,
+    length,
+    first_end,
+    steps_of,
+    repeated,
+    consume,
+    tops,
+    tops_latest,
+    instances,
+    latest_of,
+    regs,
+    ends,
+):
+    """Push each event to the stacks of its partition, and note which events end complex events.
+
+    Parameters
+    ----------
+    begin : int
+        Event to begin at.
+    symbols : int32, shape (n,)
+        Of events that satisfy some step.
+    positions : int64, shape (n,)
+        As they are reported.
+    partitions : int32, shape (n,)
+    clocks : uint64 or float64, shape (n,)
+        In which the window is measured; in each partition, they do not decrease.
+    times : int64, shape (n,), or (0,) where the output has none
+    length, first_end, steps_of, repeated
+        As in `cer_gpu.backend.stacks.push_events`.
+    consume
+        CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
+    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (capacity, 5, or 6 with times)
+    tops_latest, latest_of : like `clocks`
+        The same memory.
+    regs : int64, shape (N_REGS,)
+    ends : int64, shape (n, N_END)
+
+    Returns
+    -------
+    (int, int)
+        The event after the last one read (n, or where there may be no room for its instances), and how many ends were
+        written.
+    """
+    n_steps = np.int64(repeated.shape[0])
+    last = n_steps - 1
+    n_stacks = np.int64(tops.shape[1] // 2)
+    timed = times.shape[0] > 0
+    n_events = symbols.shape[0]
+    base, next_id, floor = regs[BASE], regs[NEXT_ID], regs[FLOOR]
+    room = base + instances.shape[0] - n_stacks
+    n_ends = _U(0)
+    i = begin
+    while i < n_events and next_id <= room:
+        event = _U(i)
+        if i + AHEAD < n_events:
+            prefetch(tops, _U(partitions[event + _U(AHEAD)]) * _U(tops.shape[1]))
+        p = _U(partitions[event])
+        clock = clocks[event]
+        symbol = _U(symbols[event])
+        ended = False
+        # from the last step down: each reads the stack before it before the event is there
+        j = _U(0)
+        step = np.int64(steps_of[symbol, j])
+        while step >= 0:
+            before = np.int64(-1)
+            latest = clock
+            possible = True
+            if step > 0:
+                before = tops[p, _U(step - 1)]
+                latest = tops_latest[p, _U(n_stacks + step - 1)]
+                possible = before >= floor
+                if possible and clock - latest > length:  # infinite clocks differ by NaN
+                    possible = False
+                    tops[p, _U(step - 1)] = -1
+            if possible:
+                beside = np.int64(-1)
+                if step < n_stacks:
+                    beside = tops[p, _U(step)]
+                    if beside < floor:
+                        beside = np.int64(-1)
+                    row = _U(next_id - base)
+                    instances[row, PLACE] = positions[event]
+                    instances[row, LOWER] = beside
+                    instances[row, BEFORE] = before
+                    latest_of[row, LATEST] = latest
+                    instances[row, PARTITION] = partitions[event]
+                    if timed:
+                        instances[row, TIME] = times[event]
+                    tops[p, _U(step)] = next_id
+                    tops_latest[p, _U(n_stacks + step)] = latest
+                    next_id += 1
+                if step == last:
+                    ended = True
+                    if positions[event] >= first_end:
+                        ends[n_ends, EVENT] = i
+                        ends[n_ends, ONE_BEFORE] = before
+                        ends[n_ends, ONE_BESIDE] = beside
+                        n_ends += _U(1)
+            j += _U(1)
+            step = np.int64(steps_of[symbol, j])
+        if ended and consume == CONSUME_ANY:
+            floor = next_id
+        elif ended and consume == CONSUME_PARTITION:
+            for k in range(n_stacks):
+                tops[p, _U(k)] = -1
+            tops[p, _U(2 * n_stacks)] = next_id
+        i += 1
+    regs[NEXT_ID], regs[FLOOR] = next_id, floor
+    return i, np.int64(n_ends)
+
+
+@kernel
+def list_ends(
+    ends,
+    n_ends,
+    positions,
+    clocks,
+    times,
+    length,
+    repeated,
+    limit,
+    marks,
+    instances,
+    latest_of,
+    regs,
+    frames,
+    path,
+    path_marks,
+    out_spans,
+    out_times,
+    out_offsets,
+    out_positions,
+    out_marks,
+):
+    """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.stacks.list_ends` does.
+
+    Frame d lists the instances before the d-th event from the end: (stack, the next one of it, the next one of the
+    stack above that comes after them or -1).
+    """
+    last = repeated.shape[0] - 1
+    timed, marked = times.shape[0] > 0, marks.shape[0] > 0
+    size = path.shape[0]
+    base = regs[BASE]
+    n_out, n_values, n_here, depth = regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH]
+    status = DONE
+    while regs[END] < n_ends and status == DONE:
+        end = _U(regs[END])
+        event = _U(ends[end, EVENT])
+        position, clock = positions[event], clocks[event]
+        if depth == 0:
+            path[_U(size - 1)] = position
+            if marked:
+                path_marks[_U(size - 1)] = marks[_U(last)]
+            frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, ends[end, ONE_BEFORE], ends[end, ONE_BESIDE]
+            depth = 1
+        while depth > 0:
+            frame = _U(depth - 1)
+            s = frames[frame, 0]
+            instance = frames[frame, 1]
+            if instance < base or clock - latest_of[_U(instance - base), LATEST] > length:
+                if frames[frame, 2] >= 0:
+                    frames[frame, 0] = s + 1
+                    frames[frame, 1] = frames[frame, 2]
+                    frames[frame, 2] = -1
+                else:
+                    depth -= 1
+                continue
+            if depth >= size:
+                status = GROW_PATH
+                break
+            first = _U(size - depth)  # the path so far is path[first:]
+            if s == 0 and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
+                status = OUTPUT_FULL
+                break
+            if s > 0 or repeated[0]:
+                row = _U(instance - base)
+                frames[frame, 1] = instances[row, LOWER]
+                path[first - _U(1)] = instances[row, PLACE]
+                if marked:
+                    path_marks[first - _U(1)] = marks[_U(s)]
+                onward = _U(depth)
+                frames[onward, 0] = max(s - 1, 0)
+                frames[onward, 1] = instances[row, BEFORE] if s > 0 else instances[row, LOWER]
+                frames[onward, 2] = instances[row, LOWER] if s > 0 and repeated[_U(s)] else np.int64(-1)
+                depth += 1
+            if s == 0:
+                # all that begin in the window, in one go; they differ in their starts alone
+                width = np.int64(size - first) + 1
+                most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width)
+                if limit > 0:
+                    most = min(most, limit - n_here)
+                if repeated[0]:
+                    most = 1
+                n_rows = 0
+                while n_rows < most and instance >= base:
+                    row = _U(instance - base)
+                    if clock - latest_of[row, LATEST] > length:
+                        break
+                    start = instances[row, PLACE]
+                    out_spans[0, _U(n_out + n_rows)] = start
+                    out_positions[_U(n_values + n_rows * width)] = start
+                    if timed:
+                        out_times[0, _U(n_out + n_rows)] = instances[row, TIME]
+                        out_times[1, _U(n_out + n_rows)] = times[event]
+                    n_rows += 1
+                    instance = instances[row, LOWER]
+                if not repeated[0]:
+                    frames[frame, 1] = instance
+                write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
+                           out_offsets, out_positions, out_marks)  # fmt: skip
+                n_out += n_rows
+                n_here += n_rows
+                n_values += n_rows * width
+            if limit > 0 and n_here == limit:
+                depth = 0
+        if status == DONE:
+            regs[END] += 1
+            n_here = 0
+    regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH] = n_out, n_values, n_here, depth
+    return status
+
+
+@helper
+def _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
+    """Return whether a complex event to come may hold an instance, of a partition with a window of its own, or none."""
+    row = _U(i)
+    n_stacks = tops.shape[1] // 2
+    alive = instances[row, PARTITION] >= 0
+    if alive:
+        p = _U(instances[row, PARTITION])
+        forgotten = max(regs[FLOOR], tops[p, _U(2 * n_stacks)])
+        # the window ends at the latest start or later
+        now = tops_latest[p, _U(n_stacks)]
+        alive = min(regs[BASE] + i, tops[p, 0]) >= forgotten and not (now - latest_of[row, LATEST] > length)
+    return alive
+
+
+@helper
+def _drop(instances, regs, n_dead):
+    """Drop the oldest instances."""
+    alive = regs[NEXT_ID] - regs[BASE] - n_dead
+    for i in range(alive):
+        for c in range(instances.shape[1]):
+            instances[_U(i), _U(c)] = instances[_U(i + n_dead), _U(c)]
+    regs[BASE] += n_dead
+    return alive
+
+
+@kernel
+def drop_oldest(clock, length, instances, latest_of, regs):
+    """Drop what is older than all that is in the window that ends at `clock`, which ends for all partitions at once.
+
+    The first instance whose start is in the window is in it, and so are all that came later.  Return how many are left.
+    """
+    n_dead = max(regs[FLOOR] - regs[BASE], 0)
+    while n_dead < regs[NEXT_ID] - regs[BASE] and clock - latest_of[_U(n_dead), LATEST] > length:
+        n_dead += 1
+    return _drop(instances, regs, n_dead)
+
+
+@kernel
+def count_alive(stride, tops, tops_latest, length, instances, latest_of, regs):
+    """Return how many of every so many-th instance `collect` would keep."""
+    n_alive = 0
+    for i in range(0, regs[NEXT_ID] - regs[BASE], stride):
+        n_alive += _is_alive(i, tops, tops_latest, length, instances, latest_of, regs)
+    return n_alive
+
+
+@kernel
+def collect(n_partitions, tops, tops_latest, length, instances, latest_of, regs, new_ids):
+    """Keep what partitions still reach, where each has a window of its own, or none; return how many are left.
+
+    Parameters
+    ----------
+    new_ids : int64, shape (instances,)
+        Written.
+    """
+    n_stacks = tops.shape[1] // 2
+    base = regs[BASE]
+    n = regs[NEXT_ID] - base
+    alive = np.int64(0)
+    for i in range(n):
+        if i + AHEAD < n:
+            prefetch(tops, _U(instances[_U(i + AHEAD), PARTITION]) * _U(tops.shape[1]))
+        if _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
+            for c in range(instances.shape[1]):
+                instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]
+            for link in (LOWER, BEFORE):
+                other = instances[_U(alive), link]
+                if other >= base:
+                    instances[_U(alive), link] = new_ids[_U(other - base)]
+            new_ids[_U(i)] = alive
+            alive += 1
+        else:
+            new_ids[_U(i)] = -1
+    for i in range(n_partitions):
+        for k in range(n_stacks):
+            top = tops[_U(i), _U(k)]
+            if top >= base:
+                tops[_U(i), _U(k)] = new_ids[_U(top - base)]
+        tops[_U(i), _U(2 * n_stacks)] = 0
+    regs[BASE] = regs[FLOOR] = 0
+    regs[NEXT_ID] = alive
+    return alive

@@ -1,0 +1,214 @@
+"""The state of one evaluation of a chain under PARTITION BY: stacks of each partition, linked in one array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.chain import Chain
+from cer_gpu.backend import keyed_stacks as loops
+from cer_gpu.backend.evaluation import GLOBAL_WINDOW
+from cer_gpu.engine.loop import Int64, Relevant, RunOptions
+from cer_gpu.engine.matches import MatchBuffers
+from cer_gpu.engine.stacks import ChainLister
+from cer_gpu.errors import EventsError
+
+INITIAL_SIZE = 1 << 12
+"""Instances that there is room for at first."""
+
+SHRINK_FROM = 8
+"""Where there is room for so many times the partitions that are kept, it is given back."""
+
+SAMPLE = 64
+"""One instance of so many tells whether it pays to look at all."""
+
+
+class KeyedStacks(ChainLister):
+    """Feeds relevant events to the stacks of their partitions, and lists the complex events that they end.
+
+    Parameters
+    ----------
+    chain
+    options
+        Without shares.
+    length
+        Of the window, uint64 or float64; None where there is none.
+    """
+
+    def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
+        super().__init__(chain, options, length, loops.N_REGS)
+        n_stacks = len(chain.steps) - (not chain.steps[-1].repeated)
+        self._clock = self._length.dtype
+        self._last_clock = self._length.dtype.type(0)
+        self._tops = np.zeros((0, 2 * n_stacks + 1), np.int64)
+        self._instances = np.empty((max(INITIAL_SIZE, 2 * n_stacks), loops.TIME + options.timed), np.int64)
+        self._ends = np.empty((0, loops.N_END), np.int64)
+        self.reserve_partitions(1)
+
+    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+        """Process relevant events and yield full buffers of complex events, in order."""
+        begin, n = 0, len(events.symbols)
+        if n > len(self._ends):
+            self._ends = np.empty((n, loops.N_END), np.int64)
+        while begin < n:
+            stopped, n_ends = loops.push_events(
+                begin,
+                events.symbols,
+                events.reported,
+                events.partitions,
+                events.moments,
+                events.clocks,
+                self._length,
+                self.options.first_end,
+                self._chain.steps_of,
+                self._repeated,
+                self.options.consume,
+                self._tops,
+                self._tops.view(self._clock),
+                self._instances,
+                self._instances.view(self._clock),
+                self._regs,
+                self._ends,
+            )
+            yield from self._list(events, n_ends)
+            if stopped < n and stopped == begin:
+                self._make_room(events.moments[begin])
+            begin = stopped
+        if n:
+            self._last_clock = events.moments[-1]
+
+    def _list_ends(self, events: Relevant, n_ends: int) -> int:
+        status: int = loops.list_ends(
+            self._ends,
+            n_ends,
+            events.reported,
+            events.moments,
+            events.clocks,
+            self._length,
+            self._repeated,
+            self.options.limit,
+            self._marks,
+            self._instances,
+            self._instances.view(self._clock),
+            self._regs,
+            self._frames,
+            self._path,
+            self._path_marks,
+            self._out.spans,
+            self._out.times,
+            self._out.offsets,
+            self._out.positions,
+            self._out.marks,
+        )
+        return status
+
+    def live_positions(self) -> Int64:
+        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
+        self._drop(self._last_clock)
+        return np.unique(self._instances[: self._n_instances, loops.PLACE])
+
+    @property
+    def _n_instances(self) -> int:
+        return int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
+
+    # ---- partitions -----------------------------------------------------------------------------------------
+
+    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first partitions hold nothing: those without a start in the window."""
+        tops = self._tops[:n_partitions]
+        idle: npt.NDArray[np.bool_] = tops[:, 0] < self._regs[loops.FLOOR]
+        if self.options.window == GLOBAL_WINDOW:
+            latest = tops.view(self._clock)[:, tops.shape[1] // 2]
+            with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
+                idle |= self._last_clock - latest > self._length
+        return idle
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        tops = self._tops[: len(kept)][kept]
+        if len(self._tops) > SHRINK_FROM * len(tops):
+            self._tops = tops
+        else:
+            self._tops[: len(tops)] = tops
+            _empty(self._tops[len(tops) : len(kept)])
+        if self.options.window != GLOBAL_WINDOW:
+            numbers = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # -1 stays
+            owners = self._instances[: self._n_instances, loops.PARTITION]
+            owners[:] = numbers[owners]
+        self.reserve_partitions(max(1, len(self._tops)))
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        old, width = self._tops.shape
+        if n > old:
+            tops = np.empty((max(n, 2 * old), width), np.int64)
+            tops[:old] = self._tops
+            _empty(tops[old:])
+            self._tops = tops
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what another one needs to go on: arrays."""
+        return {
+            "tops": self._tops,
+            "instances": self._instances[: self._n_instances],
+            "size": np.array([len(self._instances)]),
+            "regs": self._regs,
+            "last_clock": np.array([self._last_clock]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._tops, self._regs = snapshot["tops"], snapshot["regs"]
+        self._last_clock = snapshot["last_clock"][0]
+        self._instances = np.empty((snapshot["size"][0], self._instances.shape[1]), np.int64)
+        self._instances[: self._n_instances] = snapshot["instances"]
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    def _make_room(self, clock: Any) -> None:
+        """Drop what is out of reach for an event of this clock, and take more memory where that is not half."""
+        size, width = self._instances.shape
+        if self._may_drop(size // 2) and 2 * self._drop(clock) <= size:
+            return
+        try:
+            instances = np.empty((2 * size, width), np.int64)
+        except MemoryError:
+            raise EventsError(
+                f"no memory for more than {size} partial results\nhint: add WITHIN, or a shorter one"
+            ) from None
+        instances[: self._n_instances] = self._instances[: self._n_instances]
+        self._instances = instances
+
+    def _may_drop(self, n: int) -> bool:
+        """Return whether, as a sample tells, so many instances may be out of reach."""
+        if self.options.window == GLOBAL_WINDOW:
+            return True
+        tops, instances = self._tops, self._instances
+        n_alive = SAMPLE * loops.count_alive(
+            SAMPLE, tops, tops.view(self._clock), self._length, instances, instances.view(self._clock), self._regs
+        )
+        return bool(n_alive <= self._n_instances - n)
+
+    def _drop(self, clock: Any) -> int:
+        """Drop what is out of reach for an event of this clock; return how many instances are left."""
+        tops, instances = self._tops, self._instances
+        latest_of = instances.view(self._clock)
+        if self.options.window == GLOBAL_WINDOW:
+            return int(loops.drop_oldest(clock, self._length, instances, latest_of, self._regs))
+        new_ids = np.empty(self._n_instances, np.int64)
+        left = loops.collect(
+            len(tops), tops, tops.view(self._clock), self._length, instances, latest_of, self._regs, new_ids
+        )
+        return int(left)
+
+
+def _empty(tops: Int64) -> None:
+    """Let these partitions hold nothing."""
+    n_stacks = tops.shape[1] // 2
+    tops[:, :n_stacks] = -1
+    tops[:, n_stacks:] = 0
