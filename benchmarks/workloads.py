@@ -194,6 +194,7 @@ def _flights() -> list[Workload]:
 def families(n_events: int) -> list[Family]:
     """Return all families, given how many events most of their streams are to have."""
     rare = partial(random_types, shares={"C": RARE})
+    rare_again = partial(repeated, shares={"C": RARE})
     rare_plain = partial(random_types, shares={"C": RARE}, plain=True)
     return [
         Family(
@@ -234,12 +235,13 @@ def families(n_events: int) -> list[Family]:
         Family("Share of relevant events", "All others are of a type that the query does not name.", _relevant()),
         Family(
             "Threads",
-            "Wall time on one thread and on all cores.",
+            "Wall time on one thread and on all cores, of streams long enough that starting threads does not show.",
             [
-                Workload("A ; B+ ; C", KLEENE, rare, times=2),
-                Workload("A ; B+ ; C, filters on a float column", FILTERED, rare, times=2),
-                Workload("A ; B ; C, all counted", _query("A ; B ; C"), random_types, output="count"),
-                Workload("A ; B ; C, all listed", _query("A ; B ; C"), random_types, times=0.5),
+                Workload("A ; B+ ; C", KLEENE, rare_again, times=10),
+                Workload("A ; B+ ; C, filters on a float column", FILTERED, rare_again, times=10),
+                Workload("A : B ; C", _query("A : B ; C"), rare_again, times=4),
+                Workload("A ; B ; C, all counted", _query("A ; B ; C"), repeated, times=4, output="count"),
+                Workload("A ; B ; C, all listed", _query("A ; B ; C"), repeated),
                 Workload("A ; B ; C, 1,000 keys, a window of time", KEYED_IN_TIME, _keyed_in_time, times=2),
             ],
             threads_gain,

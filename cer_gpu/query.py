@@ -433,7 +433,10 @@ class Query:
         """
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
-        n_threads = threads_that_help(source.n_rows) if threads is None else threads
+        n_threads = threads
+        if n_threads is None:
+            decoding = evaluator.engine == "stacks" and not source.in_memory
+            n_threads = threads_that_help(source.n_rows, decoding=decoding)
         batches = source.batches(names)
         may_be_cut = n_threads > 1 and evaluator.may_be_cut and not source.resident
         dealt = of_threads(self.clauses)[0] if may_be_cut else "one"

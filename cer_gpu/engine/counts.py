@@ -29,6 +29,8 @@ class CountBuffers:
 class CountOutput:
     """The arrays that a loop writes ends and counts to.
 
+    Full ones are handed over and fresh ones taken (`cer_gpu.engine.matches.empty_of_pool`).
+
     Parameters
     ----------
     timed
@@ -43,20 +45,27 @@ class CountOutput:
     """
 
     def __init__(self, *, timed: bool, share: tuple[int, int] | None) -> None:
-        rows = matches.OUTPUT_ROWS
-        self.ends, self.counts = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
-        self.times = np.zeros(rows if timed else 0, np.int64)
         self.n_ends = 0
-        self._share = share
+        self._rows = matches.OUTPUT_ROWS
+        self._timed, self._share = timed, share
+        self._allocate()
 
     def take(self, n: int) -> CountBuffers:
-        """Return the first `n` ends, of which each goes to one part as a whole."""
+        """Return the first `n` ends, of which each goes to one part as a whole; the arrays are empty then."""
         kept = slice(0, n)
         if self._share is not None:
             part, n_parts = self._share
             kept = slice((part - self.n_ends) % n_parts, n, n_parts)
         self.n_ends += n
-        return CountBuffers(self.ends[kept].copy(), self.counts[kept].copy(), self.times[kept].copy())
+        found = CountBuffers(self.ends[kept], self.counts[kept], self.times[kept])
+        if self._share is None and 2 * n >= self._rows:
+            self._allocate()
+            return found
+        return CountBuffers(found.ends.copy(), found.counts.copy(), found.times.copy())
+
+    def _allocate(self) -> None:
+        self.ends, self.counts = (matches.empty_of_pool((self._rows,), np.int64) for _ in range(2))
+        self.times = matches.empty_of_pool((self._rows if self._timed else 0,), np.int64)
 
 
 def too_many_at(position: int) -> EventsError:

@@ -238,6 +238,15 @@ class Evaluator:
         """Return one for the same stream from position `begin` on, which lists what ends from `first_end` on."""
         return self._other(replace(self._options, begin=begin, first_end=first_end))
 
+    def restart(self, begin: int, first_end: int) -> None:
+        """Let a part be one from another position on, in the memory that it has, and with what it has compiled."""
+        assert self._binding is not None
+        self._options = replace(self._options, begin=begin, first_end=first_end)
+        self.n_pushed = self.n_events = begin
+        self.n_matches = 0
+        self._refusal = ""
+        self._start(self._binding)
+
     def of_keys(self, share: int, n_shares: int) -> Evaluator:
         """Return one for the same stream that evaluates one share of the keys of PARTITION BY."""
         return self._other(replace(self._options, deal=(share, n_shares)))
@@ -360,9 +369,12 @@ class Evaluator:
         )
 
     def _begin(self, binding: Binding) -> None:
-        plan, given, output = self._plan, self._options, self.output
         self._schema = binding.schema
         self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
+        self._start(binding)
+
+    def _start(self, binding: Binding) -> None:
+        plan, given, output = self._plan, self._options, self.output
         options = self._run_options = binding.run_options(
             plan,
             labelled=output == "bindings",

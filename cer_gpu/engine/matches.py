@@ -43,8 +43,7 @@ class MatchBuffers:
 class OutputBuffers:
     """The arrays that a loop writes complex events to.
 
-    Full ones are handed over and fresh ones taken from Arrow's memory pool, which gets them back once the rows are no
-    longer needed: memory that has been used before costs much less than fresh pages.
+    Full ones are handed over and fresh ones taken (`empty_of_pool`).
 
     Parameters
     ----------
@@ -77,14 +76,18 @@ class OutputBuffers:
 
     def _allocate(self, n_values: int) -> None:
         rows = self._rows
-        self.spans = _empty((2, rows), np.int64)
-        self.times = _empty((2, rows if self._timed else 0), np.int64)
-        self.offsets = _empty((rows + 1,), np.int32)
+        self.spans = empty_of_pool((2, rows), np.int64)
+        self.times = empty_of_pool((2, rows if self._timed else 0), np.int64)
+        self.offsets = empty_of_pool((rows + 1,), np.int32)
         self.offsets[0] = 0
-        self.positions = _empty((n_values,), np.int64)
-        self.marks = _empty((n_values if self._labelled else 0,), np.int32)
+        self.positions = empty_of_pool((n_values,), np.int64)
+        self.marks = empty_of_pool((n_values if self._labelled else 0,), np.int32)
 
 
-def _empty(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def empty_of_pool(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array in memory of Arrow's pool, which gets it back once nothing refers to it.
+
+    Memory that has been used before costs much less than fresh pages, also where it is used by another thread.
+    """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)

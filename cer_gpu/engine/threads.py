@@ -5,19 +5,18 @@ The loops release the GIL, so that ranges are evaluated at once; their results c
 
 from __future__ import annotations
 
-import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.channel import Channel
+from cer_gpu.engine.channel import Channel, n_cores
 from cer_gpu.engine.clocks import ordered
 from cer_gpu.engine.columns import Block
 from cer_gpu.engine.dealing import at_or_before
@@ -76,14 +75,21 @@ class Range:
     batches: Iterable[pa.RecordBatch]
 
 
-def threads_that_help(n_rows: int | None) -> int:
+def threads_that_help(n_rows: int | None, *, decoding: bool = False) -> int:
     """Return how many threads to use where none are asked for.
 
     One for a stream of unknown length: its events may come slowly, and results are not to wait for a whole range.
+
+    Parameters
+    ----------
+    n_rows
+        Of the stream.
+    decoding
+        Whether decoding files costs more than evaluating what is in them: then half of the cores are left for it.
     """
     if n_rows is None or n_rows < FEWEST_ROWS:
         return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, n_cores() // 2) if decoding else n_cores()
 
 
 class Sizes:
@@ -186,6 +192,25 @@ def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]
     return kept[::-1]
 
 
+class _Parts:
+    """Evaluators of ranges; what is done with one range is used for another."""
+
+    def __init__(self, whole: Evaluator) -> None:
+        self._whole = whole
+        self._spare: list[Evaluator] = []
+
+    @contextmanager
+    def one(self, begin: int, first_end: int) -> Iterator[Evaluator]:
+        """Give one for the events from `begin` on, which lists what ends from `first_end` on."""
+        try:
+            evaluator = self._spare.pop()
+            evaluator.restart(begin, first_end)
+        except IndexError:
+            evaluator = self._whole.part(begin, first_end)
+        yield evaluator
+        self._spare.append(evaluator)
+
+
 class _Results:
     """The results of one range, handed from the thread that finds them to the one that reads them."""
 
@@ -195,10 +220,9 @@ class _Results:
         self.n_events = self.n_batches = 0
         self.n_matches = 0
 
-    def find(self, make: Callable[[], Evaluator], batches: Iterable[pa.RecordBatch]) -> None:
-        """Evaluate all batches."""
-        with self._channel.filling():
-            evaluator = make()
+    def find(self, parts: _Parts, begin: int, batches: Iterable[pa.RecordBatch]) -> None:
+        """Evaluate all batches, of which the first event is at `begin`."""
+        with self._channel.filling(), parts.one(begin, self.first) as evaluator:
             try:
                 for batch in batches:
                     self._channel.check()
@@ -232,13 +256,14 @@ def on_threads(
     """
     stop = threading.Event()
     waiting: deque[_Results] = deque()
-    parts = ranges(batches, Window(*evaluator.window), sizes)
+    parts = _Parts(evaluator)
+    coming = ranges(batches, Window(*evaluator.window), sizes)
     with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
         try:
             while True:
-                while len(waiting) <= n_threads and (part := next(parts, None)) is not None:
+                while len(waiting) <= n_threads and (part := next(coming, None)) is not None:
                     results = _Results(stop, part.first)
-                    pool.submit(results.find, partial(evaluator.part, part.begin, part.first), part.batches)
+                    pool.submit(results.find, parts, part.begin, part.batches)
                     waiting.append(results)
                 if not waiting:
                     break

@@ -140,7 +140,9 @@ def test_threads_stop_though_they_find_nothing():
 
     stop = threading.Event()
     stop.set()
-    module._Results(stop, 0).find(cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator, batches())
+    evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
+    evaluator.expect(pa.schema([("type", pa.string())]))
+    module._Results(stop, 0).find(module._Parts(evaluator), 0, batches())
     assert len(read) == 1
 
 
