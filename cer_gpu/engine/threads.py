@@ -6,6 +6,7 @@ The loops release the GIL, so that ranges are evaluated at once; their results c
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -178,13 +179,14 @@ def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]
             begin = max(batch.num_rows - wanted, 0)
             wanted -= batch.num_rows - begin
         else:
-            values = ordered(Block(batch, {}).numbers(window.column))
+            values = Block(batch, {}).numbers(window.column)
             if least is None:
-                last = values[-1]
-                whole = values.dtype.kind == "u"
+                last = ordered(values[-1:])[0]
+                whole = last.dtype.kind == "u"
                 least = last - min(window.length, last) if whole else at_or_before(float(last), float(window.length))
             # missing values are found, and refused, where the range is evaluated
-            begin = int(np.searchsorted(values, least)) if not batch.column(window.column).null_count else 0
+            if not batch.column(window.column).null_count:
+                begin = bisect_left(values, least, key=lambda value: ordered(np.array([value]))[0])
             begin = min(begin, batch.num_rows - 1) if not kept else begin
         kept.append(batch.slice(begin))
         if begin or (window.column is None and not wanted):
