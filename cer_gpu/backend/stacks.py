@@ -28,8 +28,6 @@ END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 # of an end: the event, where its listing begins, and under CONSUME the bottoms of the stacks
 EVENT, BEFORE, BOTTOMS = range(3)
 
-COLUMNWISE_FROM = 4
-"""So many complex events that differ in their starts alone are written column by column."""
 
 _U = np.uint64
 
@@ -188,17 +186,20 @@ def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks
                out_positions, out_marks):  # fmt: skip
     """Write complex events that differ in their starts alone, which are written: `depth` events from path[first] on."""
     width = depth + 1
-    if n_rows < COLUMNWISE_FROM:
+    # four columns at a time, so that what is written stays in registers from row to row
+    for t in range(0, depth - 3, 4):
+        at = first + _U(t)
+        v0, v1, v2, v3 = path[at], path[at + _U(1)], path[at + _U(2)], path[at + _U(3)]
         for r in range(n_rows):
-            row = n_values + r * width + 1
-            for t in range(depth):
-                out_positions[_U(row + t)] = path[first + _U(t)]
-    else:
-        for t in range(depth):
-            other = path[first + _U(t)]
-            column = n_values + 1 + t
-            for r in range(n_rows):
-                out_positions[_U(column + r * width)] = other
+            to = _U(n_values + r * width + 1 + t)
+            out_positions[to] = v0
+            out_positions[to + _U(1)] = v1
+            out_positions[to + _U(2)] = v2
+            out_positions[to + _U(3)] = v3
+    for t in range(depth // 4 * 4, depth):
+        other = path[first + _U(t)]
+        for r in range(n_rows):
+            out_positions[_U(n_values + r * width + 1 + t)] = other
     for r in range(n_rows):
         out_spans[1, _U(n_out + r)] = position
         out_offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width

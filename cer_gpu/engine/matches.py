@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -89,5 +90,5 @@ def empty_of_pool(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[A
 
     Memory that has been used before costs much less than fresh pages, also where it is used by another thread.
     """
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
-    return np.frombuffer(pa.allocate_buffer(size), dtype).reshape(shape)
+    kind = np.dtype(dtype)
+    return np.ndarray(shape, kind, pa.allocate_buffer(prod(shape) * kind.itemsize))
