@@ -344,9 +344,7 @@ def _open_parquet(path: Path) -> Source:
             with pq.ParquetFile(
                 path, metadata=metadata, memory_map=True, pre_buffer=False, read_dictionary=texts
             ) as file:
-                yield from file.iter_batches(
-                    BATCH_ROWS, row_groups=[group], columns=columns, use_threads=metadata.num_row_groups == 1
-                )
+                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=True)
 
         return [partial(read, group) for group in range(metadata.num_row_groups)]
 

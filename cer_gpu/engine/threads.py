@@ -37,6 +37,10 @@ LONGEST_WINDOW = 1 << 20
 """Rows of a window under which ranges pay; longer ones are evaluated in one."""
 FEWEST_ROWS = 1 << 20
 """A stream of fewer rows is evaluated in one, unless a number of threads is asked for."""
+SAMPLE_ROWS = 1 << 16
+"""Rows of the first range, which tells how much is found."""
+CROWDED = 0.5
+"""Rows of results for each event from which on handing them from thread to thread costs more than it gains."""
 MOST_WAITING = 32
 """Batches of results of one range that wait to be read."""
 
@@ -108,13 +112,22 @@ class Sizes:
     ----------
     next : int
         Rows of the next range.
+    in_one : bool
+        Whether the rest is better evaluated in one.
     """
 
     def __init__(self, n_threads: int, n_rows: int | None = None, *, in_memory: bool = False) -> None:
-        self.next = RANGE_ROWS
+        self.in_one = False
+        self._most = RANGE_ROWS
         if n_rows is not None:
             turns = max(1, -(-n_rows // (n_threads * (RANGE_ROWS_IN_MEMORY if in_memory else RANGE_ROWS))))
-            self.next = max(1, -(-n_rows // (n_threads * turns)))
+            self._most = max(1, -(-n_rows // (n_threads * turns)))
+        self.next = min(self._most, SAMPLE_ROWS)
+
+    def sampled(self, n_rows: int, n_found: int) -> None:
+        """Note how many rows of results the first range had."""
+        self.in_one = n_found > CROWDED * n_rows
+        self.next = self._most
 
     def found(self, n_rows: int, n_batches: int) -> None:
         """Note how many batches of results a range had."""
@@ -123,12 +136,12 @@ class Sizes:
 
 
 def ranges(batches: Iterable[pa.RecordBatch], window: Window, sizes: Sizes) -> Iterator[Range]:
-    """Cut a stream into ranges; the last one has all the rest where the window is too long for more of them."""
+    """Cut a stream into ranges; the last one has all the rest where there are to be no more of them."""
     stream = _Cut(batches)
     before: list[pa.RecordBatch] = []
     n_before = position = 0
     while True:
-        if n_before > LONGEST_WINDOW:
+        if n_before > LONGEST_WINDOW or sizes.in_one:
             yield Range(position - n_before, position, chain(before, stream))
             return
         own: list[pa.RecordBatch] = []
@@ -212,6 +225,18 @@ class _Parts:
         yield evaluator
         self._spare.append(evaluator)
 
+    def evaluated(self, part: Range) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events of a range, evaluated in this thread."""
+        whole = self._whole
+        with self.one(part.begin, part.first) as evaluator:
+            try:
+                for found in evaluator.over(part.batches):
+                    whole.n_events = whole.n_pushed = evaluator.n_events
+                    yield found
+            finally:
+                whole.n_events = whole.n_pushed = evaluator.n_events
+                whole.n_matches += evaluator.n_matches
+
 
 class _Results:
     """The results of one range, handed from the thread that finds them to the one that reads them."""
@@ -260,6 +285,14 @@ def on_threads(
     waiting: deque[_Results] = deque()
     parts = _Parts(evaluator)
     coming = ranges(batches, Window(*evaluator.window), sizes)
+    n_found = 0
+    for found in parts.evaluated(next(coming)):
+        n_found += found.num_rows
+        yield found
+    sizes.sampled(evaluator.n_events, n_found)
+    if sizes.in_one:
+        for rest in coming:
+            yield from parts.evaluated(rest)
     with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
         try:
             while True:

@@ -146,6 +146,19 @@ def test_threads_stop_though_they_find_nothing():
     assert len(read) == 1
 
 
+@pytest.mark.parametrize(("types", "threaded"), [("AB", False), ("ABCDEFGHIJKLMNOPQRST", True)])
+def test_what_finds_very_much_is_evaluated_in_one(monkeypatch, types, threaded):
+    monkeypatch.setattr(module, "SAMPLE_ROWS", 100)
+    events = pa.table({"type": list(types) * (6000 // len(types))})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
+    expected = query.evaluate(events, threads=1)
+    used = []
+    read = module._Results.read
+    monkeypatch.setattr(module._Results, "read", lambda results: used.append(results) or read(results))
+    assert query.evaluate(events, threads=2).equals(expected)
+    assert bool(used) == threaded
+
+
 def test_results_that_nobody_reads(monkeypatch):
     """The threads end with the reader."""
     monkeypatch.setattr(module, "RANGE_ROWS", 500)
