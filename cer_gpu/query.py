@@ -344,7 +344,8 @@ class Query:
             What happens to events that come later than that: "refuse" (an error) or "drop".
         threads
             How many threads evaluate ranges of the stream at once, each with the window before it; None: as many as
-            help (one for a stream of unknown length, whose results are not to wait for a whole range).  With
+            help (one for a stream of unknown length, whose results are not to wait for a whole range).  A stream whose
+            first events have very many complex events is evaluated in one, as handing them over costs more.  With
             PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
             strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
             evaluated in one, and so are a share, and CONSUME BY ANY.
@@ -433,10 +434,7 @@ class Query:
         """
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
-        n_threads = threads
-        if n_threads is None:
-            decoding = evaluator.engine == "stacks" and not source.in_memory
-            n_threads = threads_that_help(source.n_rows, decoding=decoding)
+        n_threads = threads_that_help(source.n_rows) if threads is None else threads
         batches = source.batches(names)
         may_be_cut = n_threads > 1 and evaluator.may_be_cut and not source.resident
         dealt = of_threads(self.clauses)[0] if may_be_cut else "one"

@@ -6,7 +6,7 @@ An instance is a row of `instances` (int64), at ``id - base`` for a growing id, 
 * LOWER, the id of the one below it in its stack, and BEFORE, that of the top of stack k - 1 when it came: it goes on at
   that one and at all below.  -1, or an id below `base`: there is none;
 * LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
-  decreases along LOWER, so that what is in the window comes first;
+  never increases along LOWER, so that what is in the window comes first;
 * PARTITION, whose it is (where windows do not end for all partitions at once); -1: nobody's any more.
 
 A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
@@ -116,6 +116,8 @@ def push_events(
         clock = clocks[event]
         symbol = _U(symbols[event])
         ended = False
+        if clock - tops_latest[p, _U(n_stacks)] > length:  # infinite clocks differ by NaN
+            tops[p, 0] = -1
         # from the last step down: each reads the stack before it before the event is there
         j = _U(0)
         step = np.int64(steps_of[symbol, j])
@@ -127,9 +129,7 @@ def push_events(
                 before = tops[p, _U(step - 1)]
                 latest = tops_latest[p, _U(n_stacks + step - 1)]
                 possible = before >= floor
-                if possible and clock - latest > length:  # infinite clocks differ by NaN
-                    possible = False
-                    tops[p, _U(step - 1)] = -1
+                possible &= not (clock - latest > length)
             if possible:
                 beside = np.int64(-1)
                 if step < n_stacks:
@@ -318,10 +318,11 @@ def drop_oldest(clock, length, instances, latest_of, regs):
 
 @kernel
 def count_alive(stride, tops, tops_latest, length, instances, latest_of, regs):
-    """Return how many of every so many-th instance `collect` would keep."""
+    """Return how many instances `collect` would keep of one in each so many, anywhere among them."""
     n_alive = 0
-    for i in range(0, regs[NEXT_ID] - regs[BASE], stride):
-        n_alive += _is_alive(i, tops, tops_latest, length, instances, latest_of, regs)
+    for i in range((regs[NEXT_ID] - regs[BASE]) // stride):
+        anywhere = np.int64((_U(i) * _U(0x9E3779B97F4A7C15)) >> _U(40)) % stride
+        n_alive += _is_alive(i * stride + anywhere, tops, tops_latest, length, instances, latest_of, regs)
     return n_alive
 
 

@@ -239,13 +239,13 @@ class Evaluator:
         return self._other(replace(self._options, begin=begin, first_end=first_end))
 
     def restart(self, begin: int, first_end: int) -> None:
-        """Let a part be one from another position on, in the memory that it has, and with what it has compiled."""
-        assert self._binding is not None
+        """Let a part be one from another position on, with what it has compiled and the symbols that it has met."""
+        self._binding = self._first_binding
         self._options = replace(self._options, begin=begin, first_end=first_end)
         self.n_pushed = self.n_events = begin
         self.n_matches = 0
         self._refusal = ""
-        self._start(self._binding)
+        self._start(self._first_binding)
 
     def of_keys(self, share: int, n_shares: int) -> Evaluator:
         """Return one for the same stream that evaluates one share of the keys of PARTITION BY."""
@@ -370,6 +370,7 @@ class Evaluator:
 
     def _begin(self, binding: Binding) -> None:
         self._schema = binding.schema
+        self._first_binding = binding
         self._symbols = SymbolTable(self._table, binding.guards.dtype, binding.guards.n_guards)
         self._start(binding)
 
@@ -428,7 +429,7 @@ class Evaluator:
         first: int | Positions = self.n_events
         if self._options.position_column is not None:
             first = self._check_positions(batch.column(self._options.position_column))
-            if len(first) and self._retained is not None and self._partitions is not None:
+            if len(first) and self._retained is not None and self._partitions is not None and self._window is not None:
                 self._places.append((self.n_events, int(first[0])))
         many = self._among_threads or binding.guards.placement.device == CUDA
         size = BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1)

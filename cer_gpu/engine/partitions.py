@@ -216,9 +216,11 @@ class Partitions:
         present = np.empty(0, np.bool_)
         share, n_shares = self._deal
         if n_shares > 1:
-            hashes = np.empty(len(words[0]), np.uint64)
-            values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
-            hash_words(_joined(values), hashes)
+            hashes = self._hashes[: len(words[0])]
+            if any(isinstance(encoder, _Texts) for encoder in self._encoders):
+                values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
+                hashes = np.empty(len(hashes), np.uint64)
+                hash_words(_joined(values), hashes)
             # other bits than those that say where a key is looked for in a table
             present = (hashes >> np.uint64(32)) * np.uint64(n_shares) >> np.uint64(32) == share
         for key in keys:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +15,13 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from cer_gpu.engine.channel import Channel, n_cores
 from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of
 from cer_gpu.engine.resident import DeviceEvents
 from cer_gpu.errors import EventsError, did_you_mean
 
-BATCH_ROWS = 1 << 18
-BATCHES_AHEAD = 4
-"""Batches of one part of a file that are decoded while those before them are evaluated."""
-MOST_READERS = 4
-"""Parts of files, such as row groups, that are decoded at once, where there are as many cores."""
-
-Read = Callable[[], Iterator[pa.RecordBatch]]
+BATCH_ROWS = 1 << 17
+BATCHES_AHEAD = 2
+"""Batches of a file that are decoded while those before them are evaluated."""
 
 _PARQUET = (".parquet", ".pq", ".parq")
 _IPC = (".arrow", ".feather", ".ipc", ".arrows")
@@ -59,7 +52,6 @@ class Source:
         n_rows: int | None = None,
         origins: Sequence[tuple[int, str]] = (),
         *,
-        parts: Callable[[list[str]], list[Read]] | None = None,
         rereadable: bool = False,
         in_memory: bool = False,
         resident: bool = False,
@@ -71,15 +63,10 @@ class Source:
         self.rereadable = rereadable
         self._read = read
         self._origins = origins
-        self._parts = parts
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the events; batches have at least the named columns."""
         return self._read(columns)
-
-    def parts(self, columns: list[str]) -> list[Read]:
-        """Return what yields the events of one part after the other, and can be called at once."""
-        return [lambda: self._read(columns)] if self._parts is None else self._parts(columns)
 
     def locate(self, position: int) -> str | None:
         """Return the file in which an event lies, and its first event's position, for a message."""
@@ -225,12 +212,10 @@ def _open_paths(paths: list[Path]) -> Source:
         origins.clear()
         for file, source in zip(files, sources, strict=True):
             _check_columns(file, source.schema, files[0], schema, columns)
-        parts = ((file, part) for file, source in zip(files, sources, strict=True) for part in source.parts(columns))
-        for file, batches in _ahead(parts):
-            if not origins or origins[-1][1] != str(file):
-                origins.append((n_rows, str(file)))
+        for file, source in zip(files, sources, strict=True):
+            origins.append((n_rows, str(file)))
             try:
-                for batch in batches:
+                for batch in source.batches(columns):
                     yield batch
                     n_rows += batch.num_rows
             except _READ_ERRORS as error:
@@ -241,37 +226,22 @@ def _open_paths(paths: list[Path]) -> Source:
     n_rows = sum(known) if len(known) == len(counts) else None
     return Source(
         schema,
-        read,
+        lambda columns: _ahead(read(columns)),
         n_rows,
         origins,
         rereadable=all(source.rereadable for source in sources),
     )
 
 
-def _ahead(parts: Iterator[tuple[Path, Read]]) -> Iterator[tuple[Path, Iterator[pa.RecordBatch]]]:
-    """Yield parts of files with their batches, which other threads read before they are asked for."""
-    stop = threading.Event()
-    waiting: deque[tuple[Path, Channel[pa.RecordBatch]]] = deque()
-    n_readers = min(MOST_READERS, n_cores())
-
-    def fill(channel: Channel[pa.RecordBatch], read: Read) -> None:
-        with channel.filling():
-            for batch in read():
-                channel.put(batch)
-
-    with ThreadPoolExecutor(n_readers, thread_name_prefix="cer_gpu reader") as pool:
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches that another thread reads, up to `BATCHES_AHEAD` of them before they are asked for."""
+    with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
+        coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
         try:
-            while True:
-                while len(waiting) < n_readers and (part := next(parts, None)) is not None:
-                    waiting.append((part[0], Channel(stop, BATCHES_AHEAD)))
-                    pool.submit(fill, waiting[-1][1], part[1])
-                if not waiting:
-                    return
-                file, channel = waiting[0]
-                yield file, iter(channel.get, None)
-                waiting.popleft()
+            while (batch := coming.popleft().result()) is not None:
+                coming.append(pool.submit(next, batches, None))
+                yield batch
         finally:
-            stop.set()
             pool.shutdown(cancel_futures=True)
 
 
@@ -335,24 +305,15 @@ def _open_file(path: Path) -> Source:
 def _open_parquet(path: Path) -> Source:
     # pre-buffering would hold whole row groups in memory
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-        schema, metadata = file.schema_arrow, file.metadata
-
-    def parts(columns: list[str]) -> list[Read]:
-        texts = [n for n in columns if is_string(schema.field(n).type)]
-
-        def read(group: int) -> Iterator[pa.RecordBatch]:
-            with pq.ParquetFile(
-                path, metadata=metadata, memory_map=True, pre_buffer=False, read_dictionary=texts
-            ) as file:
-                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=True)
-
-        return [partial(read, group) for group in range(metadata.num_row_groups)]
+        schema, n_rows = file.schema_arrow, file.metadata.num_rows
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        for part in parts(columns):
-            yield from part()
+        texts = [n for n in columns if is_string(schema.field(n).type)]
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
+            for group in range(file.num_row_groups):
+                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
 
-    return Source(schema, read, metadata.num_rows, parts=parts, rereadable=True)
+    return Source(schema, read, n_rows, rereadable=True)
 
 
 def _open_ipc(path: Path) -> Source:

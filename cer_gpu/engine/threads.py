@@ -80,21 +80,14 @@ class Range:
     batches: Iterable[pa.RecordBatch]
 
 
-def threads_that_help(n_rows: int | None, *, decoding: bool = False) -> int:
+def threads_that_help(n_rows: int | None) -> int:
     """Return how many threads to use where none are asked for.
 
     One for a stream of unknown length: its events may come slowly, and results are not to wait for a whole range.
-
-    Parameters
-    ----------
-    n_rows
-        Of the stream.
-    decoding
-        Whether decoding files costs more than evaluating what is in them: then half of the cores are left for it.
     """
     if n_rows is None or n_rows < FEWEST_ROWS:
         return 1
-    return max(1, n_cores() // 2) if decoding else n_cores()
+    return n_cores()
 
 
 class Sizes:
@@ -219,9 +212,10 @@ class _Parts:
         """Give one for the events from `begin` on, which lists what ends from `first_end` on."""
         try:
             evaluator = self._spare.pop()
-            evaluator.restart(begin, first_end)
         except IndexError:
             evaluator = self._whole.part(begin, first_end)
+        else:
+            evaluator.restart(begin, first_end)
         yield evaluator
         self._spare.append(evaluator)
 
@@ -287,7 +281,7 @@ def on_threads(
     coming = ranges(batches, Window(*evaluator.window), sizes)
     n_found = 0
     for found in parts.evaluated(next(coming)):
-        n_found += found.num_rows
+        n_found += 0 if evaluator.output == "count" else found.num_rows
         yield found
     sizes.sampled(evaluator.n_events, n_found)
     if sizes.in_one:

@@ -137,6 +137,29 @@ def test_forgetting_changes_nothing(monkeypatch, window, engine):
     assert evaluate_in_pieces(query, events, rows=37)[1].equals(expected)
 
 
+@ENGINES
+def test_partitions_whose_start_has_left_their_window_are_forgotten(monkeypatch, engine):
+    monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
+    n = 5000
+    events = pa.table({"type": ["A", *"C" * 9] * n, "key": [i // 10 for i in range(10 * n)]})
+    evaluator, _ = evaluate_in_pieces(
+        engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] WITHIN 5 EVENTS")), events
+    )
+    assert evaluator._partitions.n < 1000
+
+
+@pytest.mark.parametrize("n_keys", [63, 64, 128])
+def test_what_is_never_completed_among_what_is(n_keys):
+    """Whatever the period of the stream: a sample of the instances tells that most are out of reach."""
+    turns = 2000
+    types = [t for k in range(n_keys) for t in ("A", "Z" if k == 0 else "B")] * turns
+    events = pa.table({"type": types, "key": [k for k in range(n_keys) for _ in "AB"] * turns})
+    evaluator, _ = evaluate_in_pieces(
+        cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] CONSUME BY PARTITION"), events, rows=5000
+    )
+    assert len(evaluator._run._instances) <= 1 << 13
+
+
 @pytest.mark.parametrize("window", ["WITHIN 20 EVENTS", "WITHIN 3000 [ts]", "CONSUME BY PARTITION", "CONSUME BY ANY"])
 def test_stacks_hold_what_is_within_reach(window):
     n = 200_000

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from cer_gpu.engine import sources
 from cer_gpu.engine.sources import open_events
 
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 5 AND name <> 'n3'] WITHIN 6 EVENTS")
@@ -236,21 +234,6 @@ def test_files_give_only_the_columns_that_are_asked_for(name, tmp_path):
         assert {frozenset(b.schema.names) for b in batches} == {frozenset(columns)}
         assert sum(b.num_rows for b in batches) == N
     assert sum(b.num_rows for b in open_events(path).batches([])) == N
-
-
-@pytest.mark.parametrize("n_cores", [1, 3])
-def test_row_groups_are_read_at_once_and_come_in_order(tmp_path, monkeypatch, n_cores):
-    monkeypatch.setattr(sources, "n_cores", lambda: n_cores)
-    n = 5000
-    pq.write_table(pa.table({"type": ["A"] * n, "i": range(n)}), tmp_path / "many.parquet", row_group_size=10)
-    read = open_events(tmp_path / "many.parquet").batches(["i"])
-    assert [i for batch in read for i in batch["i"].to_pylist()] == list(range(n))
-    # a reader that goes away takes the threads with it
-    read = open_events(tmp_path / "many.parquet").batches(["i"])
-    next(read)
-    assert 1 <= sum(thread.name.startswith("cer_gpu reader") for thread in threading.enumerate()) <= n_cores
-    read.close()
-    assert not any(thread.name.startswith("cer_gpu reader") for thread in threading.enumerate())
 
 
 def test_parquet_is_read_by_row_group(tmp_path):

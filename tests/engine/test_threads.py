@@ -159,6 +159,21 @@ def test_what_finds_very_much_is_evaluated_in_one(monkeypatch, types, threaded):
     assert bool(used) == threaded
 
 
+def test_columns_may_change_their_types_from_range_to_range(monkeypatch):
+    monkeypatch.setattr(module, "RANGE_ROWS", 40)
+    monkeypatch.setattr(module, "SAMPLE_ROWS", 40)
+    batches = [
+        pa.record_batch({"type": ["A", "B", "C", "D"] * 50, "k": pa.array([1, 1, 2, 2] * 50, kind)})
+        for kind in (pa.int64(), pa.int32(), pa.int64(), pa.int16(), pa.int64())
+    ]
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[k > 0] WITHIN 3 EVENTS")
+    keyed = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[k > 0] PARTITION BY [k]")
+    for each, output in ((query, "events"), (keyed, "positions")):
+        expected = each.evaluate(iter(batches), output=output, threads=1)
+        assert expected.num_rows >= 250
+        assert each.evaluate(iter(batches), output=output, threads=3).equals(expected)
+
+
 def test_results_that_nobody_reads(monkeypatch):
     """The threads end with the reader."""
     monkeypatch.setattr(module, "RANGE_ROWS", 500)
