@@ -106,6 +106,10 @@ class Chain:
     Attributes
     ----------
     steps : tuple of Step
+    repeated : bool array, shape (steps,)
+        Which of them are repeated.
+    n_waiting : int
+        Steps that a run can go on from: all but the last, and that where it is repeated.
     steps_of : int32 array, shape (symbols, steps + 1)
         For each symbol the steps that its events satisfy, descending, then -1.
     ending : bool array, shape (symbols,)
@@ -120,6 +124,8 @@ class Chain:
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         self.steps = steps
+        self.repeated: npt.NDArray[np.bool_] = np.array([step.repeated for step in steps])
+        self.n_waiting = len(steps) - (not steps[-1].repeated)
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), -1, np.int32)
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)

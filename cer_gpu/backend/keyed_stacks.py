@@ -128,8 +128,7 @@ def push_events(
             if step > 0:
                 before = tops[p, _U(step - 1)]
                 latest = tops_latest[p, _U(n_stacks + step - 1)]
-                possible = before >= floor
-                possible &= not (clock - latest > length)
+                possible = before >= floor and not (clock - latest > length)
             if possible:
                 beside = np.int64(-1)
                 if step < n_stacks:
@@ -293,17 +292,6 @@ def _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
     return alive
 
 
-@helper
-def _drop(instances, regs, n_dead):
-    """Drop the oldest instances."""
-    alive = regs[NEXT_ID] - regs[BASE] - n_dead
-    for i in range(alive):
-        for c in range(instances.shape[1]):
-            instances[_U(i), _U(c)] = instances[_U(i + n_dead), _U(c)]
-    regs[BASE] += n_dead
-    return alive
-
-
 @kernel
 def drop_oldest(clock, length, instances, latest_of, regs):
     """Drop what is older than all that is in the window that ends at `clock`, which ends for all partitions at once.
@@ -313,7 +301,12 @@ def drop_oldest(clock, length, instances, latest_of, regs):
     n_dead = max(regs[FLOOR] - regs[BASE], 0)
     while n_dead < regs[NEXT_ID] - regs[BASE] and clock - latest_of[_U(n_dead), LATEST] > length:
         n_dead += 1
-    return _drop(instances, regs, n_dead)
+    n_left = regs[NEXT_ID] - regs[BASE] - n_dead
+    for i in range(n_left):
+        for c in range(instances.shape[1]):
+            instances[_U(i), _U(c)] = instances[_U(i + n_dead), _U(c)]
+    regs[BASE] += n_dead
+    return n_left
 
 
 @kernel

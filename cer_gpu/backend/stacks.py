@@ -28,7 +28,6 @@ END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 # of an end: the event, where its listing begins, and under CONSUME the bottoms of the stacks
 EVENT, BEFORE, BOTTOMS = range(3)
 
-
 _U = np.uint64
 
 

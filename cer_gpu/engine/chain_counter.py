@@ -35,8 +35,7 @@ class ChainCounter:
         self._chain = chain
         self._windowed = length is not None
         self._length = np.uint64(0) if length is None else length
-        self._repeated = np.array([step.repeated for step in chain.steps])
-        n_columns = len(chain.steps) - (not chain.steps[-1].repeated)
+        n_columns = chain.n_waiting
         size = INITIAL_SIZE if self._windowed else 1
         self._regs = np.zeros(loop.N_REGS, np.int64)
         self._rows = np.zeros((n_columns + 1, n_columns + 1), np.uint64)
@@ -63,7 +62,7 @@ class ChainCounter:
                 self.options.consume != CONSUME_NONE,
                 self.options.first_end,
                 self._chain.steps_of,
-                self._repeated,
+                self._chain.repeated,
                 self._regs,
                 self._rows,
                 self._ways,

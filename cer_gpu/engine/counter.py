@@ -84,8 +84,7 @@ class Counter(Loop):
                     more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
                     self._rows = np.concatenate([self._rows, more])
                 case counting.TOO_MANY:
-                    shown = events.places if len(events.places) else events.positions
-                    raise too_many_at(int(shown[self._regs[tecs.EVENT]]))
+                    raise too_many_at(int(events.reported[self._regs[tecs.EVENT]]))
                 case _:
                     yield self.flush()
         if options.window == ev.GLOBAL_WINDOW:

@@ -122,10 +122,10 @@ class Evaluator:
     def holds_back(self) -> bool:
         """Whether events wait until one may end a complex event (`cer_gpu.engine.intervals`)."""
         plan = self._plan
-        if plan.within is None or self.output == "events":
+        if plan.within is None or plan.partition or self.output == "events":
             return False
-        if plan.partition or isinstance(self._table, Chain):
-            return not plan.partition
+        if isinstance(self._table, Chain):
+            return True
         independent = plan.strategy in ("ALL", "STRICT") and plan.consume == "NONE"
         return independent and self.engine == "counter"
 

@@ -40,7 +40,7 @@ class KeyedStacks(ChainLister):
 
     def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
         super().__init__(chain, options, length, loops.N_REGS)
-        n_stacks = len(chain.steps) - (not chain.steps[-1].repeated)
+        n_stacks = chain.n_waiting
         self._clock = self._length.dtype
         self._last_clock = self._length.dtype.type(0)
         self._tops = np.zeros((0, 2 * n_stacks + 1), np.int64)
@@ -64,7 +64,7 @@ class KeyedStacks(ChainLister):
                 self._length,
                 self.options.first_end,
                 self._chain.steps_of,
-                self._repeated,
+                self._chain.repeated,
                 self.options.consume,
                 self._tops,
                 self._tops.view(self._clock),
@@ -88,20 +88,12 @@ class KeyedStacks(ChainLister):
             events.moments,
             events.clocks,
             self._length,
-            self._repeated,
+            self._chain.repeated,
             self.options.limit,
             self._marks,
             self._instances,
             self._instances.view(self._clock),
-            self._regs,
-            self._frames,
-            self._path,
-            self._path_marks,
-            self._out.spans,
-            self._out.times,
-            self._out.offsets,
-            self._out.positions,
-            self._out.marks,
+            *self._listing,
         )
         return status
 

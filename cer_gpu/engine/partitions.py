@@ -152,7 +152,7 @@ class Partitions:
     """
 
     def __init__(
-        self, types: list[pa.DataType], *, every: bool, numbered: bool = True, deal: tuple[int, int] | None = None
+        self, types: list[pa.DataType], *, every: bool, numbered: bool, deal: tuple[int, int] | None = None
     ) -> None:
         self.n = 0
         self._deal = deal or (0, 1)

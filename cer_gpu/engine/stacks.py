@@ -38,7 +38,6 @@ class ChainLister:
         self.options = options
         self._chain = chain
         self._length = np.uint64(2**64 - 1) if length is None else length
-        self._repeated = np.array([step.repeated for step in chain.steps])
         self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._regs = np.zeros(n_regs, np.int64)
         self._frames = np.zeros((INITIAL_SIZE, 3), np.int64)
@@ -66,6 +65,13 @@ class ChainLister:
                     yield self.flush()
                 case _:
                     out.widen()
+
+    @property
+    def _listing(self) -> tuple[npt.NDArray[Any], ...]:
+        """What the loops that list go on with, and write to: their last arguments."""
+        out = self._out
+        written = (out.spans, out.times, out.offsets, out.positions, out.marks)
+        return self._regs, self._frames, self._path, self._path_marks, *written
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         """Call the loop that lists, and return its status."""
@@ -121,7 +127,7 @@ class Stacks(ChainLister):
                 self._length,
                 self.options.first_end,
                 self._chain.steps_of,
-                self._repeated,
+                self._chain.repeated,
                 self._consume,
                 self._counts,
                 self._bottoms,
@@ -133,7 +139,7 @@ class Stacks(ChainLister):
                 self._ends,
             )
             yield from self._list(events, n_ends)
-            if not self._repeated[-1]:
+            if not self._chain.repeated[-1]:
                 self._heights[-1] = self._bottoms[-1] = 0  # what ended there is listed
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
@@ -144,22 +150,14 @@ class Stacks(ChainLister):
             events.moments,
             events.clocks,
             self._length,
-            self._repeated,
+            self._chain.repeated,
             self.options.limit,
             self._marks,
             self._places,
             self._below,
             self._latest,
             self._began,
-            self._regs,
-            self._frames,
-            self._path,
-            self._path_marks,
-            self._out.spans,
-            self._out.times,
-            self._out.offsets,
-            self._out.positions,
-            self._out.marks,
+            *self._listing,
         )
         return status
 

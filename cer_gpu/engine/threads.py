@@ -5,6 +5,7 @@ The loops release the GIL, so that ranges are evaluated at once; their results c
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left
 from collections import deque
@@ -17,7 +18,7 @@ from itertools import chain
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.channel import Channel, n_cores
+from cer_gpu.engine.channel import Channel
 from cer_gpu.engine.clocks import ordered
 from cer_gpu.engine.columns import Block
 from cer_gpu.engine.dealing import at_or_before
@@ -87,7 +88,7 @@ def threads_that_help(n_rows: int | None) -> int:
     """
     if n_rows is None or n_rows < FEWEST_ROWS:
         return 1
-    return n_cores()
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Sizes:
