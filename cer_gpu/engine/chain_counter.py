@@ -70,9 +70,7 @@ class ChainCounter:
                 self._seen_clocks,
                 self._start_clocks,
                 self._front,
-                self._out.ends,
-                self._out.counts,
-                self._out.times,
+                *self._out.to_fill,
             )
             match status:
                 case loop.DONE:

@@ -66,9 +66,7 @@ class Counter(Loop):
                 self._scratch,
                 self._copies,
                 self._ways,
-                self._out.ends,
-                self._out.counts,
-                self._out.times,
+                *self._out.to_fill,
             )
             match status:
                 case tecs.DONE:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.engine import matches
+from cer_gpu.engine.recycling import Recycler
 from cer_gpu.errors import EventsError
 
 Int64 = npt.NDArray[np.int64]
@@ -27,9 +28,7 @@ class CountBuffers:
 
 
 class CountOutput:
-    """The arrays that a loop writes ends and counts to.
-
-    Full ones are handed over and fresh ones taken (`cer_gpu.engine.matches.empty_of_pool`).
+    """The arrays that a loop writes ends and counts to; full ones are handed over.
 
     Parameters
     ----------
@@ -48,7 +47,16 @@ class CountOutput:
         self.n_ends = 0
         self._rows = matches.OUTPUT_ROWS
         self._timed, self._share = timed, share
-        self._allocate()
+        self._recycler = Recycler()
+        self._empty: list[Int64] | None = None
+
+    @property
+    def to_fill(self) -> list[Int64]:
+        """Ends, counts and times; taken when they are asked for, as those before may be free then."""
+        if self._empty is None:
+            each = ((self._rows,), np.int64)
+            self._empty = self._recycler.arrays(each, each, ((self._rows if self._timed else 0,), np.int64))
+        return self._empty
 
     def take(self, n: int) -> CountBuffers:
         """Return the first `n` ends, of which each goes to one part as a whole; the arrays are empty then."""
@@ -57,15 +65,11 @@ class CountOutput:
             part, n_parts = self._share
             kept = slice((part - self.n_ends) % n_parts, n, n_parts)
         self.n_ends += n
-        found = CountBuffers(self.ends[kept], self.counts[kept], self.times[kept])
+        found = [each[kept] for each in self.to_fill]
         if self._share is None and 2 * n >= self._rows:
-            self._allocate()
-            return found
-        return CountBuffers(found.ends.copy(), found.counts.copy(), found.times.copy())
-
-    def _allocate(self) -> None:
-        self.ends, self.counts = (matches.empty_of_pool((self._rows,), np.int64) for _ in range(2))
-        self.times = matches.empty_of_pool((self._rows if self._timed else 0,), np.int64)
+            self._empty = None
+            return CountBuffers(*found)
+        return CountBuffers(*(each.copy() for each in found))
 
 
 def too_many_at(position: int) -> EventsError:

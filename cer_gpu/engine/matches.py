@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+
+from cer_gpu.engine.recycling import Recycler
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
-OUTPUT_ROWS = 1 << 16
-"""Complex events in one output buffer."""
+OUTPUT_ROWS = 1 << 17
+"""Complex events in one output buffer: with more, what is filled and what is read are not in the cache together."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,11 @@ class MatchBuffers:
         return len(self.spans[0])
 
     @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of them."""
+        return self.spans, self.times, self.offsets, self.positions, self.marks
+
+    @property
     def ends(self) -> Int64:
         """Where they end."""
         ends: Int64 = self.spans[1]
@@ -42,9 +47,7 @@ class MatchBuffers:
 
 
 class OutputBuffers:
-    """The arrays that a loop writes complex events to.
-
-    Full ones are handed over and fresh ones taken (`empty_of_pool`).
+    """The arrays that a loop writes complex events to; full ones are handed over.
 
     Parameters
     ----------
@@ -54,41 +57,37 @@ class OutputBuffers:
 
     def __init__(self, *, timed: bool, labelled: bool) -> None:
         self._rows = OUTPUT_ROWS
+        self._n_values = 8 * OUTPUT_ROWS
         self._timed, self._labelled = timed, labelled
-        self._allocate(8 * OUTPUT_ROWS)
+        self._recycler = Recycler()
+        self._empty: MatchBuffers | None = None
+
+    @property
+    def to_fill(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays of `MatchBuffers`, in its order; taken when asked for, as those before may be free then."""
+        if self._empty is None:
+            rows, n_values = self._rows, self._n_values
+            spans, times, positions, offsets, marks = self._recycler.arrays(
+                ((2, rows), np.int64),
+                ((2, rows if self._timed else 0), np.int64),
+                ((n_values,), np.int64),
+                ((rows + 1,), np.int32),
+                ((n_values if self._labelled else 0,), np.int32),
+            )
+            offsets[0] = 0
+            self._empty = MatchBuffers(spans, times, offsets, positions, marks)
+        return self._empty.arrays
 
     def widen(self) -> None:
         """Make room for a complex event that did not fit into empty buffers."""
-        self._allocate(2 * len(self.positions))
+        self._n_values *= 2
+        self._empty = None
 
     def take(self, n: int, n_values: int) -> MatchBuffers:
         """Return the first `n` complex events, which hold `n_values` positions; the buffers are empty then."""
-        found = MatchBuffers(
-            self.spans[:, :n],
-            self.times[:, :n],
-            self.offsets[: n + 1],
-            self.positions[:n_values],
-            self.marks[:n_values],
-        )
-        if 2 * n >= self._rows or 2 * n_values >= len(self.positions):
-            self._allocate(len(self.positions))
+        spans, times, offsets, positions, marks = self.to_fill
+        found = MatchBuffers(spans[:, :n], times[:, :n], offsets[: n + 1], positions[:n_values], marks[:n_values])
+        if 2 * n >= self._rows or 2 * n_values >= self._n_values:
+            self._empty = None
             return found
-        return MatchBuffers(*(getattr(found, name).copy() for name in MatchBuffers.__dataclass_fields__))
-
-    def _allocate(self, n_values: int) -> None:
-        rows = self._rows
-        self.spans = empty_of_pool((2, rows), np.int64)
-        self.times = empty_of_pool((2, rows if self._timed else 0), np.int64)
-        self.offsets = empty_of_pool((rows + 1,), np.int32)
-        self.offsets[0] = 0
-        self.positions = empty_of_pool((n_values,), np.int64)
-        self.marks = empty_of_pool((n_values if self._labelled else 0,), np.int32)
-
-
-def empty_of_pool(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array in memory of Arrow's pool, which gets it back once nothing refers to it.
-
-    Memory that has been used before costs much less than fresh pages, also where it is used by another thread.
-    """
-    kind = np.dtype(dtype)
-    return np.ndarray(shape, kind, pa.allocate_buffer(prod(shape) * kind.itemsize))
+        return MatchBuffers(*(each.copy() for each in found.arrays))

@@ -105,11 +105,7 @@ class Run(Loop):
                 self._stamps,
                 self._share,
                 self._indices,
-                out.spans,
-                out.times,
-                out.offsets,
-                out.positions,
-                out.marks,
+                *out.to_fill,
             )
             match status:
                 case tecs.DONE:

@@ -69,9 +69,7 @@ class ChainLister:
     @property
     def _listing(self) -> tuple[npt.NDArray[Any], ...]:
         """What the loops that list go on with, and write to: their last arguments."""
-        out = self._out
-        written = (out.spans, out.times, out.offsets, out.positions, out.marks)
-        return self._regs, self._frames, self._path, self._path_marks, *written
+        return self._regs, self._frames, self._path, self._path_marks, *self._out.to_fill
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         """Call the loop that lists, and return its status."""

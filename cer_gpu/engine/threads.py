@@ -42,7 +42,7 @@ SAMPLE_ROWS = 1 << 16
 """Rows of the first range, which tells how much is found."""
 CROWDED = 0.5
 """Rows of results for each event from which on handing them from thread to thread costs more than it gains."""
-MOST_WAITING = 32
+MOST_WAITING = 16
 """Batches of results of one range that wait to be read."""
 
 
