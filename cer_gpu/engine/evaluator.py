@@ -479,10 +479,11 @@ class Evaluator:
         moments: npt.NDArray[Any] = positions.view(np.uint64)
         if self._run_options.window == COUNT_WINDOW:
             moments = ordinals.view(np.uint64)
+        relevant = {column: values.take(rows) for column, values in times.items()}
         if self._plan.time_column is not None:
-            clocks = times[self._plan.time_column][rows].astype(np.int64)
+            clocks = relevant[self._plan.time_column].astype(np.int64, copy=False)
         if binding.window_column is not None:
-            moments = ordered(times[binding.window_column][rows])
+            moments = ordered(relevant[binding.window_column])
         if self._retained is not None:
             self._retained.add(places if len(places) else positions, block.batch, rows)
         events = Relevant(symbols, positions, lows, clocks, partitions, ordinals, places, moments)

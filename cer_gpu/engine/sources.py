@@ -115,6 +115,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
             lambda columns: iter(events.select(columns).to_batches()),
             events.num_rows,
             rereadable=True,
+            in_memory=True,
         )
     # importing pyarrow.dataset imports pandas; where it was not imported, there is no dataset
     datasets = sys.modules.get("pyarrow._dataset")
