@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.text import Text
 
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.sources import Source
+from cer_gpu.engine.sources import Parts, Source
 from cer_gpu.tally import Tally
 
 
@@ -24,7 +24,14 @@ class Watched(Source):
                 tick()
                 yield batch
 
-        super().__init__(source.schema, read, source.n_rows, rereadable=source.rereadable)
+        def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
+            assert source.parts is not None
+            for batch in source.parts.read(columns, begin, end):
+                tick()
+                yield batch
+
+        parts = None if source.parts is None else Parts(source.parts.begins, read_parts)
+        super().__init__(source.schema, read, source.n_rows, rereadable=source.rereadable, parts=parts)
         self.locate = source.locate  # type: ignore[method-assign]
 
 
@@ -69,7 +76,7 @@ class Display:
 
     def tick(self, evaluator: Evaluator) -> None:
         """Show how far an evaluator is."""
-        n_events = evaluator.n_events
+        n_events = evaluator.n_pushed
         what = "evaluating" if n_events else self._first
         self._progress.update(self._task, completed=n_events, found=str(self._tally), description=what)
 

@@ -28,10 +28,11 @@ from cer_gpu.engine.partitions import Keys
 from cer_gpu.engine.placement import check_device
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.predicates import type_column_type
+from cer_gpu.engine.ranges import Window, cut
 from cer_gpu.engine.reorder import LATE
 from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
-from cer_gpu.engine.threads import Sizes, on_threads, threads_that_help
+from cer_gpu.engine.threads import on_threads, threads_that_help
 from cer_gpu.errors import (
     CerError,
     EventsError,
@@ -434,17 +435,15 @@ class Query:
         """
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
-        n_threads = threads_that_help(source.n_rows) if threads is None else threads
-        batches = source.batches(names)
-        may_be_cut = n_threads > 1 and evaluator.may_be_cut and not source.resident
+        may_be_cut = evaluator.may_be_cut and not source.resident
         dealt = of_threads(self.clauses)[0] if may_be_cut else "one"
-        if dealt == "range":
-            sizes = Sizes(n_threads, source.n_rows, in_memory=source.in_memory)
-            found = on_threads(evaluator, batches, n_threads, sizes)
-        elif dealt == "partition":
-            found = on_threads_by_key(evaluator, batches, n_threads)
+        n_threads = threads_that_help(source, by_range=dealt == "range") if threads is None else threads
+        if n_threads == 1 or dealt == "one":
+            found = evaluator.over(source.batches(names))
+        elif dealt == "range":
+            found = on_threads(evaluator, *cut(source, names, Window(*evaluator.window), n_threads), n_threads)
         else:
-            found = evaluator.over(batches)
+            found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
             yield from found
         except TimeOrderError as error:

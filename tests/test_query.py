@@ -12,6 +12,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.engine import placement
+from cer_gpu.engine.matches import OUTPUT_ROWS
 
 TEXT = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 5] WITHIN 8 EVENTS"
 BATCH_ROWS = 50
@@ -141,7 +142,7 @@ def test_many_matches_of_one_batch_come_in_pieces():
     reader = query.stream(pa.table({"x": [0] * 120}))
     sizes = [batch.num_rows for batch in reader]
     assert sum(sizes) == 120 * 119 * 118 // 6
-    assert max(sizes) <= 1 << 16
+    assert max(sizes) <= OUTPUT_ROWS
 
 
 @pytest.mark.parametrize(

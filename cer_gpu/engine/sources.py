@@ -8,6 +8,9 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from cer_gpu.engine.resident import DeviceEvents
 from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17
+FILE_ROWS = 1 << 20
+"""Rows of a Parquet file that are decoded at once, at most: fewer of several columns."""
 BATCHES_AHEAD = 2
 """Batches of a file that are decoded while those before them are evaluated."""
 
@@ -27,6 +32,22 @@ _PARQUET = (".parquet", ".pq", ".parq")
 _IPC = (".arrow", ".feather", ".ipc", ".arrows")
 _CSV = (".csv", ".csv.gz", ".tsv")
 _READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """How several threads read a source at once, each from the first row of some part of it.
+
+    Attributes
+    ----------
+    begins : list of int
+        The positions of the first rows of the parts, and the number of all rows.
+    read : callable
+        ``read(columns, begin, end)`` yields the rows from `begin`, where a part begins, up to `end`.
+    """
+
+    begins: list[int]
+    read: Callable[[list[str], int, int], Iterator[pa.RecordBatch]]
 
 
 class Source:
@@ -41,6 +62,8 @@ class Source:
         Whether `batches` can be called again, and reads a few columns faster than all.
     in_memory : bool
         Whether the events are all in memory already.
+    parts : Parts or None
+        How several threads read it at once, where they can.
     resident : bool
         Whether columns may lie in the memory of a GPU, so that the host must not read them.
     """
@@ -55,9 +78,11 @@ class Source:
         rereadable: bool = False,
         in_memory: bool = False,
         resident: bool = False,
+        parts: Parts | None = None,
     ) -> None:
         self.schema = schema
         self.in_memory = in_memory
+        self.parts = parts
         self.resident = resident
         self.n_rows = n_rows
         self.rereadable = rereadable
@@ -208,33 +233,56 @@ def _open_paths(paths: list[Path]) -> Source:
     schema = sources[0].schema
     origins: list[tuple[int, str]] = []
 
-    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        n_rows = 0
-        origins.clear()
+    def check(columns: list[str]) -> None:
         for file, source in zip(files, sources, strict=True):
             _check_columns(file, source.schema, files[0], schema, columns)
-        for file, source in zip(files, sources, strict=True):
-            origins.append((n_rows, str(file)))
-            try:
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        n_rows = 0
+        check(columns)
+        for i, (file, source) in enumerate(zip(files, sources, strict=True)):
+            origins[i:] = [(n_rows, str(file))]
+            with _reading(file):
                 for batch in source.batches(columns):
                     yield batch
                     n_rows += batch.num_rows
-            except _READ_ERRORS as error:
-                raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
 
     counts = [source.n_rows for source in sources]
     known = [count for count in counts if count is not None]
-    n_rows = sum(known) if len(known) == len(counts) else None
+    begins = [0, *accumulate(known)]
+    every = [source.parts for source in sources if source.parts is not None]
+
+    def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        check(columns)
+        for file, parts, first, last in zip(files, every, begins, begins[1:], strict=False):
+            if begin < last and first < end:
+                with _reading(file):
+                    yield from parts.read(columns, max(begin, first) - first, min(end, last) - first)
+
+    in_parts = len(every) == len(sources) and sum(len(parts.begins) - 1 for parts in every) > 1
+    if in_parts:
+        origins += [(begin, str(file)) for file, begin in zip(files, begins, strict=False)]
+    starts = [begin + start for parts, begin in zip(every, begins, strict=False) for start in parts.begins[:-1]]
     return Source(
         schema,
-        lambda columns: _ahead(read(columns)),
-        n_rows,
+        lambda columns: ahead(read(columns)),
+        begins[-1] if len(known) == len(counts) else None,
         origins,
         rereadable=all(source.rereadable for source in sources),
+        parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
     )
 
 
-def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Say of which file it is that something cannot be read."""
+    try:
+        yield
+    except _READ_ERRORS as error:
+        raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
+
+
+def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield batches that another thread reads, up to `BATCHES_AHEAD` of them before they are asked for."""
     with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
         coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
@@ -297,24 +345,35 @@ def _reason(error: Exception) -> str:
 
 
 def _open_file(path: Path) -> Source:
-    try:
+    with _reading(path):
         return {"parquet": _open_parquet, "ipc": _open_ipc, "csv": _open_csv}[_format(path) or ""](path)
-    except _READ_ERRORS as error:
-        raise EventsError(f"{path}: cannot be read: {_reason(error)}") from error
 
 
 def _open_parquet(path: Path) -> Source:
     # pre-buffering would hold whole row groups in memory
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        schema, metadata = file.schema_arrow, file.metadata
+    begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
 
-    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+    def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
         texts = [n for n in columns if is_string(schema.field(n).type)]
+        most = max(2 * FILE_ROWS // max(2, len(columns)), 1)
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
-            for group in range(file.num_row_groups):
-                yield from file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns)
+            for group in range(bisect_right(begins, begin) - 1, file.num_row_groups):
+                size = min(most, max(end - begin, 1))
+                for batch in file.iter_batches(size, row_groups=[group], columns=columns, use_threads=several_threads):
+                    yield batch.slice(0, end - begin)
+                    begin += batch.num_rows
+                    if begin >= end:
+                        return
 
-    return Source(schema, read, n_rows, rereadable=True)
+    return Source(
+        schema,
+        lambda columns: read(columns, 0, begins[-1], several_threads=len(columns) > 1),
+        begins[-1],
+        rereadable=True,
+        parts=Parts(begins, read),
+    )
 
 
 def _open_ipc(path: Path) -> Source:

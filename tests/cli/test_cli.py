@@ -321,7 +321,7 @@ def test_wrong_usage_is_exit_code_2(cli):
 
 def test_the_rate_leaves_the_first_batch_out(cli):
     """In which the engine is loaded; a file of few batches has no rate."""
-    pq.write_table(pa.table({"type": ["A"] * 600_000}), "long.parquet")
+    pq.write_table(pa.table({"type": ["A"] * 600_000}), "long.parquet", row_group_size=100_000)
     _, _, err = cli("run", "SELECT * FROM S WHERE B", "long.parquet")
     assert re.match(r"600,000 rows, 0 complex events, \d+\.\d\d s \(\d+\.\d\d s to start\), [\d,]+ rows/s\n", err)
     _, _, err = cli("run", "SELECT * FROM S WHERE B", "long.parquet", "--threads", 2)

@@ -8,7 +8,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu import tally
-from cer_gpu.engine import threads
+from cer_gpu.engine import ranges
 
 MISSPELT = "SELECT * FROM S WHERE LANDED ; DEPARTD"
 NOTE = "no event has the type 'DEPARTD'; did you mean 'DEPARTED'?"
@@ -76,7 +76,8 @@ def test_check_says_that_types_are_not_checked(cli, flights):
 @pytest.mark.parametrize("clauses", ["WITHIN 5 EVENTS", "PARTITION BY [n]"])
 def test_on_several_threads(monkeypatch, clauses):
     """Each part of the stream has other types; together they have all but one."""
-    monkeypatch.setattr(threads, "RANGE_ROWS", 8)
+    monkeypatch.setattr(ranges, "RANGE_ROWS_IN_MEMORY", 8)
+    monkeypatch.setattr(ranges, "SAMPLE_ROWS", 8)
     types = ["A"] * 50 + ["B"] * 50 + ["C"] * 50
     events = pa.table({"type": types, "n": [1] * 150})
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; DD {clauses}")

@@ -12,8 +12,9 @@ import pytest
 from cases import sorted_rows
 
 import cer_gpu
-from cer_gpu.engine import threads as module
-from cer_gpu.engine.threads import Sizes, Window, ranges
+from cer_gpu.engine import ranges as module
+from cer_gpu.engine import threads as on_threads
+from cer_gpu.engine.ranges import Range, Sizes, Window, ranges
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "80")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -34,7 +35,7 @@ def small_ranges(monkeypatch):
         monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", rng.randint(1, 40))
         monkeypatch.setattr(module, "WINDOWS_A_RANGE", rng.choice([0, 1, 3]))
         monkeypatch.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
-        monkeypatch.setattr(module, "MOST_WAITING", rng.choice([1, 2, 64]))
+        monkeypatch.setattr(on_threads, "MOST_WAITING", rng.choice([1, 2, 64]))
 
     return set_sizes
 
@@ -142,7 +143,7 @@ def test_threads_stop_though_they_find_nothing():
     stop.set()
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
     evaluator.expect(pa.schema([("type", pa.string())]))
-    module._Results(stop, 0).find(module._Parts(evaluator), 0, batches())
+    on_threads._Results(stop, Range(0, 0, batches())).find(on_threads._Evaluators(evaluator))
     assert len(read) == 1
 
 
@@ -153,8 +154,8 @@ def test_what_finds_very_much_is_evaluated_in_one(monkeypatch, types, threaded):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
     expected = query.evaluate(events, threads=1)
     used = []
-    read = module._Results.read
-    monkeypatch.setattr(module._Results, "read", lambda results: used.append(results) or read(results))
+    read = on_threads._Results.read
+    monkeypatch.setattr(on_threads._Results, "read", lambda results: used.append(results) or read(results))
     assert query.evaluate(events, threads=2).equals(expected)
     assert bool(used) == threaded
 
@@ -178,7 +179,7 @@ def test_results_that_nobody_reads(monkeypatch):
     """The threads end with the reader."""
     monkeypatch.setattr(module, "RANGE_ROWS", 500)
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 500)
-    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    monkeypatch.setattr(on_threads, "MOST_WAITING", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 200 EVENTS")
     reader = query.matches(query.source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)

@@ -1,0 +1,186 @@
+"""Threads read the row groups of Parquet files at once, and give the table of one thread."""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from cases import sorted_rows
+
+import cer_gpu
+from cer_gpu.engine import ranges as module
+from cer_gpu.engine import sources, threads
+from cer_gpu.engine.ranges import Sizes, Window, ranges_of_parts
+from cer_gpu.engine.sources import open_events
+
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "60")))
+PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B) ; C", "A AS a ; C FILTER a[x > 3]"]
+WINDOWS = ["6 EVENTS", "25 EVENTS", "9 SECONDS", "0 SECONDS", "7 [x]", "7 [f]", "12 [f]"]
+
+
+def random_events(rng: random.Random, n: int) -> pa.Table:
+    times = sorted(rng.choices(range(n), k=n))
+    floats = [-np.inf] * rng.choice([0, 0, 5]) + [t / 2 - 5 for t in times] + [np.inf] * rng.choice([0, 0, 5])
+    return pa.table(
+        {
+            "type": rng.choices("ABCD", k=n),
+            "k": rng.choices([1, 2, 3, None], k=n),
+            "ts": pa.array([1000 * t for t in times], pa.timestamp("ms")),
+            "x": pa.array(times, pa.int32()),
+            "f": pa.array(floats[:n], pa.float64()),
+        }
+    )
+
+
+def write(events: pa.Table, folder: Path, rng: random.Random) -> Path:
+    """Write events to one to three files of row groups of several sizes, some of them empty."""
+    n_files = rng.randint(1, 3)
+    cuts = sorted(rng.choices(range(len(events) + 1), k=n_files - 1))
+    for i, (begin, end) in enumerate(zip([0, *cuts], [*cuts, len(events)], strict=True)):
+        with pq.ParquetWriter(folder / f"{i}.parquet", events.schema) as writer:
+            while begin < end:
+                n = rng.choice([0, 1, 3, 20, 50])
+                writer.write_table(events.slice(begin, min(n, end - begin)), row_group_size=max(n, 1))
+                begin += n
+    return folder
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 30)
+    monkeypatch.setattr(module, "SAMPLE_ROWS", 5)
+    monkeypatch.setattr(sources, "FILE_ROWS", 7)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_table_of_one_thread(small: pytest.MonkeyPatch, tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    small.setattr(module, "RANGE_ROWS_IN_MEMORY", rng.randint(1, 40))
+    small.setattr(module, "SAMPLE_ROWS", rng.choice([1, 9, 60]))
+    small.setattr(module, "WINDOWS_A_RANGE", rng.choice([0, 1, 3]))
+    small.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
+    small.setattr(module, "CROWDED", rng.choice([0.5, 1e9]))
+    small.setattr(threads, "MOST_WAITING", rng.choice([1, 2, 64]))
+    small.setattr(sources, "FILE_ROWS", rng.choice([1, 8, 1000]))
+    strategy, keys = rng.choice(["ALL", "STRICT"]), rng.choice(["", "PARTITION BY [k]"])
+    text = f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} WITHIN {rng.choice(WINDOWS)}"
+    query = cer_gpu.compile(text, time_column="ts")
+    events = random_events(rng, rng.randint(0, 250))
+    output = rng.choice(["positions", "bindings", "events", "count"])
+    expected = query.evaluate(events, output=output, threads=1)
+    source = query.source(write(events, tmp_path, rng))
+    evaluator = query.evaluator(output=output)
+    found = pa.Table.from_batches(query.matches(source, evaluator, rng.randint(2, 4)), expected.schema)
+    assert sorted_rows(found) == sorted_rows(expected)
+    assert found["end"].to_pylist() == expected["end"].to_pylist()
+    assert evaluator.n_events == evaluator.n_pushed == len(events)
+    n_found = sum(expected["count"].to_pylist()) if output == "count" else len(expected)
+    assert evaluator.n_matches == n_found
+
+
+@pytest.mark.parametrize(("window", "follows"), [(Window(None, np.uint64(4)), 5), (Window("x", np.uint64(8)), 5)])
+def test_a_range_reads_on_until_the_next_one_reports(
+    small: pytest.MonkeyPatch, tmp_path: Path, window: Window, follows: int
+) -> None:
+    small.setattr(module, "WINDOWS_A_RANGE", 1)
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"x": range(0, 200, 2)}), path, row_group_size=20)
+    parts = open_events(path).parts
+    assert parts is not None
+    sizes = Sizes(2, 100, in_memory=True)
+    coming = ranges_of_parts(parts, ["x"], window, sizes)
+    cut = [next(coming)]
+    sizes.sampled(5, 0)
+    cut += coming
+    read = [[x for batch in each.batches for x in batch["x"].to_pylist()] for each in cut]
+    assert [(each.begin, each.first) for each in cut] == [
+        (0, 0), (0, 5), (40, 40 + follows), (80, 80 + follows),
+    ]  # fmt: skip
+    ends = [5, 40 + follows, 80 + follows, 100]
+    assert read == [list(range(2 * each.begin, 2 * end, 2)) for each, end in zip(cut, ends, strict=True)]
+
+
+def test_each_row_group_is_read_by_one_thread(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """All rows are read once, but for the sample and the windows where ranges begin."""
+    path = tmp_path / "events.parquet"
+    events = pa.table({"type": ["A", "B", "C", "C", "C"] * 200})
+    pq.write_table(events, path, row_group_size=20)
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 EVENTS")
+    source = query.source(path)
+    assert source.parts is not None
+    n_read = []
+
+    def read(columns, begin, end):
+        for batch in source.parts.read(columns, begin, end):
+            n_read.append(batch.num_rows)
+            yield batch
+
+    watched = sources.Source(
+        source.schema, source.batches, source.n_rows, parts=sources.Parts(source.parts.begins, read)
+    )
+    found = pa.Table.from_batches(query.matches(watched, query.evaluator(), 3))
+    assert found.equals(query.evaluate(events))
+    n_ranges = 1000 // 40 + 1
+    assert 1000 < sum(n_read) <= 1000 + 5 + 3 * n_ranges
+
+
+@pytest.mark.parametrize("row", [3, 39, 40, 41, 119, 120, 299])
+@pytest.mark.parametrize("value", [-1, None])
+def test_times_that_decrease_or_are_missing(
+    small: pytest.MonkeyPatch, tmp_path: Path, row: int, value: int | None
+) -> None:
+    times: list[int | None] = list(range(300))
+    times[row] = value
+    events = pa.table({"type": ["A", "B"] * 150, "ts": pa.array(times, pa.int64())})
+    for i in range(3):
+        pq.write_table(events.slice(100 * i, 100), tmp_path / f"{i}.parquet", row_group_size=20)
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 [ts]", time_column="ts")
+    seen = []
+    for n_threads in (1, 3):
+        reader = query.matches(query.source(tmp_path), query.evaluator(), n_threads)
+        with pytest.raises(cer_gpu.TimeOrderError) as error:
+            list(reader)
+        seen.append(str(error.value))
+    assert seen[0] == seen[1]
+    assert f"{row // 100}.parquet" in seen[0]
+    assert f"event {row} " in seen[0]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 4])
+def test_a_row_group_that_cannot_be_read(small: pytest.MonkeyPatch, tmp_path: Path, n_threads: int) -> None:
+    path = tmp_path / "events.parquet"
+    events = pa.table({"type": ["A", "B"] * 5000, "x": np.random.default_rng(0).integers(0, 1 << 60, 10_000)})
+    pq.write_table(events, path, row_group_size=1000, compression="zstd", use_dictionary=["type"])
+    where = pq.ParquetFile(path).metadata.row_group(5).column(1).data_page_offset
+    with path.open("r+b") as file:
+        file.seek(where + 30)
+        file.write(b"\0" * 4000)
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x >= 0] WITHIN 2 EVENTS")
+    found: list[int] = []
+    with pytest.raises(cer_gpu.EventsError, match=r"events\.parquet: cannot be read"):
+        found.extend(b.num_rows for b in query.matches(query.source(path), query.evaluator(), n_threads))
+    assert sum(found) > 1000  # of the row groups before
+
+
+def test_results_that_nobody_reads(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small.setattr(module, "CROWDED", 1e9)
+    small.setattr(threads, "MOST_WAITING", 1)
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"type": ["A"] * 5000}), path, row_group_size=100)
+    before = threading.active_count()
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 20 EVENTS")
+    reader = query.matches(query.source(path), query.evaluator(), 3)
+    assert next(reader).num_rows
+    reader.close()
+    for _ in range(100):
+        if threading.active_count() == before:
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError(threading.enumerate())
