@@ -31,7 +31,15 @@ class Watched(Source):
                 yield batch
 
         parts = None if source.parts is None else Parts(source.parts.begins, read_parts)
-        super().__init__(source.schema, read, source.n_rows, rereadable=source.rereadable, parts=parts)
+        super().__init__(
+            source.schema,
+            read,
+            source.n_rows,
+            rereadable=source.rereadable,
+            in_memory=source.in_memory,
+            reads_ahead=source.reads_ahead,
+            parts=parts,
+        )
         self.locate = source.locate  # type: ignore[method-assign]
 
 

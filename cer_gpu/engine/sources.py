@@ -62,6 +62,8 @@ class Source:
         Whether `batches` can be called again, and reads a few columns faster than all.
     in_memory : bool
         Whether the events are all in memory already.
+    reads_ahead : bool
+        Whether a thread of its own reads what comes next.
     parts : Parts or None
         How several threads read it at once, where they can.
     resident : bool
@@ -77,11 +79,13 @@ class Source:
         *,
         rereadable: bool = False,
         in_memory: bool = False,
+        reads_ahead: bool = False,
         resident: bool = False,
         parts: Parts | None = None,
     ) -> None:
         self.schema = schema
         self.in_memory = in_memory
+        self.reads_ahead = reads_ahead
         self.parts = parts
         self.resident = resident
         self.n_rows = n_rows
@@ -269,6 +273,7 @@ def _open_paths(paths: list[Path]) -> Source:
         begins[-1] if len(known) == len(counts) else None,
         origins,
         rereadable=all(source.rereadable for source in sources),
+        reads_ahead=True,
         parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
     )
 

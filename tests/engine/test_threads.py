@@ -15,6 +15,7 @@ import cer_gpu
 from cer_gpu.engine import ranges as module
 from cer_gpu.engine import threads as on_threads
 from cer_gpu.engine.ranges import Range, Sizes, Window, ranges
+from cer_gpu.engine.sources import Parts, Source
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "80")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -223,3 +224,21 @@ def test_ranges_are_short_where_they_find_much(monkeypatch):
     for n_rows, n_batches, following in ((10_000, 1, 10_000), (10_000, 10, 1_000), (1_000, 2, 500), (500, 500, 100)):
         sizes.found(n_rows, n_batches * module.BATCHES_A_RANGE)
         assert sizes.next == following
+
+
+@pytest.mark.parametrize(
+    ("facts", "by_range", "n_threads"),
+    [
+        ({"n_rows": None}, True, 1),
+        ({"n_rows": 9}, True, 1),
+        ({"n_rows": 10}, True, 4),
+        ({"n_rows": 10, "reads_ahead": True}, True, 3),
+        ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 10], None)}, True, 4),
+        ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 10], None)}, False, 3),
+    ],
+)
+def test_as_many_threads_as_help(monkeypatch, facts, by_range, n_threads):
+    monkeypatch.setattr(on_threads, "FEWEST_ROWS", 10)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    source = Source(pa.schema([]), lambda _: iter(()), **facts)
+    assert on_threads.threads_that_help(source, by_range=by_range) == n_threads
