@@ -82,7 +82,7 @@ class Pace:
     def before_a_batch(self, n_read: int) -> None:
         """Take note that a batch of events is wanted, after so many events were evaluated."""
         self._n_batches += 1
-        if self._n_batches == 2 and n_read:  # none yet, where several threads evaluate ranges
+        if self._n_batches == 2 and n_read:
             self._first = time.perf_counter(), n_read
 
     def finish(self, n_read: int) -> None:

@@ -238,5 +238,5 @@ def ordered(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if values.dtype.kind == "f":
         return values
     if values.dtype.kind == "u":
-        return values.astype(np.uint64, copy=False)
+        return values.astype(np.uint64)
     return values.astype(np.int64, copy=False).view(np.uint64) ^ np.uint64(1 << 63)

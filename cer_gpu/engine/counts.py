@@ -54,8 +54,8 @@ class CountOutput:
     def to_fill(self) -> list[Int64]:
         """Ends, counts and times; taken when they are asked for, as those before may be free then."""
         if self._empty is None:
-            each = ((self._rows,), np.int64)
-            self._empty = self._recycler.arrays(each, each, ((self._rows if self._timed else 0,), np.int64))
+            sizes = (self._rows, self._rows, self._rows if self._timed else 0)
+            self._empty = [self._recycler.empty((size,), np.int64) for size in sizes]
         return self._empty
 
     def take(self, n: int) -> CountBuffers:

@@ -66,16 +66,15 @@ class OutputBuffers:
     def to_fill(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays of `MatchBuffers`, in its order; taken when asked for, as those before may be free then."""
         if self._empty is None:
-            rows, n_values = self._rows, self._n_values
-            spans, times, positions, offsets, marks = self._recycler.arrays(
-                ((2, rows), np.int64),
-                ((2, rows if self._timed else 0), np.int64),
-                ((n_values,), np.int64),
-                ((rows + 1,), np.int32),
-                ((n_values if self._labelled else 0,), np.int32),
+            rows, n_values, empty = self._rows, self._n_values, self._recycler.empty
+            self._empty = MatchBuffers(
+                empty((2, rows), np.int64),
+                empty((2, rows if self._timed else 0), np.int64),
+                empty((rows + 1,), np.int32),
+                empty((n_values,), np.int64),
+                empty((n_values if self._labelled else 0,), np.int32),
             )
-            offsets[0] = 0
-            self._empty = MatchBuffers(spans, times, offsets, positions, marks)
+            self._empty.offsets[0] = 0
         return self._empty.arrays
 
     def widen(self) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from cer_gpu.engine.clocks import ordered
 from cer_gpu.engine.columns import Block
 from cer_gpu.engine.dealing import at_or_before
+from cer_gpu.engine.matches import OUTPUT_ROWS
 from cer_gpu.engine.sources import Parts, Source, ahead
 from cer_gpu.errors import EventsError
 
@@ -105,7 +106,8 @@ class Sizes:
     def sampled(self, n_rows: int, n_found: int) -> None:
         """Note how many rows of results the first range had."""
         self.in_one = n_found > CROWDED * n_rows
-        self.next = self._most
+        likely = BATCHES_A_RANGE * OUTPUT_ROWS * n_rows // max(n_found, 1)
+        self.next = min(self._most, max(likely, FEWEST_RANGE_ROWS))
 
     def found(self, n_rows: int, n_batches: int) -> None:
         """Note how many batches of results a range had."""
@@ -115,7 +117,7 @@ class Sizes:
 
 def cut(source: Source, columns: list[str], window: Window, n_threads: int) -> tuple[Iterator[Range], Sizes]:
     """Cut a source into ranges for so many threads; also return their sizes, which are to follow what is found."""
-    parts = source.parts
+    parts = source.parts if source.parts is not None and source.parts.serve(n_threads) else None
     sizes = Sizes(n_threads, source.n_rows, in_memory=source.in_memory or parts is not None)
     if parts is None:
         return ranges(source.batches(columns), window, sizes), sizes
@@ -161,7 +163,8 @@ def ranges_of_parts(parts: Parts, columns: list[str], window: Window, sizes: Siz
         following = n_rows if sizes.in_one else parts.begins[bisect_left(parts.begins, min(wanted, n_rows))]
         end = _after_a_window(parts, following, window) if following < n_rows else n_rows
         batches = parts.read(columns, begin, end)
-        yield Range(begin, first, ahead(batches) if end - begin == n_rows else batches)
+        in_one = sizes.in_one or following < end == n_rows
+        yield Range(begin, first, ahead(batches) if in_one else batches)
         n_window = end - following
         begin, first = following, end
 

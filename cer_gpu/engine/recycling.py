@@ -15,33 +15,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 MOST_FREE = 4
-"""Blocks that wait to be taken again: one is filled while another is read, and threads have some more."""
+"""Arrays of a size that wait to be taken again: one is filled while another is read, and threads have some more."""
 
 
 class Recycler:
-    """Gives arrays in blocks of memory, of which it takes those again that nobody uses."""
+    """Gives arrays in memory of Arrow's pool, of which it takes again what nobody uses."""
 
     def __init__(self) -> None:
-        self._free: deque[pa.Buffer] = deque(maxlen=MOST_FREE)
+        self._free: dict[int, deque[pa.Buffer]] = {}
 
-    def arrays(self, *wanted: tuple[tuple[int, ...], npt.DTypeLike]) -> list[npt.NDArray[Any]]:
-        """Return arrays of the wanted shapes and dtypes, side by side in one block; their values are not set.
-
-        Larger dtypes come before smaller ones, so that each array is aligned.
-        """
-        kinds = [(shape, np.dtype(dtype)) for shape, dtype in wanted]
-        ends = np.cumsum([prod(shape) * dtype.itemsize for shape, dtype in kinds])
-        block = self._block(int(ends[-1]))
-        begins = [0, *map(int, ends[:-1])]
-        return [np.ndarray(shape, dtype, block, begin) for (shape, dtype), begin in zip(kinds, begins, strict=True)]
-
-    def _block(self, n_bytes: int) -> pa.Buffer:
-        memory = None
-        while self._free and (memory is None or memory.size != n_bytes):
-            memory = self._free.pop()
-        if memory is None or memory.size != n_bytes:
-            memory = pa.allocate_buffer(n_bytes)
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return an array whose values are not set."""
+        kind = np.dtype(dtype)
+        n_bytes = prod(shape) * kind.itemsize
+        free = self._free.setdefault(n_bytes, deque(maxlen=MOST_FREE))
+        memory = free.pop() if free else pa.allocate_buffer(n_bytes)
         lent = pa.py_buffer(memory)
         # arrays of Arrow may be dropped in any thread: appending is safe in all of them
-        weakref.finalize(lent, self._free.append, memory).atexit = False
-        return lent
+        weakref.finalize(lent, free.append, memory).atexit = False
+        return np.ndarray(shape, kind, lent)

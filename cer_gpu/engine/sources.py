@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,15 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of
+from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of, plain_type
 from cer_gpu.engine.resident import DeviceEvents
 from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17
 FILE_ROWS = 1 << 20
-"""Rows of a Parquet file that are decoded at once, at most: fewer of several columns."""
+"""Rows of a Parquet file that are decoded at once, at most."""
+FILE_BYTES = 1 << 24
+"""Bytes of them above which `BATCH_ROWS` are enough."""
 BATCHES_AHEAD = 2
 """Batches of a file that are decoded while those before them are evaluated."""
 
@@ -48,6 +50,11 @@ class Parts:
 
     begins: list[int]
     read: Callable[[list[str], int, int], Iterator[pa.RecordBatch]]
+
+    def serve(self, n_threads: int) -> bool:
+        """Whether so many threads can have about as much to read, each."""
+        largest = max(end - begin for begin, end in pairwise(self.begins))
+        return largest * n_threads <= 1.25 * self.begins[-1]
 
 
 class Source:
@@ -362,7 +369,7 @@ def _open_parquet(path: Path) -> Source:
 
     def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
         texts = [n for n in columns if is_string(schema.field(n).type)]
-        most = max(2 * FILE_ROWS // max(2, len(columns)), 1)
+        most = _rows_at_once(metadata, schema, columns)
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
             for group in range(bisect_right(begins, begin) - 1, file.num_row_groups):
                 size = min(most, max(end - begin, 1))
@@ -379,6 +386,24 @@ def _open_parquet(path: Path) -> Source:
         rereadable=True,
         parts=Parts(begins, read),
     )
+
+
+def _rows_at_once(metadata: pq.FileMetaData, schema: pa.Schema, columns: list[str]) -> int:
+    """Return how many rows to decode at once: many where they are short, by their types and by the first row group."""
+    n_bytes = 1.0
+    for name in columns:
+        data_type = plain_type(schema.field(name).type)
+        if is_string(data_type):
+            n_bytes += 4
+        elif pa.types.is_primitive(data_type):
+            n_bytes += data_type.bit_width / 8
+        else:
+            return min(FILE_ROWS, BATCH_ROWS)
+    if metadata.num_row_groups and (first := metadata.row_group(0)).num_rows:
+        chunks = [first.column(i) for i in range(first.num_columns)]
+        stored = sum(each.total_uncompressed_size for each in chunks if each.path_in_schema in columns)
+        n_bytes = max(n_bytes, stored / first.num_rows)
+    return min(FILE_ROWS, max(BATCH_ROWS, int(FILE_BYTES / n_bytes)))
 
 
 def _open_ipc(path: Path) -> Source:

@@ -184,3 +184,34 @@ def test_results_that_nobody_reads(small: pytest.MonkeyPatch, tmp_path: Path) ->
             return
         threading.Event().wait(0.05)
     raise AssertionError(threading.enumerate())
+
+
+def test_few_long_row_groups_are_read_ahead_by_another_thread(tmp_path: Path) -> None:
+    path = tmp_path / "events.parquet"
+    events = pa.table({"type": ["A", "B", "C"] * 100})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 EVENTS")
+    for size, in_parts in ((20, True), (150, True), (200, False), (300, False)):
+        pq.write_table(events, path, row_group_size=size)
+        source = query.source(path)
+        coming, _ = module.cut(source, ["type"], Window(None, np.uint64(2)), 2)
+        assert (coming.__name__ == "ranges_of_parts") == in_parts
+        assert query.evaluate(path, threads=2).equals(query.evaluate(events))
+
+
+@pytest.mark.parametrize(
+    ("columns", "n_rows"),
+    [
+        ({"type": ["A"]}, 1 << 20),
+        ({"type": ["A"], "x": [1.0]}, 1 << 20),
+        ({"type": ["A"], **{f"x{i}": [1] for i in range(9)}}, (1 << 24) // 77),
+        ({"type": ["A"], "text": ["x" * 1000]}, 1 << 17),
+        ({"type": ["A"], "bytes": [b"x"]}, 1 << 17),
+        ({"type": ["A"], "list": [[1]]}, 1 << 17),
+    ],
+)
+def test_fewer_rows_are_decoded_at_once_where_they_are_long(tmp_path: Path, columns: dict, n_rows: int) -> None:
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({name: values * 1000 for name, values in columns.items()}), path, use_dictionary=False)
+    file = pq.ParquetFile(path)
+    found = sources._rows_at_once(file.metadata, file.schema_arrow, list(columns))
+    assert found == pytest.approx(n_rows, rel=0.02)  # pages have headers

@@ -20,26 +20,21 @@ def address(array: npt.NDArray[Any]) -> int:
     return where
 
 
-def taken(recycler: Recycler, n: int = 1000) -> list[npt.NDArray[Any]]:
-    return recycler.arrays(((2, n), np.int64), ((n,), np.float64), ((0,), np.int64), ((n + 1,), np.int32))
-
-
-def test_arrays_lie_apart_and_aligned() -> None:
-    arrays = taken(Recycler())
-    assert [array.shape for array in arrays] == [(2, 1000), (1000,), (0,), (1001,)]
+def test_arrays_have_their_shapes_and_lie_apart() -> None:
+    recycler = Recycler()
+    arrays = [recycler.empty(*each) for each in (((2, 10), np.int64), ((20,), np.float64), ((0,), np.int64))]
+    assert [array.shape for array in arrays] == [(2, 10), (20,), (0,)]
     for value, array in enumerate(arrays):
         array[:] = value
         assert array.flags.aligned
-        assert array.flags.writeable
     assert all((array == value).all() for value, array in enumerate(arrays))
 
 
 def test_what_nobody_uses_is_taken_again() -> None:
     recycler = Recycler()
-    first = address(taken(recycler)[0])
-    assert address(taken(recycler)[0]) == first
-    assert address(taken(recycler, 999)[0]) != 0  # of another size: fresh
-    assert address(taken(recycler, 999)[0]) != 0
+    first = address(recycler.empty((1000,), np.int64))
+    assert address(recycler.empty((2, 500), np.float64)) == first
+    assert address(recycler.empty((999,), np.int64)) != first
 
 
 KEEPERS: dict[str, Callable[[npt.NDArray[Any]], Any]] = {
@@ -54,25 +49,25 @@ KEEPERS: dict[str, Callable[[npt.NDArray[Any]], Any]] = {
 @pytest.mark.parametrize("keeper", KEEPERS)
 def test_what_somebody_uses_is_not(keeper: str) -> None:
     recycler = Recycler()
-    arrays = taken(recycler)
-    arrays[1][:] = 7
-    kept = KEEPERS[keeper](arrays[1])
-    used = address(arrays[0])
-    del arrays
-    others = [taken(recycler) for _ in range(MOST_FREE + 2)]
+    array = recycler.empty((1000,), np.float64)
+    array[:] = 7
+    kept = KEEPERS[keeper](array)
+    used = address(array)
+    del array
+    others = [recycler.empty((1000,), np.float64) for _ in range(MOST_FREE + 2)]
     for other in others:
-        assert address(other[0]) != used
-        other[1][:] = 0
+        assert address(other) != used
+        other[:] = 0
     assert set(np.asarray(kept)) == {7}
     del kept
-    assert address(taken(recycler)[0]) == used
+    assert address(recycler.empty((1000,), np.float64)) == used
 
 
-def test_few_blocks_wait() -> None:
+def test_few_arrays_wait() -> None:
     recycler = Recycler()
-    many = [taken(recycler) for _ in range(MOST_FREE + 5)]
+    many = [recycler.empty((1000,), np.int64) for _ in range(MOST_FREE + 5)]
     del many
-    assert len(recycler._free) == MOST_FREE
+    assert len(recycler._free[8000]) == MOST_FREE
 
 
 @pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])

@@ -233,8 +233,9 @@ def test_ranges_are_short_where_they_find_much(monkeypatch):
         ({"n_rows": 9}, True, 1),
         ({"n_rows": 10}, True, 4),
         ({"n_rows": 10, "reads_ahead": True}, True, 3),
-        ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 10], None)}, True, 4),
-        ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 10], None)}, False, 3),
+        ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 2, 5, 7, 10], None)}, True, 4),
+        ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 2, 5, 7, 10], None)}, False, 3),
+        ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 6, 8, 10], None)}, True, 3),
     ],
 )
 def test_as_many_threads_as_help(monkeypatch, facts, by_range, n_threads):
