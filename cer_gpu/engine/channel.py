@@ -29,6 +29,7 @@ class Channel(Generic[T]):
     def __init__(self, stop: threading.Event, size: int) -> None:
         self._queue: queue.Queue[T | BaseException | None] = queue.Queue(size)
         self._stop = stop
+        self._reader = threading.current_thread()
 
     @contextmanager
     def filling(self) -> Iterator[None]:
@@ -49,18 +50,24 @@ class Channel(Generic[T]):
 
     def check(self) -> None:
         """End the block that fills the channel where nobody reads any more."""
-        if self._stop.is_set():
+        if not self._is_read:
             raise _Stop
 
     def get(self) -> T | None:
         """Return what comes next, None at the end; an error is raised where it came."""
+        self._reader = threading.current_thread()
         found = self._queue.get()
         if isinstance(found, BaseException):
             raise found
         return found
 
+    @property
+    def _is_read(self) -> bool:
+        """Whether somebody may read on: a process ends though results that are read in part are never given up."""
+        return not self._stop.is_set() and self._reader.is_alive()
+
     def _put(self, found: T | BaseException | None) -> None:
-        while not self._stop.is_set():
+        while self._is_read:
             try:
                 self._queue.put(found, timeout=0.1)
                 return

@@ -8,7 +8,6 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -37,10 +36,17 @@ class _Worker:
     def run(self) -> None:
         """Evaluate the batches that come until there are no more."""
         with self._found.filling():
-            while (batch := self._batches.get()) is not None:
+            while (batch := self._next_batch()) is not None:
                 for found in self.evaluator.push_batches(batch):
                     self._found.put((found,))
                 self._found.put((None,))
+
+    def _next_batch(self) -> pa.RecordBatch | None:
+        while True:
+            try:
+                return self._batches.get(timeout=1)
+            except queue.Empty:
+                self._found.check()
 
     def push(self, batch: pa.RecordBatch | None) -> None:
         """Hand over the next batch; None: there are no more."""
@@ -67,26 +73,28 @@ def on_threads_by_key(
     stop = threading.Event()
     workers = [_Worker(evaluator.of_keys(k, n_threads), stop) for k in range(n_threads)]
     n_ahead = 0
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
-        try:
-            for worker in workers:
-                pool.submit(worker.run)
-            for batch in batches:
-                for begin in range(0, batch.num_rows, BATCH_ROWS):
-                    for worker in workers:
-                        worker.push(batch.slice(begin, BATCH_ROWS))
-                    n_ahead += 1
-                    if n_ahead > BATCHES_AHEAD:
-                        n_ahead -= 1
-                        yield from _merged(workers)
-            for _ in range(n_ahead):
-                yield from _merged(workers)
-        finally:
-            stop.set()
-            for worker in workers:
-                worker.push(None)
-            evaluator.n_events = evaluator.n_pushed = max(worker.evaluator.n_events for worker in workers)
-            evaluator.n_matches = sum(worker.evaluator.n_matches for worker in workers)
+    threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
+    try:
+        for thread in threads:
+            thread.start()
+        for batch in batches:
+            for begin in range(0, batch.num_rows, BATCH_ROWS):
+                for worker in workers:
+                    worker.push(batch.slice(begin, BATCH_ROWS))
+                n_ahead += 1
+                if n_ahead > BATCHES_AHEAD:
+                    n_ahead -= 1
+                    yield from _merged(workers)
+        for _ in range(n_ahead):
+            yield from _merged(workers)
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.push(None)
+        evaluator.n_events = evaluator.n_pushed = max(worker.evaluator.n_events for worker in workers)
+        evaluator.n_matches = sum(worker.evaluator.n_matches for worker in workers)
+        for thread in threads:
+            thread.join()
     yield from evaluator.finish_batches()
 
 

@@ -9,7 +9,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -84,15 +83,24 @@ class _Results:
         self.n_events = self.n_batches = 0
         self.n_matches = 0
 
+    def start(self, evaluators: _Evaluators, cores: threading.Semaphore) -> None:
+        """Evaluate the range on a thread of its own, as soon as a core is free."""
+        self._thread = threading.Thread(target=self.find, args=(evaluators, cores), name="cer_gpu")
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait for the thread."""
+        self._thread.join()
+
     @property
     def n_rows(self) -> int:
         """How many events of the range were evaluated."""
         return max(self.n_events - self._part.first, 0)
 
-    def find(self, evaluators: _Evaluators) -> None:
+    def find(self, evaluators: _Evaluators, cores: threading.Semaphore) -> None:
         """Evaluate the range."""
         part = self._part
-        with self._channel.filling(), evaluators.one(part.begin, part.first) as evaluator:
+        with cores, self._channel.filling(), evaluators.one(part.begin, part.first) as evaluator:
             try:
                 for batch in part.batches:
                     self._channel.check()
@@ -136,24 +144,25 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
     if sizes.in_one:
         for rest in coming:
             yield from evaluators.evaluated(rest)
-    with ThreadPoolExecutor(n_threads, thread_name_prefix="cer_gpu") as pool:
-        try:
-            while True:
-                while len(waiting) <= n_threads and (part := next(coming, None)) is not None:
-                    results = _Results(stop, part)
-                    pool.submit(results.find, evaluators)
-                    waiting.append(results)
-                if not waiting:
-                    break
-                results = waiting.popleft()
-                try:
-                    yield from results.read()
-                finally:
-                    evaluator.n_events = results.n_events
-                    evaluator.n_matches += results.n_matches
-                sizes.found(results.n_rows, results.n_batches)
-        finally:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+    cores = threading.Semaphore(n_threads)
+    try:
+        while True:
+            while len(waiting) <= n_threads and (part := next(coming, None)) is not None:
+                waiting.append(_Results(stop, part))
+                waiting[-1].start(evaluators, cores)
+            if not waiting:
+                break
+            results = waiting[0]
+            try:
+                yield from results.read()
+            finally:
+                evaluator.n_events = results.n_events
+                evaluator.n_matches += results.n_matches
+            sizes.found(results.n_rows, results.n_batches)
+            waiting.popleft().join()
+    finally:
+        stop.set()
+        for results in waiting:
+            results.join()
     evaluator.n_pushed = evaluator.n_events
     yield from evaluator.finish_batches()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -144,7 +146,7 @@ def test_threads_stop_though_they_find_nothing():
     stop.set()
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
     evaluator.expect(pa.schema([("type", pa.string())]))
-    on_threads._Results(stop, Range(0, 0, batches())).find(on_threads._Evaluators(evaluator))
+    on_threads._Results(stop, Range(0, 0, batches())).find(on_threads._Evaluators(evaluator), threading.Semaphore(1))
     assert len(read) == 1
 
 
@@ -243,3 +245,21 @@ def test_as_many_threads_as_help(monkeypatch, facts, by_range, n_threads):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     source = Source(pa.schema([]), lambda _: iter(()), **facts)
     assert on_threads.threads_that_help(source, by_range=by_range) == n_threads
+
+
+@pytest.mark.parametrize("clauses", ["WITHIN 200 EVENTS", "PARTITION BY [k] CONSUME BY PARTITION"])
+def test_a_process_ends_though_results_are_read_in_part(tmp_path, clauses):
+    program = f"""
+import pyarrow as pa, cer_gpu
+from cer_gpu.engine import key_threads, matches, ranges, threads
+matches.OUTPUT_ROWS, threads.MOST_WAITING, key_threads.MOST_WAITING, ranges.CROWDED = 3, 1, 1, 1e9
+ranges.SAMPLE_ROWS = 1
+query = cer_gpu.compile("SELECT * FROM S WHERE A ; A {clauses}")
+reader = query.stream(pa.table({{"type": ["A"] * 300_000, "k": [1] * 300_000}}), threads=3)
+while (end := reader.read_next_batch()["end"][0].as_py()) < 100:
+    pass
+print(end)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) > 0
+    assert done.stderr == ""
