@@ -15,21 +15,46 @@ class _Stop(Exception):
     """Nobody reads any more."""
 
 
+class Reading:
+    """Whether what threads find is still read; they end when it is not."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self.by = threading.current_thread()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._stopped.set()
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is a thread that may read on: a process ends though what was read in part is never given up."""
+        return not self._stopped.is_set() and (threading.main_thread().is_alive() or self.by.is_alive())
+
+    def next_of(self, things: queue.Queue[T | None]) -> T | None:
+        """Return what comes next in a queue; None at its end, and where nothing is read any more."""
+        while self.goes_on:
+            try:
+                return things.get(timeout=0.5)
+            except queue.Empty:
+                continue
+        return None
+
+
 class Channel(Generic[T]):
     """Hands things from one thread to another, in their order.
 
     Parameters
     ----------
-    stop
-        Set when nobody reads any more: the thread that fills the channel then ends.
+    reading
+        Of several channels: whether it goes on.
     size
         Things that wait to be read, at most.
     """
 
-    def __init__(self, stop: threading.Event, size: int) -> None:
+    def __init__(self, reading: Reading, size: int) -> None:
         self._queue: queue.Queue[T | BaseException | None] = queue.Queue(size)
-        self._stop = stop
-        self._reader = threading.current_thread()
+        self._reading = reading
 
     @contextmanager
     def filling(self) -> Iterator[None]:
@@ -50,24 +75,19 @@ class Channel(Generic[T]):
 
     def check(self) -> None:
         """End the block that fills the channel where nobody reads any more."""
-        if not self._is_read:
+        if not self._reading.goes_on:
             raise _Stop
 
     def get(self) -> T | None:
         """Return what comes next, None at the end; an error is raised where it came."""
-        self._reader = threading.current_thread()
+        self._reading.by = threading.current_thread()
         found = self._queue.get()
         if isinstance(found, BaseException):
             raise found
         return found
 
-    @property
-    def _is_read(self) -> bool:
-        """Whether somebody may read on: a process ends though results that are read in part are never given up."""
-        return not self._stop.is_set() and self._reader.is_alive()
-
     def _put(self, found: T | BaseException | None) -> None:
-        while self._is_read:
+        while self._reading.goes_on:
             try:
                 self._queue.put(found, timeout=0.1)
                 return

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.engine.channel import Channel
+from cer_gpu.engine.channel import Channel, Reading
 from cer_gpu.engine.evaluator import Evaluator
 
 BATCH_ROWS = 1 << 20
@@ -27,26 +27,20 @@ MOST_WAITING = 16
 class _Worker:
     """One share of the keys, on a thread of its own."""
 
-    def __init__(self, evaluator: Evaluator, stop: threading.Event) -> None:
+    def __init__(self, evaluator: Evaluator, reading: Reading) -> None:
         self.evaluator = evaluator
+        self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
         # pieces of results; (None,): those of one batch are complete
-        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(stop, MOST_WAITING)
+        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(reading, MOST_WAITING)
 
     def run(self) -> None:
         """Evaluate the batches that come until there are no more."""
         with self._found.filling():
-            while (batch := self._next_batch()) is not None:
+            while (batch := self._reading.next_of(self._batches)) is not None:
                 for found in self.evaluator.push_batches(batch):
                     self._found.put((found,))
                 self._found.put((None,))
-
-    def _next_batch(self) -> pa.RecordBatch | None:
-        while True:
-            try:
-                return self._batches.get(timeout=1)
-            except queue.Empty:
-                self._found.check()
 
     def push(self, batch: pa.RecordBatch | None) -> None:
         """Hand over the next batch; None: there are no more."""
@@ -70,8 +64,8 @@ def on_threads_by_key(
     batches
     n_threads
     """
-    stop = threading.Event()
-    workers = [_Worker(evaluator.of_keys(k, n_threads), stop) for k in range(n_threads)]
+    reading = Reading()
+    workers = [_Worker(evaluator.of_keys(k, n_threads), reading) for k in range(n_threads)]
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
     try:
@@ -88,7 +82,7 @@ def on_threads_by_key(
         for _ in range(n_ahead):
             yield from _merged(workers)
     finally:
-        stop.set()
+        reading.stop()
         for worker in workers:
             worker.push(None)
         evaluator.n_events = evaluator.n_pushed = max(worker.evaluator.n_events for worker in workers)

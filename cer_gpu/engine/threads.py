@@ -6,6 +6,7 @@ The loops release the GIL, so that ranges are evaluated at once; their results c
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from collections import deque
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from cer_gpu.engine.channel import Channel
+from cer_gpu.engine.channel import Channel, Reading
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.ranges import Range, Sizes
 from cer_gpu.engine.sources import Source
@@ -77,30 +78,21 @@ class _Evaluators:
 class _Results:
     """The results of one range, handed from the thread that finds them to the one that reads them."""
 
-    def __init__(self, stop: threading.Event, part: Range) -> None:
-        self._channel: Channel[pa.RecordBatch] = Channel(stop, MOST_WAITING)
+    def __init__(self, reading: Reading, part: Range) -> None:
+        self._channel: Channel[pa.RecordBatch] = Channel(reading, MOST_WAITING)
         self._part = part
         self.n_events = self.n_batches = 0
         self.n_matches = 0
-
-    def start(self, evaluators: _Evaluators, cores: threading.Semaphore) -> None:
-        """Evaluate the range on a thread of its own, as soon as a core is free."""
-        self._thread = threading.Thread(target=self.find, args=(evaluators, cores), name="cer_gpu")
-        self._thread.start()
-
-    def join(self) -> None:
-        """Wait for the thread."""
-        self._thread.join()
 
     @property
     def n_rows(self) -> int:
         """How many events of the range were evaluated."""
         return max(self.n_events - self._part.first, 0)
 
-    def find(self, evaluators: _Evaluators, cores: threading.Semaphore) -> None:
+    def find(self, evaluators: _Evaluators) -> None:
         """Evaluate the range."""
         part = self._part
-        with cores, self._channel.filling(), evaluators.one(part.begin, part.first) as evaluator:
+        with self._channel.filling(), evaluators.one(part.begin, part.first) as evaluator:
             try:
                 for batch in part.batches:
                     self._channel.check()
@@ -133,7 +125,7 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
         Of the ranges.
     n_threads
     """
-    stop = threading.Event()
+    reading = Reading()
     waiting: deque[_Results] = deque()
     evaluators = _Evaluators(evaluator)
     n_found = 0
@@ -144,25 +136,34 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
     if sizes.in_one:
         for rest in coming:
             yield from evaluators.evaluated(rest)
-    cores = threading.Semaphore(n_threads)
+    to_do: queue.Queue[_Results | None] = queue.Queue()  # in order: what is read next is never behind what waits for it
+
+    def work() -> None:
+        while (results := reading.next_of(to_do)) is not None:
+            results.find(evaluators)
+
+    threads = [threading.Thread(target=work, name="cer_gpu") for _ in range(n_threads)]
     try:
+        for thread in threads:
+            thread.start()
         while True:
             while len(waiting) <= n_threads and (part := next(coming, None)) is not None:
-                waiting.append(_Results(stop, part))
-                waiting[-1].start(evaluators, cores)
+                waiting.append(_Results(reading, part))
+                to_do.put(waiting[-1])
             if not waiting:
                 break
-            results = waiting[0]
+            results = waiting.popleft()
             try:
                 yield from results.read()
             finally:
                 evaluator.n_events = results.n_events
                 evaluator.n_matches += results.n_matches
             sizes.found(results.n_rows, results.n_batches)
-            waiting.popleft().join()
     finally:
-        stop.set()
-        for results in waiting:
-            results.join()
+        reading.stop()
+        for _ in threads:
+            to_do.put(None)
+        for thread in threads:
+            thread.join()
     evaluator.n_pushed = evaluator.n_events
     yield from evaluator.finish_batches()

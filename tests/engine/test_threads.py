@@ -16,6 +16,7 @@ from cases import sorted_rows
 import cer_gpu
 from cer_gpu.engine import ranges as module
 from cer_gpu.engine import threads as on_threads
+from cer_gpu.engine.channel import Reading
 from cer_gpu.engine.ranges import Range, Sizes, Window, ranges
 from cer_gpu.engine.sources import Parts, Source
 
@@ -142,11 +143,11 @@ def test_threads_stop_though_they_find_nothing():
             read.append(i)
             yield pa.record_batch({"type": ["A"]})
 
-    stop = threading.Event()
-    stop.set()
+    reading = Reading()
+    reading.stop()
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
     evaluator.expect(pa.schema([("type", pa.string())]))
-    on_threads._Results(stop, Range(0, 0, batches())).find(on_threads._Evaluators(evaluator), threading.Semaphore(1))
+    on_threads._Results(reading, Range(0, 0, batches())).find(on_threads._Evaluators(evaluator))
     assert len(read) == 1
 
 
