@@ -19,21 +19,18 @@ class Watched(Source):
     """A source that calls `tick` before each batch that is read."""
 
     def __init__(self, source: Source, tick: Callable[[], None]) -> None:
-        def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-            for batch in source.batches(columns):
+        def ticking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
                 tick()
                 yield batch
 
-        def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
-            assert source.parts is not None
-            for batch in source.parts.read(columns, begin, end):
-                tick()
-                yield batch
-
-        parts = None if source.parts is None else Parts(source.parts.begins, read_parts)
+        parts = source.parts
+        if parts is not None:
+            read = parts.read
+            parts = Parts(parts.begins, lambda columns, begin, end: ticking(read(columns, begin, end)))
         super().__init__(
             source.schema,
-            read,
+            lambda columns: ticking(source.batches(columns)),
             source.n_rows,
             rereadable=source.rereadable,
             in_memory=source.in_memory,

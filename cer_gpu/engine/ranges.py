@@ -117,7 +117,7 @@ class Sizes:
 
 def cut(source: Source, columns: list[str], window: Window, n_threads: int) -> tuple[Iterator[Range], Sizes]:
     """Cut a source into ranges for so many threads; also return their sizes, which are to follow what is found."""
-    parts = source.parts if source.parts is not None and source.parts.serve(n_threads) else None
+    parts = source.parts_for(n_threads)
     sizes = Sizes(n_threads, source.n_rows, in_memory=source.in_memory or parts is not None)
     if parts is None:
         return ranges(source.batches(columns), window, sizes), sizes

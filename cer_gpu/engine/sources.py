@@ -53,7 +53,7 @@ class Parts:
 
     def serve(self, n_threads: int) -> bool:
         """Whether so many threads can have about as much to read, each."""
-        largest = max(end - begin for begin, end in pairwise(self.begins))
+        largest = max((end - begin for begin, end in pairwise(self.begins)), default=0)
         return largest * n_threads <= 1.25 * self.begins[-1]
 
 
@@ -103,6 +103,10 @@ class Source:
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the events; batches have at least the named columns."""
         return self._read(columns)
+
+    def parts_for(self, n_threads: int) -> Parts | None:
+        """Return how so many threads read it at once; None where they cannot, or one would have most of it."""
+        return self.parts if self.parts is not None and self.parts.serve(n_threads) else None
 
     def locate(self, position: int) -> str | None:
         """Return the file in which an event lies, and its first event's position, for a message."""
@@ -270,7 +274,7 @@ def _open_paths(paths: list[Path]) -> Source:
                 with _reading(file):
                     yield from parts.read(columns, max(begin, first) - first, min(end, last) - first)
 
-    in_parts = len(every) == len(sources) and sum(len(parts.begins) - 1 for parts in every) > 1
+    in_parts = len(every) == len(sources)
     if in_parts:
         origins += [(begin, str(file)) for file, begin in zip(files, begins, strict=False)]
     starts = [begin + start for parts, begin in zip(every, begins, strict=False) for start in parts.begins[:-1]]

@@ -33,7 +33,7 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
     if source.n_rows is None or source.n_rows < FEWEST_ROWS:
         return 1
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    in_parts = by_range and source.parts is not None and source.parts.serve(n_cores)
+    in_parts = by_range and source.parts_for(n_cores) is not None
     return max(n_cores - (source.reads_ahead and not in_parts), 1)
 
 
