@@ -103,3 +103,10 @@ def number_rows(rows, first, positions):
     """Give rows (int32) their positions (int64), the first row of the block being at `first`."""
     for i in range(rows.shape[0]):
         positions[_U(i)] = first + rows[_U(i)]
+
+
+@kernel
+def gather(values, rows, taken):
+    """Take the values (integers or floats, of any width) of rows (int32) to `taken` (of 64 bits)."""
+    for i in range(rows.shape[0]):
+        taken[_U(i)] = values[_U(rows[_U(i)])]

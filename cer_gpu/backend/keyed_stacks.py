@@ -1,6 +1,6 @@
 """The loops for chains under PARTITION BY: stacks as in `cer_gpu.backend.stacks` for each partition, as linked lists.
 
-An instance is a row of `instances` (int64), at ``id - base`` for a growing id, and refers to older ones only:
+An instance is a row of `instances` (int64), a ring at ``id & mask`` for a growing id, and refers to older ones only:
 
 * PLACE, the position of the event; TIME, where the output has times;
 * LOWER, the id of the one below it in its stack, and BEFORE, that of the top of stack k - 1 when it came: it goes on at
@@ -39,8 +39,8 @@ PLACE, LOWER, BEFORE, LATEST, PARTITION, TIME = range(6)
 # an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1
 EVENT, ONE_BEFORE, ONE_BESIDE, N_END = range(4)
 
-# registers beyond those of the listing: the id of the first row of `instances`, the next id, and the first id that is
-# not forgotten in all partitions
+# registers beyond those of the listing: the first id that is kept, the next id, and the first id that is not forgotten
+# in all partitions
 BASE, NEXT_ID, FLOOR, N_REGS = range(N_VALUES + 1, N_VALUES + 5)
 
 AHEAD = 16
@@ -87,7 +87,7 @@ def push_events(
         As in `cer_gpu.backend.stacks.push_events`.
     consume
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
-    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (capacity, 5, or 6 with times)
+    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (a power of two, 5, or 6 with times)
     tops_latest, latest_of : like `clocks`
         The same memory.
     regs : int64, shape (N_REGS,)
@@ -106,6 +106,7 @@ def push_events(
     n_events = symbols.shape[0]
     base, next_id, floor = regs[BASE], regs[NEXT_ID], regs[FLOOR]
     room = base + instances.shape[0] - n_stacks
+    mask = _U(instances.shape[0] - 1)
     n_ends = _U(0)
     i = begin
     while i < n_events and next_id <= room:
@@ -135,7 +136,7 @@ def push_events(
                     beside = tops[p, _U(step)]
                     if beside < floor:
                         beside = np.int64(-1)
-                    row = _U(next_id - base)
+                    row = _U(next_id) & mask
                     instances[row, PLACE] = positions[event]
                     instances[row, LOWER] = beside
                     instances[row, BEFORE] = before
@@ -198,6 +199,7 @@ def list_ends(
     timed, marked = times.shape[0] > 0, marks.shape[0] > 0
     size = path.shape[0]
     base = regs[BASE]
+    mask = _U(instances.shape[0] - 1)
     n_out, n_values, n_here, depth = regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH]
     status = DONE
     while regs[END] < n_ends and status == DONE:
@@ -214,7 +216,7 @@ def list_ends(
             frame = _U(depth - 1)
             s = frames[frame, 0]
             instance = frames[frame, 1]
-            if instance < base or clock - latest_of[_U(instance - base), LATEST] > length:
+            if instance < base or clock - latest_of[_U(instance) & mask, LATEST] > length:
                 if frames[frame, 2] >= 0:
                     frames[frame, 0] = s + 1
                     frames[frame, 1] = frames[frame, 2]
@@ -230,7 +232,7 @@ def list_ends(
                 status = OUTPUT_FULL
                 break
             if s > 0 or repeated[0]:
-                row = _U(instance - base)
+                row = _U(instance) & mask
                 frames[frame, 1] = instances[row, LOWER]
                 path[first - _U(1)] = instances[row, PLACE]
                 if marked:
@@ -250,7 +252,7 @@ def list_ends(
                     most = 1
                 n_rows = 0
                 while n_rows < most and instance >= base:
-                    row = _U(instance - base)
+                    row = _U(instance) & mask
                     if clock - latest_of[row, LATEST] > length:
                         break
                     start = instances[row, PLACE]
@@ -279,7 +281,7 @@ def list_ends(
 
 @helper
 def _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
-    """Return whether a complex event to come may hold an instance, of a partition with a window of its own, or none."""
+    """Return whether a complex event to come may hold instance `i`, where windows do not end for all at once."""
     row = _U(i)
     n_stacks = tops.shape[1] // 2
     alive = instances[row, PARTITION] >= 0
@@ -288,32 +290,29 @@ def _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
         forgotten = max(regs[FLOOR], tops[p, _U(2 * n_stacks)])
         # the window ends at the latest start or later
         now = tops_latest[p, _U(n_stacks)]
-        alive = min(regs[BASE] + i, tops[p, 0]) >= forgotten and not (now - latest_of[row, LATEST] > length)
+        alive = min(i, tops[p, 0]) >= forgotten and not (now - latest_of[row, LATEST] > length)
     return alive
 
 
 @kernel
-def drop_oldest(clock, length, instances, latest_of, regs):
+def drop_oldest(clock, length, latest_of, regs):
     """Drop what is older than all that is in the window that ends at `clock`, which ends for all partitions at once.
 
     The first instance whose start is in the window is in it, and so are all that came later.  Return how many are left.
     """
-    n_dead = max(regs[FLOOR] - regs[BASE], 0)
-    while n_dead < regs[NEXT_ID] - regs[BASE] and clock - latest_of[_U(n_dead), LATEST] > length:
-        n_dead += 1
-    n_left = regs[NEXT_ID] - regs[BASE] - n_dead
-    for i in range(n_left):
-        for c in range(instances.shape[1]):
-            instances[_U(i), _U(c)] = instances[_U(i + n_dead), _U(c)]
-    regs[BASE] += n_dead
-    return n_left
+    mask = _U(latest_of.shape[0] - 1)
+    first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
+    while first < next_id and clock - latest_of[_U(first) & mask, LATEST] > length:
+        first += 1
+    regs[BASE] = first
+    return next_id - first
 
 
 @kernel
 def count_alive(stride, tops, tops_latest, length, instances, latest_of, regs):
     """Return how many instances `collect` would keep of one in each so many, anywhere among them."""
     n_alive = 0
-    for i in range((regs[NEXT_ID] - regs[BASE]) // stride):
+    for i in range(regs[NEXT_ID] // stride):
         anywhere = np.int64((_U(i) * _U(0x9E3779B97F4A7C15)) >> _U(40)) % stride
         n_alive += _is_alive(i * stride + anywhere, tops, tops_latest, length, instances, latest_of, regs)
     return n_alive
@@ -323,14 +322,15 @@ def count_alive(stride, tops, tops_latest, length, instances, latest_of, regs):
 def collect(n_partitions, tops, tops_latest, length, instances, latest_of, regs, new_ids):
     """Keep what partitions still reach, where each has a window of its own, or none; return how many are left.
 
+    Ids then begin at 0 again, as they did before: what is kept is moved to the front.
+
     Parameters
     ----------
     new_ids : int64, shape (instances,)
         Written.
     """
     n_stacks = tops.shape[1] // 2
-    base = regs[BASE]
-    n = regs[NEXT_ID] - base
+    n = regs[NEXT_ID]
     alive = np.int64(0)
     for i in range(n):
         if i + AHEAD < n:
@@ -340,8 +340,8 @@ def collect(n_partitions, tops, tops_latest, length, instances, latest_of, regs,
                 instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]
             for link in (LOWER, BEFORE):
                 other = instances[_U(alive), link]
-                if other >= base:
-                    instances[_U(alive), link] = new_ids[_U(other - base)]
+                if other >= 0:
+                    instances[_U(alive), link] = new_ids[_U(other)]
             new_ids[_U(i)] = alive
             alive += 1
         else:
@@ -349,9 +349,9 @@ def collect(n_partitions, tops, tops_latest, length, instances, latest_of, regs,
     for i in range(n_partitions):
         for k in range(n_stacks):
             top = tops[_U(i), _U(k)]
-            if top >= base:
-                tops[_U(i), _U(k)] = new_ids[_U(top - base)]
+            if top >= 0:
+                tops[_U(i), _U(k)] = new_ids[_U(top)]
         tops[_U(i), _U(2 * n_stacks)] = 0
-    regs[BASE] = regs[FLOOR] = 0
+    regs[FLOOR] = 0
     regs[NEXT_ID] = alive
     return alive

@@ -1,4 +1,4 @@
-"""Clocks of relevant events -> where the window that ends at each of them begins, and which are of use."""
+"""Clocks of events -> whether they ascend, where the window that ends at each begins, and which are of use."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from cer_gpu.backend.jit import kernel
 
 LIVE_CHUNK = 1 << 10
 """Events that `live_events` passes over at once where none of them is live."""
+FALL_CHUNK = 1 << 10
+"""Values that `first_fall` passes over at once where they ascend."""
 
 _U = np.uint64
 
@@ -100,3 +102,28 @@ def live_events(symbols, clocks, ending, only, length, kept):
                     kept[to] = event
         end = begin
     return np.int64(to), first, last
+
+
+@kernel
+def first_fall(values):
+    """Return the first row (of at least one) whose value is less than the one before, or is NaN; n: there is none.
+
+    Parameters
+    ----------
+    values : integers or float64, shape (n,)
+    """
+    n = values.shape[0]
+    if values[_U(0)] != values[_U(0)]:
+        return 0
+    row = 1
+    while row < n:
+        end = min(row + FALL_CHUNK, n)
+        falls = False
+        for i in range(row, end):
+            falls |= not values[_U(i)] >= values[_U(i - 1)]
+        if falls:
+            break
+        row = end
+    while row < n and values[_U(row)] >= values[_U(row - 1)]:
+        row += 1
+    return row

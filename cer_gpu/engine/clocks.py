@@ -9,11 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.windows import window_lows
+from cer_gpu.backend.windows import first_fall, window_lows
 from cer_gpu.ceql.syntax import Within
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
+from cer_gpu.engine.inputs import read_only
 from cer_gpu.engine.moments import UNITS, per_second
+from cer_gpu.engine.scratch import Gathered, Scratch
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
 TIME_UNITS = UNITS
@@ -39,6 +41,8 @@ class Clock:
         self._last_shown: pa.Scalar | None = None
         self._type: pa.DataType | None = None
         self._n_rows = begin
+        self._gathered = Gathered()
+        self._ordered = Scratch(np.uint64)
 
     def read(self, block: Block, positions: npt.NDArray[np.int64] | None = None) -> npt.NDArray[Any]:
         """Return the column's values (integers in their own width, or float64) after checking their order.
@@ -63,22 +67,29 @@ class Clock:
         numbers = range(self._n_rows, self._n_rows + len(values)) if positions is None else positions
         if valid is not None and not valid.all():
             _fail(self.name, numbers[int(np.argmin(valid))], "is missing (NULL)", _FILL)
-        if values.dtype.kind == "f" and np.isnan(values).any():
-            _fail(self.name, numbers[int(np.argmax(np.isnan(values)))], "is not a number (NaN)", _FILL)
         if len(values):
+            row: int = first_fall(read_only(values))
+            if row < len(values) and values.dtype.kind == "f" and np.isnan(values).any():
+                _fail(self.name, numbers[int(np.argmax(np.isnan(values)))], "is not a number (NaN)", _FILL)
             if self._last is not None and values[0] < self._last:
                 _fail(
                     self.name,
                     numbers[0],
                     f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})",
                 )
-            falls = values[1:] < values[:-1]
-            if falls.any():
-                row = int(np.argmax(falls)) + 1
+            if row < len(values):
                 _fail_order(self.name, numbers[row], array[row], array[row - 1])
             self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
         return values
+
+    def at(self, rows: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of some rows as int64, uint64 or float64, in memory that the next call uses again."""
+        return self._gathered.take(values, rows)
+
+    def moments(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what `at` returned as `ordered` clocks, in memory that the next call uses again."""
+        return ordered(values, self._ordered.empty(len(values)))
 
     def snapshot(self) -> tuple[int, pa.Table]:
         """Return what another one needs to go on: how many rows there were, and the last of them."""
@@ -204,6 +215,7 @@ class Window:
         dtype = np.float64 if isinstance(length, np.float64) else np.uint64
         self._ring = np.zeros(1 << 10, dtype)
         self._low = 0
+        self._lows = Scratch(np.int64)
 
     def snapshot(self) -> dict[str, Any]:
         """Return what another one needs to go on: arrays."""
@@ -214,7 +226,7 @@ class Window:
         self._ring, self._low = snapshot["ring"], int(snapshot["low"][0])
 
     def lows(self, clocks: npt.NDArray[Any], ordinal: int) -> npt.NDArray[np.int64]:
-        """Return the ordinals of the first event in each window.
+        """Return the ordinals of the first event in each window, in memory that the next call uses again.
 
         Parameters
         ----------
@@ -223,7 +235,7 @@ class Window:
         ordinal : int
             Of the first of them.
         """
-        lows = np.empty(len(clocks), np.int64)
+        lows = self._lows.empty(len(clocks))
         done = 0
         while True:
             done, self._low = window_lows(clocks, done, self._length, self._ring, ordinal + done, self._low, lows)
@@ -233,10 +245,10 @@ class Window:
             self._ring = np.concatenate([self._ring, self._ring])
 
 
-def ordered(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def ordered(values: npt.NDArray[Any], memory: npt.NDArray[np.uint64] | None = None) -> npt.NDArray[Any]:
     """Return clocks for `Window`: float64 as they are, integers as uint64 in the same order, differences exact."""
     if values.dtype.kind == "f":
         return values
     if values.dtype.kind == "u":
-        return values.astype(np.uint64)
-    return values.astype(np.int64, copy=False).view(np.uint64) ^ np.uint64(1 << 63)
+        return values.astype(np.uint64, copy=False)
+    return np.bitwise_xor(values.astype(np.int64, copy=False).view(np.uint64), np.uint64(1 << 63), out=memory)

@@ -17,7 +17,7 @@ from cer_gpu.backend.compaction import number_rows
 from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.engine.chain_counter import ChainCounter
 from cer_gpu.engine.checkpoint import State
-from cer_gpu.engine.clocks import Clock, Window, ordered
+from cer_gpu.engine.clocks import Clock, Window
 from cer_gpu.engine.columns import Block, numbers_of
 from cer_gpu.engine.counter import Counter
 from cer_gpu.engine.counts import CountBuffers
@@ -34,6 +34,7 @@ from cer_gpu.engine.reorder import Reorder
 from cer_gpu.engine.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.retention import Retained
 from cer_gpu.engine.run import Run
+from cer_gpu.engine.scratch import Scratch
 from cer_gpu.engine.stacks import Stacks
 from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.strings import StringCoder
@@ -93,7 +94,7 @@ class Evaluator:
         self._types_met = types_named((guard.event_type for guard in plan.cea.guards), plan.type_column)
         self._table = table_of(plan, options)
         self._binding: Binding | None = None
-        self._positions = np.empty(0, np.int64)
+        self._positions = Scratch(np.int64)
         self._coders: dict[str, StringCoder] = {}
         self._reorder: Reorder | None = None
         self._refusal = ""  # why no more events are taken
@@ -466,9 +467,7 @@ class Evaluator:
                 self._run.reserve_partitions(self._partitions.n)
         if not len(rows):
             return
-        if len(rows) > len(self._positions):
-            self._positions = np.empty(block.n_rows, np.int64)  # of a block at a time, and none keeps them
-        positions = self._positions[: len(rows)]
+        positions = self._positions.empty(len(rows))
         number_rows(rows, first, positions)
         places = np.empty(0, np.int64)
         if given is not None and self._partitions is None:
@@ -479,11 +478,11 @@ class Evaluator:
         moments: npt.NDArray[Any] = positions.view(np.uint64)
         if self._run_options.window == COUNT_WINDOW:
             moments = ordinals.view(np.uint64)
-        relevant = {column: values.take(rows) for column, values in times.items()}
+        relevant = {column: self._clocks[column].at(rows, values) for column, values in times.items()}
         if self._plan.time_column is not None:
-            clocks = relevant[self._plan.time_column].astype(np.int64, copy=False)
+            clocks = relevant[self._plan.time_column].view(np.int64)
         if binding.window_column is not None:
-            moments = ordered(relevant[binding.window_column])
+            moments = self._clocks[binding.window_column].moments(relevant[binding.window_column])
         if self._retained is not None:
             self._retained.add(places if len(places) else positions, block.batch, rows)
         events = Relevant(symbols, positions, lows, clocks, partitions, ordinals, places, moments)

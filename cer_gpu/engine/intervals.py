@@ -16,6 +16,7 @@ from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.windows import live_events
 from cer_gpu.engine.loop import Relevant
+from cer_gpu.engine.scratch import Scratch
 
 SAMPLE = 64
 """One event of so many tells how frequent the ends are."""
@@ -40,7 +41,7 @@ class LiveIntervals:
         self._table = table
         self._length = length
         self._held: list[Relevant] = []
-        self._indices = np.empty(0, np.int32)
+        self._indices = Scratch(np.int32)
 
     def take(self, events: Relevant) -> list[Relevant]:
         """Return what is to be evaluated now: of the events held back, and of these."""
@@ -52,14 +53,13 @@ class LiveIntervals:
         in_window = n - self._first_in_window(events.moments, last_clock)
         if n_ends * in_window > PAYS_UP_TO * n:
             return [*self.release(), events]
-        if n > len(self._indices):
-            self._indices = np.empty(n, np.int32)
+        indices = self._indices.empty(n)
         symbols_that_end = np.flatnonzero(ending)
         only = int(symbols_that_end[0]) if len(symbols_that_end) == 1 else -1
-        begin, first, last = live_events(events.symbols, events.moments, ending, only, self._length, self._indices)
+        begin, first, last = live_events(events.symbols, events.moments, ending, only, self._length, indices)
         found: list[Relevant] = []
         if last >= 0:
-            found = [*self._in_window(self.release(), events.moments[first]), events.at(self._indices[begin:])]
+            found = [*self._in_window(self.release(), events.moments[first]), events.at(indices[begin:])]
         self._held = self._in_window(self._held, last_clock)
         rest = events.at(slice(last + 1, None))
         if len(rest.symbols):

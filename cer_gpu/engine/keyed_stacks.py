@@ -13,6 +13,7 @@ from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.evaluation import GLOBAL_WINDOW
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers
+from cer_gpu.engine.scratch import Scratch
 from cer_gpu.engine.stacks import ChainLister
 from cer_gpu.errors import EventsError
 
@@ -44,15 +45,15 @@ class KeyedStacks(ChainLister):
         self._clock = self._length.dtype
         self._last_clock = self._length.dtype.type(0)
         self._tops = np.zeros((0, 2 * n_stacks + 1), np.int64)
-        self._instances = np.empty((max(INITIAL_SIZE, 2 * n_stacks), loops.TIME + options.timed), np.int64)
-        self._ends = np.empty((0, loops.N_END), np.int64)
+        size = max(INITIAL_SIZE, 1 << (2 * n_stacks - 1).bit_length())
+        self._instances = np.empty((size, loops.TIME + options.timed), np.int64)
+        self._ends = Scratch(np.int64, loops.N_END)
         self.reserve_partitions(1)
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
-        if n > len(self._ends):
-            self._ends = np.empty((n, loops.N_END), np.int64)
+        ends = self._ends.empty(n)
         while begin < n:
             stopped, n_ends = loops.push_events(
                 begin,
@@ -71,7 +72,7 @@ class KeyedStacks(ChainLister):
                 self._instances,
                 self._instances.view(self._clock),
                 self._regs,
-                self._ends,
+                ends,
             )
             yield from self._list(events, n_ends)
             if stopped < n and stopped == begin:
@@ -82,7 +83,7 @@ class KeyedStacks(ChainLister):
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         status: int = loops.list_ends(
-            self._ends,
+            self._ends.empty(n_ends),
             n_ends,
             events.reported,
             events.moments,
@@ -100,11 +101,17 @@ class KeyedStacks(ChainLister):
     def live_positions(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         self._drop(self._last_clock)
-        return np.unique(self._instances[: self._n_instances, loops.PLACE])
+        return np.unique(self._instances[self._kept, loops.PLACE])
 
     @property
     def _n_instances(self) -> int:
         return int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
+
+    @property
+    def _kept(self) -> Int64:
+        """The rows of what is kept, from the oldest to the newest."""
+        ids: Int64 = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID])
+        return ids & (len(self._instances) - 1)
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
@@ -147,7 +154,7 @@ class KeyedStacks(ChainLister):
         """Return what another one needs to go on: arrays."""
         return {
             "tops": self._tops,
-            "instances": self._instances[: self._n_instances],
+            "instances": self._instances[self._kept],
             "size": np.array([len(self._instances)]),
             "regs": self._regs,
             "last_clock": np.array([self._last_clock]),
@@ -158,7 +165,7 @@ class KeyedStacks(ChainLister):
         self._tops, self._regs = snapshot["tops"], snapshot["regs"]
         self._last_clock = snapshot["last_clock"][0]
         self._instances = np.empty((snapshot["size"][0], self._instances.shape[1]), np.int64)
-        self._instances[: self._n_instances] = snapshot["instances"]
+        self._instances[self._kept] = snapshot["instances"]
 
     # ---- room -----------------------------------------------------------------------------------------------
 
@@ -173,7 +180,11 @@ class KeyedStacks(ChainLister):
             raise EventsError(
                 f"no memory for more than {size} partial results\nhint: add WITHIN, or a shorter one"
             ) from None
-        instances[: self._n_instances] = self._instances[: self._n_instances]
+        # what the ring has up to its end, and then what it has from its begin on, are neighbours in the larger one
+        base = int(self._regs[loops.BASE])
+        first, after = base % size, (base - base % size + size) % (2 * size)
+        instances[base % (2 * size) :][: size - first] = self._instances[first:]
+        instances[after : after + first] = self._instances[:first]
         self._instances = instances
 
     def _may_drop(self, n: int) -> bool:
@@ -191,7 +202,7 @@ class KeyedStacks(ChainLister):
         tops, instances = self._tops, self._instances
         latest_of = instances.view(self._clock)
         if self.options.window == GLOBAL_WINDOW:
-            return int(loops.drop_oldest(clock, self._length, instances, latest_of, self._regs))
+            return int(loops.drop_oldest(clock, self._length, latest_of, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
         left = loops.collect(
             len(tops), tops, tops.view(self._clock), self._length, instances, latest_of, self._regs, new_ids

@@ -14,6 +14,7 @@ from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, plain_type, take_rows, validity
 from cer_gpu.engine.dictionaries import PerDictionary
+from cer_gpu.engine.scratch import Gathered, Scratch
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.errors import EventsError, QueryTypeError
 
@@ -160,7 +161,7 @@ class Partitions:
         self._encoders = [_encoder(kind) for kind in types]
         self._keys = np.zeros((0, sum(e.width for e in self._encoders)), np.uint64)
         self._counts = np.zeros(0, np.int64)
-        self._hashes = np.empty(0, np.uint64)
+        self._hashes, self._numbers, self._ordinals = Scratch(np.uint64), Scratch(np.int32), Scratch(np.int64)
         self._resize(64)
         self._sweep_at = SWEEP_FROM
         self._sweep_texts_at = SWEEP_TEXTS_FROM
@@ -183,23 +184,22 @@ class Partitions:
         -------
         symbols, rows, partitions, ordinals
             Of the relevant events that have a key; ordinals are int64, counted in the partition (empty unless wanted).
+            They last until the next call.
         """
-        if not self._every:
-            keys = [key.take(pa.array(rows)) for key in keys]
-        words = [encoder(key) for encoder, key in zip(self._encoders, keys, strict=True)]
+        looked_up = None if self._every else rows
+        words = [encoder(key, looked_up) for encoder, key in zip(self._encoders, keys, strict=True)]
         key_words = _joined(words)
-        if len(key_words) > len(self._hashes):
-            self._hashes = np.empty(len(key_words), np.uint64)
-        hash_words(key_words, self._hashes)
-        present = self._present(keys, words)
+        hashes = self._hashes.empty(len(key_words))
+        hash_words(key_words, hashes)
+        present = self._present(keys, looked_up, words, hashes)
         n = len(rows)
         relevant = np.append(rows, np.int32(-1)) if self._every else rows
-        partitions = np.empty(n + 1, np.int32)
-        ordinals = np.empty(n + 1 if self._numbered else 0, np.int64)
+        partitions = self._numbers.empty(n + 1)
+        ordinals = self._ordinals.empty(n + 1 if self._numbered else 0)
         row = n_read = 0
         while True:
             row, n_read, self.n = assign_partitions(
-                key_words, self._hashes, present, not self._every, relevant, self._table, self._keys, self._counts,
+                key_words, hashes, present, not self._every, relevant, self._table, self._keys, self._counts,
                 row, n_read, self.n, partitions, ordinals,
             )  # fmt: skip
             if row == len(key_words):
@@ -211,12 +211,11 @@ class Partitions:
             return symbols[kept], rows[kept], partitions[kept], ordinals[kept] if self._numbered else ordinals
         return symbols, rows, partitions, ordinals
 
-    def _present(self, keys: list[pa.Array], words: list[Words]) -> Bools:
+    def _present(self, keys: list[pa.Array], rows: Int32 | None, words: list[Words], hashes: Words) -> Bools:
         """Return which events have a key (none of its parts is NULL) that is to be assigned; empty where all have."""
         present = np.empty(0, np.bool_)
         share, n_shares = self._deal
         if n_shares > 1:
-            hashes = self._hashes[: len(words[0])]
             if any(isinstance(encoder, _Texts) for encoder in self._encoders):
                 values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
                 hashes = np.empty(len(hashes), np.uint64)
@@ -226,6 +225,7 @@ class Partitions:
         for key in keys:
             holds = validity(key)
             if holds is not None:
+                holds = holds if rows is None else holds[rows]
                 present = present & holds if len(present) else holds
         return present
 
@@ -301,11 +301,17 @@ class _Numbers:
         wide = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_interval(kind)
         self._n_bytes = kind.bit_width // 8 if wide else 0
         self.width = -(-self._n_bytes // 8) if wide else 1
+        self._gathered = Gathered()
 
-    def __call__(self, array: pa.Array) -> Words:
+    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
+        """Return the words of an array, or of some of its rows; they last until the next call."""
         if self._n_bytes:
-            return self._bytes(array)
+            return self._bytes(array if rows is None else array.take(pa.array(rows)))
         values = numbers_of(array)
+        if rows is not None and values.dtype != np.bool_:
+            values = self._gathered.take(values, rows)
+        elif rows is not None:
+            values = values[rows]
         if values.dtype.kind == "f":
             words = (values + 0.0).view(np.uint64)  # -0.0 and 0.0 are one key
             missing = np.isnan(values)
@@ -345,12 +351,17 @@ class _Texts:
     def __init__(self) -> None:
         self._coder = StringCoder(bounded=False)
         self._of_dictionary = PerDictionary(self._number)
+        self._gathered = Gathered()
 
-    def __call__(self, array: pa.Array) -> Words:
+    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
+        """Return the words of an array, or of some of its rows; they last until the next call."""
         if pa.types.is_dictionary(array.type):
-            codes = self._of_dictionary(array.dictionary)[codes_of(array, validity(array.indices))]
+            codes = codes_of(array, validity(array.indices))
+            if rows is not None:
+                codes = self._gathered.take(codes, rows)
+            codes = self._of_dictionary(array.dictionary)[codes]
         else:
-            codes = self._number(array)
+            codes = self._number(array if rows is None else array.take(pa.array(rows)))
         words: Words = codes.astype(np.uint64).reshape(-1, 1)
         return words
 

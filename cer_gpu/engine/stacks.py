@@ -13,6 +13,7 @@ from cer_gpu.backend import stacks as loops
 from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
+from cer_gpu.engine.scratch import Scratch
 from cer_gpu.errors import EventsError
 
 INITIAL_SIZE = 1 << 12
@@ -106,13 +107,12 @@ class Stacks(ChainLister):
         self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
         self._began = np.zeros(INITIAL_SIZE if options.timed else 0, np.int64)
         self._consume = options.consume != CONSUME_NONE
-        self._ends = np.empty((0, loops.BOTTOMS + len(steps) * self._consume), np.int64)
+        self._ends = Scratch(np.int64, loops.BOTTOMS + len(steps) * self._consume)
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
-        if n > len(self._ends):
-            self._ends = np.empty((n, self._ends.shape[1]), np.int64)
+        ends = self._ends.empty(n)
         while begin < n:
             if self._heights.max() == self._places.shape[1]:
                 self._make_room(events.moments[begin])
@@ -134,7 +134,7 @@ class Stacks(ChainLister):
                 self._below,
                 self._latest,
                 self._began,
-                self._ends,
+                ends,
             )
             yield from self._list(events, n_ends)
             if not self._chain.repeated[-1]:
@@ -142,7 +142,7 @@ class Stacks(ChainLister):
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         status: int = loops.list_ends(
-            self._ends,
+            self._ends.empty(n_ends),
             n_ends,
             events.positions,
             events.moments,

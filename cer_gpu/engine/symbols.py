@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.compaction import UNSEEN, insert_word, select_by_hash, select_by_table
+from cer_gpu.engine.scratch import Scratch
 
 Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
 MAX_WORDS = 1 << 16
@@ -43,7 +44,7 @@ class SymbolTable:
 
     def __init__(self, table: Determinization | Chain, dtype: npt.DTypeLike, n_guards: int) -> None:
         self._table = table
-        self._selected: Selected = np.empty(0, np.int32), np.empty(0, np.int32)
+        self._selected = Scratch(np.int32), Scratch(np.int32)
         self.version = 0
         self._by_table = dtype != np.uint64
         if self._by_table:
@@ -99,9 +100,8 @@ class SymbolTable:
 
     def _buffers(self, n: int) -> Selected:
         """Return memory for symbols and rows: the same as for the block before, which is done with."""
-        if n > len(self._selected[0]):
-            self._selected = np.empty(n, np.int32), np.empty(n, np.int32)
-        return self._selected
+        symbols, rows = self._selected
+        return symbols.empty(n), rows.empty(n)
 
     def _add(self, words: Words, row: int) -> None:
         if not self._by_table and self._n_words >= MAX_WORDS:

@@ -1,0 +1,45 @@
+"""Numbers of some rows, clocks that fall, and the memory for both, which is taken again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cer_gpu.backend.windows import FALL_CHUNK, first_fall
+from cer_gpu.engine.scratch import Gathered, Scratch
+
+DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
+
+
+def test_memory_is_taken_again_and_grows() -> None:
+    scratch = Scratch(np.int64, 3)
+    first = scratch.empty(5)
+    assert first.shape == (5, 3)
+    assert np.shares_memory(first, scratch.empty(8))
+    assert not np.shares_memory(first, scratch.empty(9))
+    assert scratch.empty(0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("stride", [1, 2, -1])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_of_rows(dtype: str, stride: int) -> None:
+    numbers = np.random.default_rng(1).integers(0, 256, 400, np.uint8).view(dtype)[::stride]
+    rows = np.arange(0, len(numbers), 3, dtype=np.int32)
+    taken = Gathered().take(numbers, rows)
+    assert taken.dtype.itemsize == 8
+    assert taken.dtype.kind == numbers.dtype.kind
+    np.testing.assert_array_equal(taken, numbers[rows].astype(taken.dtype))
+
+
+@given(st.integers(1, 2 * FALL_CHUNK + 2), st.data())
+def test_the_first_value_that_falls(n: int, data: st.DataObject) -> None:
+    floats = data.draw(st.booleans())
+    values = np.repeat(np.arange(n, dtype=np.float64 if floats else np.int64), 2)[:n]
+    wrong = sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=3)))
+    for row in wrong:
+        values[row] = np.nan if floats and data.draw(st.booleans()) else -1 - row  # even below one before that fell
+    expected = next((row for row in wrong if row or np.isnan(values[0])), n)
+    # after a first value that fell by itself, the next is no fall
+    assert first_fall(values) == expected
