@@ -23,6 +23,8 @@ QUIET = 0
 
 # entries of `Determinization.steps`; the loops in `cer_gpu.backend` read them
 UNKNOWN, STAY = -1, -2
+# the first of `Determinization.moves`, of a state whose runs end without a match
+DIES = 0
 # flags of a move
 OUTPUT, LAST = 1, 2
 
@@ -106,6 +108,7 @@ class Determinization:
         self.fresh: Int32 = np.full((4, 1, 2), UNKNOWN, np.int32)
         self.moves: Int32 = np.zeros((16, 3), np.int32)
         self._n_moves = 0
+        self._add_moves([Move(0, None, False)])
         self._control(self._selection.control)
         assert self._symbol(waiting) == QUIET
 
@@ -148,7 +151,7 @@ class Determinization:
     def _resolve_step(self, symbol: int, state: int) -> None:
         moves = self._selection.step(self._keys[state], self._fired[symbol])
         stays = moves == [Move(0, self._keys[state], False)]
-        entry = STAY if stays else self._add_moves(moves or [Move(0, None, False)])
+        entry = STAY if stays else self._add_moves(moves) if moves else DIES
         self.steps[symbol, state] = entry
         self._list_touched(symbol)
 

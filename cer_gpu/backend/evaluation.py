@@ -51,7 +51,7 @@ from cer_gpu.backend.tecs import (
 )
 
 # entries of `Determinization.steps`, and flags of its moves
-UNKNOWN, STAY = -1, -2
+UNKNOWN, STAY, DIES = -1, -2, 0
 # an entry of `Determinization.touched`
 EVERY = -2
 OUTPUT, LAST = 1, 2
@@ -252,18 +252,17 @@ def run_events(
                 s = _U(slot)
                 onward = slots[s, NEXT_SLOT]
                 state = slots[s, STATE]
-                if tecs.max_of(slots, s, 0) < low:
+                step = steps[symbol, _U(state)]
+                if step == DIES or tecs.max_of(slots, s, 0) < low:
                     slot_of[_U(state)] = -1
                     tecs.release(slots, parts, regs, p, slot)
-                else:
-                    step = steps[symbol, _U(state)]
-                    if step != STAY:
-                        missing |= step == UNKNOWN
-                        live = _U(n_live)
-                        scratch[live, 0] = slot
-                        scratch[live, 1] = state
-                        scratch[live, 2] = step
-                        n_live += 1
+                elif step != STAY:
+                    missing |= step == UNKNOWN
+                    live = _U(n_live)
+                    scratch[live, 0] = slot
+                    scratch[live, 1] = state
+                    scratch[live, 2] = step
+                    n_live += 1
                 slot = onward
             if missing:
                 regs[WANTED] = symbol

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.jit import kernel
+from cer_gpu.backend.jit import helper, kernel
 
 LIVE_CHUNK = 1 << 10
 """Events that `live_events` passes over at once where none of them is live."""
+ABREAST = 4
+"""Events that `window_lows` looks at together."""
 FALL_CHUNK = 1 << 10
 """Values that `first_fall` passes over at once where they ascend."""
 
@@ -15,42 +17,59 @@ _U = np.uint64
 
 
 @kernel
-def window_lows(clocks, start, length, ring, ordinal, low, lows):
-    """Find the first relevant event in the window of each event: ``clock(end) - clock(first) <= length``.
+def window_lows(clocks, length, ring, ordinal, low, lows):
+    """Find the first event in the window of each event: ``clock(end) - clock(first) <= length``.
 
-    Two pointers over a ring that holds the clocks of the window, so that the cost does not depend on its length.
+    Two pointers, so that the cost does not depend on the window's length.  The one behind passes over as many of
+    `ABREAST` events as have left the window: a branch for each would be foretold wrong about once for each event.
 
     Parameters
     ----------
     clocks : uint64 or float64, shape (n,)
-        Not decreasing; int64 clocks come shifted by 2**63, so that differences are exact over their whole range.
-    start : int
-        Event to begin at.
+        Of the relevant events of a block, not decreasing; int64 clocks come shifted by 2**63, so that differences are
+        exact over their whole range.
     length : uint64 or float64
         Of the window, in units of the clocks.
     ring : like `clocks`, shape (a power of two,)
-        Clocks of the relevant events by ordinal.
+        Clocks of the events before these, by ordinal, from `low` on.
     ordinal, low : int
-        Ordinal of the next event, and of the first event in the last window.
+        Ordinal of the first of these events, and of the first event in the last window.
     lows : int64, shape (n,)
         Written: the ordinal of the first event in each window.
 
     Returns
     -------
-    (int, int)
-        How many events are done (fewer than n when the ring is too small), and the last low.
+    int
+        The last low.
     """
-    mask = _U(ring.shape[0] - 1)
-    for i in range(start, clocks.shape[0]):
-        clock = clocks[_U(i)]
-        here = ordinal + (i - start)
-        while low < here and clock - ring[_U(low) & mask] > length:
-            low += 1
-        if here - low >= ring.shape[0]:
-            return i, low
-        ring[_U(here) & mask] = clock
-        lows[_U(i)] = low
-    return clocks.shape[0], low
+    n = clocks.shape[0]
+    i = 0
+    while i < n and low < ordinal:
+        low = _first_inside(ring, _U(ring.shape[0] - 1), low, ordinal, clocks[_U(i)], length)
+        if low < ordinal:
+            lows[_U(i)] = low
+            i += 1
+    here = max(low - ordinal, 0)
+    while i < n:
+        here = _first_inside(clocks, _U(-1), here, i + 1, clocks[_U(i)], length)
+        lows[_U(i)] = low = ordinal + here
+        i += 1
+    return low
+
+
+@helper
+def _first_inside(clocks, mask, here, end, now, length):
+    """Return the first event, from `here` on and before `end`, that is in the window that ends at `now`; else `end`."""
+    n_left = ABREAST
+    while n_left == ABREAST and here + ABREAST <= end:
+        n_left = np.int64(0)
+        for k in range(ABREAST):
+            n_left += now - clocks[_U(here + k) & mask] > length
+        here += n_left
+    if n_left == ABREAST:
+        while here < end and now - clocks[_U(here) & mask] > length:
+            here += 1
+    return here
 
 
 @kernel

@@ -236,13 +236,17 @@ class Window:
             Of the first of them.
         """
         lows = self._lows.empty(len(clocks))
-        done = 0
-        while True:
-            done, self._low = window_lows(clocks, done, self._length, self._ring, ordinal + done, self._low, lows)
-            if done == len(clocks):
-                return lows
-            # the ring is full; in one of twice the size every entry is where its ordinal looks for it
+        self._low = low = int(window_lows(clocks, self._length, self._ring, ordinal, self._low, lows))
+        end = ordinal + len(clocks)
+        while len(self._ring) < end - low:
+            # in one of twice the size every entry is where its ordinal looks for it
             self._ring = np.concatenate([self._ring, self._ring])
+        first = max(low, ordinal)
+        place, inside = first & (len(self._ring) - 1), clocks[first - ordinal :]
+        n_to_its_end = len(self._ring) - place
+        self._ring[place : place + len(inside)] = inside[:n_to_its_end]
+        self._ring[: max(len(inside) - n_to_its_end, 0)] = inside[n_to_its_end:]
+        return lows
 
 
 def ordered(values: npt.NDArray[Any], memory: npt.NDArray[np.uint64] | None = None) -> npt.NDArray[Any]:

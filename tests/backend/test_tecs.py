@@ -89,5 +89,5 @@ def test_random_formulas(formula, seed):
 
 
 def test_the_tables_mean_the_same_on_both_sides():
-    for name in ("UNKNOWN", "STAY", "OUTPUT", "LAST"):
+    for name in ("UNKNOWN", "STAY", "DIES", "OUTPUT", "LAST"):
         assert getattr(ev, name) == getattr(determinize, name)
