@@ -189,8 +189,10 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     cea = build_cea(formula, frozenset(variables))
     strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
-    against = None if strategy in ("ALL", "ANY") else f"the strategy is {strategy}"
-    steps = find_chain(formula, cea.guards, frozenset(variables)) if against is None else against
+    if strategy in ("ALL", "ANY", "STRICT"):
+        steps = find_chain(formula, cea.guards, frozenset(variables), strict=strategy == "STRICT")
+    else:
+        steps = f"the strategy is {strategy}"
     return Plan(
         text=syntax.text,
         cea=cea,

@@ -1,8 +1,9 @@
 """Chains: patterns of which a run is at one step at a time, so that no determinisation is needed.
 
 A chain is a sequence of steps joined by ``;``, each of them one event (of several kinds, joined by OR) or, with ``+``,
-one or more.  An event does to a chain what the steps say that it satisfies, and to nothing else; so a symbol is the
-set of these steps, and partial matches can lie in one stack for each step (`cer_gpu.backend.stacks`).
+one or more; two steps of one event each may also be joined by ``:``.  An event does to a chain what the steps say that
+it satisfies, and to nothing else; so a symbol is the set of these steps, and partial matches can lie in one stack for
+each step (`cer_gpu.backend.stacks`).
 
 papers: the instance stacks are those of SASE (Wu, Diao, Rizvi, SIGMOD 2006), here with the maximum-start of CORE,
 section 5.1, so that listing is never in vain.
@@ -27,23 +28,27 @@ MAX_STEPS = 64
 class Step:
     """One event that satisfies one of `guards` (indices of `CEA.guards`), or, where `repeated`, one or more.
 
-    `labels` are the selected variables that hold the events; None where that depends on the guard.
+    `labels` are the selected variables that hold the events; None where that depends on the guard.  A `neighbour` comes
+    right after the event of the step before.
     """
 
     guards: tuple[int, ...]
     repeated: bool
     labels: frozenset[str] | None
+    neighbour: bool = False
 
 
-def find_chain(formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None) -> tuple[Step, ...] | str:
+def find_chain(
+    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None, *, strict: bool = False
+) -> tuple[Step, ...] | str:
     """Return the steps of a formula that is a chain of two or more; why it is none, of any other.
 
-    Every step must be kept by SELECT, and what is kept must tell which event is at which step: otherwise several runs
-    would stand for one complex event.
+    Where it is `strict`, all events are neighbours.  Every step must be kept by SELECT, and what is kept must tell
+    which event is at which step: otherwise several runs would stand for one complex event.
     """
     number = {guard: i for i, guard in enumerate(guards)}
-    steps = []
-    for part in _parts(formula):
+    steps: list[Step] = []
+    for part, contiguous in _parts(formula, contiguous=False):
         repeated = isinstance(part, Repeat)
         if isinstance(part, Repeat):
             if part.contiguous:
@@ -51,14 +56,17 @@ def find_chain(formula: NormalForm, guards: Sequence[Guard], selected: frozenset
             part = part.body
         atoms = _alternatives(part)
         if atoms is None:
-            return "a step is more than one event, or asks for neighbouring events"
+            return "a step is more than one event"
         if any(atom.negated for atom in atoms):
             return "a step is NOT(...)"
         kept = {atom.labels if selected is None else atom.labels & selected for atom in atoms}
         if frozenset() in kept:
             return "SELECT does not keep every step"
         labels = kept.pop() if len(kept) == 1 else None
-        steps.append(Step(tuple(dict.fromkeys(number[atom.guard] for atom in atoms)), repeated, labels))
+        neighbour = contiguous or (strict and len(steps) > 0)
+        if neighbour and (repeated or steps[-1].repeated):
+            return "events of a '+' are to be neighbours of others"
+        steps.append(Step(tuple(dict.fromkeys(number[atom.guard] for atom in atoms)), repeated, labels, neighbour))
     if len(steps) < 2:
         return "the pattern has one step"
     if len(steps) > MAX_STEPS:
@@ -72,10 +80,12 @@ def find_chain(formula: NormalForm, guards: Sequence[Guard], selected: frozenset
     return tuple(steps)
 
 
-def _parts(formula: NormalForm) -> list[NormalForm]:
-    if isinstance(formula, Then) and not formula.contiguous:
-        return [*_parts(formula.left), *_parts(formula.right)]
-    return [formula]
+def _parts(formula: NormalForm, *, contiguous: bool) -> list[tuple[NormalForm, bool]]:
+    """Return what is joined by ``;`` and ``:``, each with whether it comes right after the one before."""
+    if isinstance(formula, Then):
+        left, right = _parts(formula.left, contiguous=contiguous), _parts(formula.right, contiguous=formula.contiguous)
+        return left + right
+    return [(formula, contiguous)]
 
 
 def _alternatives(formula: NormalForm) -> list[Atom] | None:
@@ -108,6 +118,8 @@ class Chain:
     steps : tuple of Step
     repeated : bool array, shape (steps,)
         Which of them are repeated.
+    neighbours : bool array, shape (steps + 1,)
+        Which of them come right after the step before; then False.
     n_waiting : int
         Steps that a run can go on from: all but the last, and that where it is repeated.
     steps_of : int32 array, shape (symbols, steps + 1)
@@ -117,14 +129,14 @@ class Chain:
     labels : list of frozenset of str
         The variables of each mark; that of step k is k + 1.
     has_gaps : bool
-        False: no event ends a run.
+        Whether there are neighbours.
     """
-
-    has_gaps = False
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
         self.steps = steps
         self.repeated: npt.NDArray[np.bool_] = np.array([step.repeated for step in steps])
+        self.neighbours: npt.NDArray[np.bool_] = np.array([*(step.neighbour for step in steps), False])
+        self.has_gaps = bool(self.neighbours.any())
         self.n_waiting = len(steps) - (not steps[-1].repeated)
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), -1, np.int32)

@@ -11,7 +11,8 @@ An instance is a row of `instances` (int64), a ring at ``id & mask`` for a growi
 
 A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
 each the LATEST of that; and the first id that is not forgotten there.  So an event costs a look at one row, and a write
-to the end of the instances.
+to the end of the instances.  Where there are neighbours, a row of `lasts` has the number of a partition's last relevant
+event, and its position.
 """
 
 from __future__ import annotations
@@ -55,15 +56,18 @@ def push_events(
     symbols,
     positions,
     partitions,
+    ordinals,
     clocks,
     times,
     length,
     first_end,
     steps_of,
     repeated,
+    neighbours,
     consume,
     tops,
     tops_latest,
+    lasts,
     instances,
     latest_of,
     regs,
@@ -80,16 +84,19 @@ def push_events(
     positions : int64, shape (n,)
         As they are reported.
     partitions : int32, shape (n,)
+    ordinals : int64, shape (n,), or any where there are no neighbours
+        Number of each event in its partition.
     clocks : uint64 or float64, shape (n,)
         In which the window is measured; in each partition, they do not decrease.
     times : int64, shape (n,), or (0,) where the output has none
-    length, first_end, steps_of, repeated
+    length, first_end, steps_of, repeated, neighbours
         As in `cer_gpu.backend.stacks.push_events`.
     consume
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     tops, instances : int64, shape (partitions, 2 * stacks + 1) and (a power of two, 5, or 6 with times)
     tops_latest, latest_of : like `clocks`
         The same memory.
+    lasts : int64, shape (partitions, 2), or (0, 2) where there are no neighbours
     regs : int64, shape (N_REGS,)
     ends : int64, shape (n, N_END)
 
@@ -103,6 +110,7 @@ def push_events(
     last = n_steps - 1
     n_stacks = np.int64(tops.shape[1] // 2)
     timed = times.shape[0] > 0
+    has_gaps = lasts.shape[0] > 0
     n_events = symbols.shape[0]
     base, next_id, floor = regs[BASE], regs[NEXT_ID], regs[FLOOR]
     room = base + instances.shape[0] - n_stacks
@@ -130,6 +138,9 @@ def push_events(
                 before = tops[p, _U(step - 1)]
                 latest = tops_latest[p, _U(n_stacks + step - 1)]
                 possible = before >= floor and not (clock - latest > length)
+                if possible and neighbours[_U(step)]:
+                    place = instances[_U(before) & mask, PLACE]
+                    possible = ordinals[event] == lasts[p, 0] + 1 and place == lasts[p, 1]
             if possible:
                 beside = np.int64(-1)
                 if step < n_stacks:
@@ -156,6 +167,9 @@ def push_events(
                         n_ends += _U(1)
             j += _U(1)
             step = np.int64(steps_of[symbol, j])
+        if has_gaps:
+            lasts[p, 0] = ordinals[event]
+            lasts[p, 1] = positions[event]
         if ended and consume == CONSUME_ANY:
             floor = next_id
         elif ended and consume == CONSUME_PARTITION:
@@ -176,6 +190,7 @@ def list_ends(
     times,
     length,
     repeated,
+    neighbours,
     limit,
     marks,
     instances,
@@ -231,9 +246,10 @@ def list_ends(
             if s == 0 and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
                 status = OUTPUT_FULL
                 break
+            only_one = neighbours[_U(s + 1)]
             if s > 0 or repeated[0]:
                 row = _U(instance) & mask
-                frames[frame, 1] = instances[row, LOWER]
+                frames[frame, 1] = np.int64(-1) if only_one else instances[row, LOWER]
                 path[first - _U(1)] = instances[row, PLACE]
                 if marked:
                     path_marks[first - _U(1)] = marks[_U(s)]
@@ -248,7 +264,7 @@ def list_ends(
                 most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width)
                 if limit > 0:
                     most = min(most, limit - n_here)
-                if repeated[0]:
+                if repeated[0] or only_one:
                     most = 1
                 n_rows = 0
                 while n_rows < most and instance >= base:
@@ -264,7 +280,7 @@ def list_ends(
                     n_rows += 1
                     instance = instances[row, LOWER]
                 if not repeated[0]:
-                    frames[frame, 1] = instance
+                    frames[frame, 1] = np.int64(-1) if only_one else instance
                 write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
                            out_offsets, out_positions, out_marks)  # fmt: skip
                 n_out += n_rows

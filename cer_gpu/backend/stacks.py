@@ -3,7 +3,7 @@
 papers: CORE, sections 5.1 to 5.3; `cer_gpu.automaton.chain`.  An instance of step k is an event that satisfies it
 while step k - 1 has one in the window.  It stands for all runs that it ends: it goes on at any instance that stack
 k - 1 held before it and, where step k is repeated, at any that its own stack held.  Both are the bottoms of stacks,
-up to a number that it keeps, so that no list is ever copied or merged.
+up to a number that it keeps, so that no list is ever copied or merged.  A neighbour goes on at the last one alone.
 
 The stack of step k is row k of arrays, oldest first:
 
@@ -72,6 +72,7 @@ def push_events(
     first_end,
     steps_of,
     repeated,
+    neighbours,
     consume,
     counts,
     bottoms,
@@ -100,7 +101,7 @@ def push_events(
         Complex events that end before this position are not listed.
     steps_of : int32, shape (symbols, steps + 1)
         See `cer_gpu.automaton.chain.Chain`.
-    repeated : bool, shape (steps,)
+    repeated, neighbours : bool, shape (steps,) and (steps + 1,)
         At least two.
     consume : bool
         Whether an end forgets all that was before.
@@ -151,7 +152,10 @@ def push_events(
             step = steps_of[symbol, j]
             n_below = counts[k]
             start = tops[k]
-            if n_below > bottoms[k] and not (clock - start > length):  # infinite clocks differ by NaN
+            possible = n_below > bottoms[k] and not (clock - start > length)  # infinite clocks differ by NaN
+            if possible and neighbours[k]:
+                possible = places[k - _U(1), _U(n_below - 1)] == position - 1
+            if possible:
                 height = counts[k + _U(1)]
                 top = _U(height)
                 places[k, top] = position
@@ -219,6 +223,7 @@ def list_ends(
     times,
     length,
     repeated,
+    neighbours,
     limit,
     marks,
     places,
@@ -243,7 +248,7 @@ def list_ends(
 
     Parameters
     ----------
-    ends, positions, clocks, times, length, repeated, places, below, latest, began
+    ends, positions, clocks, times, length, repeated, neighbours, places, below, latest, began
         As in `push_events`, after it.
     limit : int
         Complex events listed at most for one end; 0 for all.
@@ -299,6 +304,7 @@ def list_ends(
                 break
             first = _U(size - depth)  # the path so far is path[first:]
             ends_here = s == _U(0)
+            only_one = neighbours[s + _U(1)]
             if ends_here and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
                 status = OUTPUT_FULL
                 break
@@ -310,6 +316,8 @@ def list_ends(
                 )
                 if limit > 0:
                     most = min(most, limit - n_here)
+                if only_one:
+                    most = 1
                 n_rows = 1
                 while n_rows < most and not (clock - latest[s, _U(left - 1 - n_rows)] > length):
                     n_rows += 1
@@ -326,11 +334,11 @@ def list_ends(
                 n_out += n_rows
                 n_here += n_rows
                 n_values += n_rows * width
-                frames[frame, 1] = left - n_rows
+                frames[frame, 1] = bottom if only_one else left - n_rows
             else:
                 left -= 1
                 instance = _U(left)
-                frames[frame, 1] = left
+                frames[frame, 1] = bottom if only_one else left
                 path[first - _U(1)] = places[s, instance]
                 if marked:
                     path_marks[first - _U(1)] = marks[s]

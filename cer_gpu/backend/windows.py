@@ -60,7 +60,7 @@ def window_lows(clocks, length, ring, ordinal, low, lows):
 @helper
 def _first_inside(clocks, mask, here, end, now, length):
     """Return the first event, from `here` on and before `end`, that is in the window that ends at `now`; else `end`."""
-    n_left = ABREAST
+    n_left = np.int64(ABREAST)
     while n_left == ABREAST and here + ABREAST <= end:
         n_left = np.int64(0)
         for k in range(ABREAST):

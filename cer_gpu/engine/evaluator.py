@@ -519,7 +519,7 @@ class Evaluator:
     def _counts_partitions(self) -> bool:
         """Whether the number of an event in its partition matters."""
         if isinstance(self._table, Chain):
-            return self._run_options.window == COUNT_WINDOW
+            return self._run_options.window == COUNT_WINDOW or self._table.has_gaps
         return self._run_options.numbers_its_partitions or self._table.has_gaps
 
     def _to_arrow(
@@ -546,7 +546,7 @@ def table_of(plan: Plan, options: Options) -> Determinization | Chain:
     """Return what gives events their symbols: the steps where the pattern is a chain that can be listed, or counted."""
     labelled = options.output == "bindings"
     if options.output == "count":
-        by_steps = not plan.partition
+        by_steps = not plan.partition and not any(step.neighbour for step in plan.chain or ())
     else:
         by_steps = options.share is None and not (labelled and any(step.labels is None for step in plan.chain or ()))
     if plan.chain is not None and by_steps:

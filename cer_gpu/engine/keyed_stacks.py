@@ -45,6 +45,7 @@ class KeyedStacks(ChainLister):
         self._clock = self._length.dtype
         self._last_clock = self._length.dtype.type(0)
         self._tops = np.zeros((0, 2 * n_stacks + 1), np.int64)
+        self._lasts = np.zeros((0, 2), np.int64)
         size = max(INITIAL_SIZE, 1 << (2 * n_stacks - 1).bit_length())
         self._instances = np.empty((size, loops.TIME + options.timed), np.int64)
         self._ends = Scratch(np.int64, loops.N_END)
@@ -60,15 +61,18 @@ class KeyedStacks(ChainLister):
                 events.symbols,
                 events.reported,
                 events.partitions,
+                events.ordinals,
                 events.moments,
                 events.clocks,
                 self._length,
                 self.options.first_end,
                 self._chain.steps_of,
                 self._chain.repeated,
+                self._chain.neighbours,
                 self.options.consume,
                 self._tops,
                 self._tops.view(self._clock),
+                self._lasts,
                 self._instances,
                 self._instances.view(self._clock),
                 self._regs,
@@ -90,6 +94,7 @@ class KeyedStacks(ChainLister):
             events.clocks,
             self._length,
             self._chain.repeated,
+            self._chain.neighbours,
             self.options.limit,
             self._marks,
             self._instances,
@@ -137,6 +142,8 @@ class KeyedStacks(ChainLister):
             numbers = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # -1 stays
             owners = self._instances[: self._n_instances, loops.PARTITION]
             owners[:] = numbers[owners]
+        if self._chain.has_gaps:
+            self._lasts = self._lasts[: len(kept)][kept]
         self.reserve_partitions(max(1, len(self._tops)))
 
     def reserve_partitions(self, n: int) -> None:
@@ -147,6 +154,9 @@ class KeyedStacks(ChainLister):
             tops[:old] = self._tops
             _empty(tops[old:])
             self._tops = tops
+        if self._chain.has_gaps and len(self._lasts) < len(self._tops):
+            # of a partition that holds nothing they are not looked at
+            self._lasts = np.resize(self._lasts, (len(self._tops), 2))
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -154,6 +164,7 @@ class KeyedStacks(ChainLister):
         """Return what another one needs to go on: arrays."""
         return {
             "tops": self._tops,
+            "lasts": self._lasts,
             "instances": self._instances[self._kept],
             "size": np.array([len(self._instances)]),
             "regs": self._regs,
@@ -162,7 +173,7 @@ class KeyedStacks(ChainLister):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
-        self._tops, self._regs = snapshot["tops"], snapshot["regs"]
+        self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
         self._last_clock = snapshot["last_clock"][0]
         self._instances = np.empty((snapshot["size"][0], self._instances.shape[1]), np.int64)
         self._instances[self._kept] = snapshot["instances"]

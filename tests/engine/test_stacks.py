@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 from collections import Counter
@@ -33,6 +34,8 @@ def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> b
         "A ; B+ ; C+ ; D",
         "A ; B AS x ; C FILTER x[v > 1 OR v < 0]",
         "A ; B ; A+ FILTER B[v > 1]",
+        "A : B",
+        "A : (B ; C) : (A OR D) ; B+ ; C",
     ],
 )
 def test_chains(pattern):
@@ -48,7 +51,8 @@ def test_chains(pattern):
     "pattern",
     [
         "A",
-        "A : B",
+        "A : B+",
+        "A ; B+ : C ; D",
         "A ; NOT(B) : C",
         "A ; B :+ ; C",
         "(A ; B)+ ; C",
@@ -60,6 +64,12 @@ def test_chains(pattern):
 )
 def test_what_is_no_chain(pattern):
     assert not is_chain(pattern)
+
+
+def test_strict_chains_are_of_neighbours():
+    assert is_chain("A ; B : C", select="STRICT *")
+    assert not is_chain("A ; B+ ; C", select="STRICT *")
+    assert cer_gpu.compile("SELECT STRICT * FROM S WHERE A ; B")._plan.chain[1].neighbour
 
 
 def test_an_event_between_that_is_not_selected_makes_no_chain():
@@ -91,7 +101,7 @@ def test_symbols_are_sets_of_steps():
 
 
 def random_query(rng: random.Random) -> tuple[str, str]:
-    """Return WHERE and the clauses after it: chains, often with overlapping steps."""
+    """Return WHERE and the clauses after it: chains, often with overlapping steps, and with neighbours."""
     n = rng.randint(2, 5)
     several = rng.random() < 0.3
     steps, filters = [], []
@@ -105,7 +115,10 @@ def random_query(rng: random.Random) -> tuple[str, str]:
             step = f"({step} AS x{i})"
             filters.append(f"x{i}[v {rng.choice(['<', '>=', '<>'])} {rng.randint(0, 3)}]")
         steps.append(step)
-    where = " ; ".join(steps) + (f" FILTER {' AND '.join(filters)}" if filters else "")
+    where = steps[0]
+    for before, step in itertools.pairwise(steps):
+        where += f"{rng.choice([' ; ', ' ; ', ' : ']) if '+' not in before + step else ' ; '}{step}"
+    where += f" FILTER {' AND '.join(filters)}" if filters else ""
     window = rng.choice(["", f"WITHIN {rng.randint(0, 12)} EVENTS", f"WITHIN {rng.randint(0, 9)} SECONDS",
                          f"WITHIN {rng.randint(0, 9)} [t]", f"WITHIN {rng.randint(0, 9)} [f]"])  # fmt: skip
     return where, window if rng.random() < 0.6 else f"PARTITION BY [k] {window}"
@@ -130,7 +143,8 @@ def test_the_rows_of_the_automaton(seed):
     events = random_events(rng, rng.randint(0, 14) if "WITHIN" not in window else rng.randint(0, 60))
     output = rng.choice(["positions", "bindings", "events"])
     timed = {"time_column": "t", "time_unit": "s"} if "SECONDS" in window or rng.random() < 0.5 else {}
-    query = cer_gpu.compile(f"SELECT * FROM S WHERE {where} {window}", **timed)
+    select = "STRICT *" if "+" not in where and rng.random() < 0.3 else "*"
+    query = cer_gpu.compile(f"SELECT {select} FROM S WHERE {where} {window}", **timed)
     assert query._plan.chain is not None
     with small_sizes():
         expected = by_automaton(query).evaluate(events, output=output, threads=1)
