@@ -76,6 +76,7 @@ def _windows() -> list[Workload]:
                 "last type never passes its filter", _query(f"{TWO} FILTER A3[x < 0]", window), _stream(*_types(3)), at
             ),
             Workload("last type never where it must be", _query("A1 ; A2 : A3", window), order, at),
+            Workload("A1 ; A2+ : A3, last type never there", _query("A1 ; A2+ : A3", window), order, at),
             Workload("A1 ; A2+ ; A3, last type absent", _query("A1 ; A2+ ; A3", window), _stream("A1", "A2"), at),
         ]
     return sorted(found, key=lambda workload: workload.name)
@@ -162,6 +163,13 @@ def _memory() -> list[Workload]:
         ),
         Workload("A ; B ; C, no event C, no window", _query("A ; B ; C", None), absent, relevant=0.25),
         Workload(
+            "A ; B ; C, no event C, 1,000 keys",
+            _keyed_in_time(5_000_000),
+            partial(_keyed, names="ABNNNNNN"),
+            {"window": 5_000_000},
+            relevant=0.25,
+        ),
+        Workload(
             "a million integer keys",
             keyed,
             partial(random_types, n_keys=10**6, shares={"C": RARE}),
@@ -239,10 +247,15 @@ def families(n_events: int) -> list[Family]:
             [
                 Workload("A ; B+ ; C", KLEENE, rare_again, times=10),
                 Workload("A ; B+ ; C, filters on a float column", FILTERED, rare_again, times=10),
-                Workload("A : B ; C", _query("A : B ; C"), rare_again, times=4),
+                Workload("A : B+ ; C", _query("A : B+ ; C"), rare_again, times=4),
                 Workload("A ; B ; C, all counted", _query("A ; B ; C"), repeated, times=4, output="count"),
                 Workload("A ; B ; C, all listed", _query("A ; B ; C"), repeated),
-                Workload("A ; B ; C, 1,000 keys, a window of time", KEYED_IN_TIME, _keyed_in_time, times=2),
+                Workload(
+                    "A ; B ; C, 1,000 keys, a window of time",
+                    _keyed_in_time(100_000),
+                    partial(_keyed, shares={"C": RARE}),
+                    times=2,
+                ),
             ],
             threads_gain,
         ),
@@ -255,9 +268,11 @@ def families(n_events: int) -> list[Family]:
     ]
 
 
-KEYED_IN_TIME = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] WITHIN 100000 [at]"
+def _keyed_in_time(window: int) -> str:
+    return f"SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] WITHIN {window} [at]"
 
 
-def _keyed_in_time(n_events: int) -> pa.Table:
-    table = random_types(n_events, shares={"C": RARE}, n_keys=1000)
+def _keyed(n_events: int, **options: object) -> pa.Table:
+    """Return random events of 1,000 keys, with a column "at" of their numbers."""
+    table = random_types(n_events, n_keys=1000, **options)  # type: ignore[arg-type]
     return table.append_column("at", pa.array(range(n_events), pa.int64()))

@@ -7,7 +7,7 @@ An instance is a row of `instances` (int64), a ring at ``id & mask`` for a growi
   that one and at all below.  -1, or an id below `base`: there is none;
 * LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
   never increases along LOWER, so that what is in the window comes first;
-* PARTITION, whose it is (where windows do not end for all partitions at once); -1: nobody's any more.
+* in the last column, where windows do not end for all partitions at once, whose it is; -1: nobody's any more.
 
 A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
 each the LATEST of that; and the first id that is not forgotten there.  So an event costs a look at one row, and a write
@@ -35,7 +35,7 @@ from cer_gpu.backend.stacks import (
 )
 
 # an instance
-PLACE, LOWER, BEFORE, LATEST, PARTITION, TIME = range(6)
+PLACE, LOWER, BEFORE, LATEST, TIME = range(5)
 
 # an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1
 EVENT, ONE_BEFORE, ONE_BESIDE, N_END = range(4)
@@ -93,7 +93,7 @@ def push_events(
         As in `cer_gpu.backend.stacks.push_events`.
     consume
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
-    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (a power of two, 5, or 6 with times)
+    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (a power of two, 4 to 6)
     tops_latest, latest_of : like `clocks`
         The same memory.
     lasts : int64, shape (partitions, 2), or (0, 2) where there are no neighbours
@@ -110,6 +110,8 @@ def push_events(
     last = n_steps - 1
     n_stacks = np.int64(tops.shape[1] // 2)
     timed = times.shape[0] > 0
+    owner = _U(instances.shape[1] - 1)
+    owned = instances.shape[1] > TIME + timed
     has_gaps = lasts.shape[0] > 0
     n_events = symbols.shape[0]
     base, next_id, floor = regs[BASE], regs[NEXT_ID], regs[FLOOR]
@@ -152,7 +154,8 @@ def push_events(
                     instances[row, LOWER] = beside
                     instances[row, BEFORE] = before
                     latest_of[row, LATEST] = latest
-                    instances[row, PARTITION] = partitions[event]
+                    if owned:
+                        instances[row, owner] = partitions[event]
                     if timed:
                         instances[row, TIME] = times[event]
                     tops[p, _U(step)] = next_id
@@ -300,9 +303,10 @@ def _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
     """Return whether a complex event to come may hold instance `i`, where windows do not end for all at once."""
     row = _U(i)
     n_stacks = tops.shape[1] // 2
-    alive = instances[row, PARTITION] >= 0
+    owner = instances[row, _U(instances.shape[1] - 1)]
+    alive = owner >= 0
     if alive:
-        p = _U(instances[row, PARTITION])
+        p = _U(owner)
         forgotten = max(regs[FLOOR], tops[p, _U(2 * n_stacks)])
         # the window ends at the latest start or later
         now = tops_latest[p, _U(n_stacks)]
@@ -350,7 +354,7 @@ def collect(n_partitions, tops, tops_latest, length, instances, latest_of, regs,
     alive = np.int64(0)
     for i in range(n):
         if i + AHEAD < n:
-            prefetch(tops, _U(instances[_U(i + AHEAD), PARTITION]) * _U(tops.shape[1]))
+            prefetch(tops, _U(instances[_U(i + AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
         if _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
             for c in range(instances.shape[1]):
                 instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]

@@ -13,7 +13,7 @@ from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.evaluation import GLOBAL_WINDOW
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers
-from cer_gpu.engine.scratch import Scratch
+from cer_gpu.engine.scratch import Scratch, room
 from cer_gpu.engine.stacks import ChainLister
 from cer_gpu.errors import EventsError
 
@@ -22,6 +22,9 @@ INITIAL_SIZE = 1 << 12
 
 SHRINK_FROM = 8
 """Where there is room for so many times the partitions that are kept, it is given back."""
+
+FREE = 8
+"""Where windows end for all partitions at once, there is more room only when less than one part of so many is free."""
 
 SAMPLE = 64
 """One instance of so many tells whether it pays to look at all."""
@@ -47,7 +50,7 @@ class KeyedStacks(ChainLister):
         self._tops = np.zeros((0, 2 * n_stacks + 1), np.int64)
         self._lasts = np.zeros((0, 2), np.int64)
         size = max(INITIAL_SIZE, 1 << (2 * n_stacks - 1).bit_length())
-        self._instances = np.empty((size, loops.TIME + options.timed), np.int64)
+        self._instances = np.empty((size, loops.TIME + options.timed + (options.window != GLOBAL_WINDOW)), np.int64)
         self._ends = Scratch(np.int64, loops.N_END)
         self.reserve_partitions(1)
 
@@ -140,7 +143,7 @@ class KeyedStacks(ChainLister):
             _empty(self._tops[len(tops) : len(kept)])
         if self.options.window != GLOBAL_WINDOW:
             numbers = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)  # -1 stays
-            owners = self._instances[: self._n_instances, loops.PARTITION]
+            owners = self._instances[: self._n_instances, -1]
             owners[:] = numbers[owners]
         if self._chain.has_gaps:
             self._lasts = self._lasts[: len(kept)][kept]
@@ -181,12 +184,14 @@ class KeyedStacks(ChainLister):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _make_room(self, clock: Any) -> None:
-        """Drop what is out of reach for an event of this clock, and take more memory where that is not half."""
+        """Drop what is out of reach for an event of this clock, and take more memory where too little is free then."""
         size, width = self._instances.shape
-        if self._may_drop(size // 2) and 2 * self._drop(clock) <= size:
+        # what is kept is moved, unless windows end for all partitions at once
+        free = max(size // (FREE if self.options.window == GLOBAL_WINDOW else 2), self._chain.n_waiting)
+        if self._may_drop(free) and self._drop(clock) <= size - free:
             return
         try:
-            instances = np.empty((2 * size, width), np.int64)
+            instances = room((2 * size, width), np.int64)
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {size} partial results\nhint: add WITHIN, or a shorter one"

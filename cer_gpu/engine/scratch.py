@@ -1,7 +1,12 @@
-"""Memory for what is made of one block of events, and taken again for the next: fresh memory costs page faults."""
+"""Memory: for what is made of one block of events, taken again for the next, and for what grows.
+
+Fresh memory costs page faults; and what the allocator gets back it keeps, so that arrays that grow leave holes.
+"""
 
 from __future__ import annotations
 
+import mmap
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,6 +14,28 @@ import numpy.typing as npt
 
 from cer_gpu.backend.compaction import gather
 from cer_gpu.engine.inputs import read_only
+
+LARGE = 1 << 20
+"""Bytes from which on what grows has memory that goes back to the system when it is done with."""
+
+_PRIVATE: dict[str, Any] = {}
+if hasattr(mmap, "MAP_PRIVATE"):  # not on Windows, where it is private anyway
+    _PRIVATE["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array, in which anything stands, that will be replaced by a larger one; raises MemoryError.
+
+    What is not written to takes no memory.
+    """
+    n_bytes = prod(shape) * np.dtype(dtype).itemsize
+    if n_bytes < LARGE:
+        return np.empty(shape, dtype)
+    try:
+        memory = mmap.mmap(-1, n_bytes, **_PRIVATE)
+    except OSError as error:
+        raise MemoryError(str(error)) from error
+    return np.ndarray(shape, dtype, memory)
 
 
 class Scratch:

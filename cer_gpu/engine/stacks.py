@@ -13,7 +13,7 @@ from cer_gpu.backend import stacks as loops
 from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
-from cer_gpu.engine.scratch import Scratch
+from cer_gpu.engine.scratch import Scratch, room
 from cer_gpu.errors import EventsError
 
 INITIAL_SIZE = 1 << 12
@@ -219,9 +219,9 @@ class Stacks(ChainLister):
 
 
 def _doubled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
-    """Return stacks with twice the room; memory that nothing is written to yet costs nothing."""
-    n_stacks, room = stacks.shape
-    grown = np.empty((n_stacks, 2 * room), stacks.dtype)
+    """Return stacks with twice the room."""
+    n_stacks, n_each = stacks.shape
+    grown = room((n_stacks, 2 * n_each), stacks.dtype)
     for new, old, height in zip(grown, stacks, heights, strict=True):
         new[:height] = old[:height]
     return grown
