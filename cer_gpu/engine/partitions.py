@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cer_gpu.backend.partitions import assign_partitions, hash_keys, hash_words
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
-from cer_gpu.engine.columns import Bools, codes_of, is_string, numbers_of, plain_type, take_rows, validity
+from cer_gpu.engine.columns import Bools, is_string, numbers_of, plain_type, take_rows, validity
 from cer_gpu.engine.dictionaries import PerDictionary
 from cer_gpu.engine.scratch import Gathered, Scratch
 from cer_gpu.engine.strings import StringCoder
@@ -356,9 +356,11 @@ class _Texts:
     def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
         """Return the words of an array, or of some of its rows; they last until the next call."""
         if pa.types.is_dictionary(array.type):
-            codes = codes_of(array, validity(array.indices))
+            codes, valid = numbers_of(array.indices), validity(array.indices)
             if rows is not None:
-                codes = self._gathered.take(codes, rows)
+                codes, valid = self._gathered.take(codes, rows), None if valid is None else valid[rows]
+            if valid is not None:
+                codes = np.where(valid, codes, 0)  # that of a NULL may lie outside the dictionary
             codes = self._of_dictionary(array.dictionary)[codes]
         else:
             codes = self._number(array if rows is None else array.take(pa.array(rows)))
