@@ -94,6 +94,8 @@ def markdown(title: str, rows: list[Row], note: str = "") -> str:
 
 def table_of(rows: list[Row]) -> str:
     """Return rows as a table in Markdown."""
+    if not rows:
+        return "None.\n"
     names = columns(rows)
     left = {name for name in names if any(isinstance(row.get(name), str) for row in rows)}
     lines = ["| " + " | ".join(names) + " |"]

@@ -44,6 +44,7 @@ def test_everything_is_measured_and_kept(results):
     # the stress test of papers/001, section 8.2: about 20 million outputs over 2,000 events
     assert any(15e6 < row["complex events"] < 25e6 for row in found["Complex events listed per second"])
     assert all(row["why"] for row in found["Peers left out"])
+    assert {"Flink SQL", "FlinkCEP"} <= {row["workload"] for row in found["Peers left out"]}  # no --flink was given
     first = found["GPU"][0]  # which GPU they are of, or why they are left out
     assert first["workload"].startswith("on ") or first["why"]
 
@@ -74,3 +75,11 @@ def test_the_tables_of_the_documentation_are_those_of_the_results(tmp_path):
     page.write_text(text, encoding="utf-8")
     run("report.py", str(BENCHMARKS.parent / f"{kept}.json"), "--fill", str(page))
     assert page.read_text(encoding="utf-8") == text
+
+
+def test_a_table_without_rows_says_so(tmp_path):
+    page, kept = tmp_path / "page.md", tmp_path / "kept.json"
+    page.write_text("<!-- table: Peers left out -->\n\nold\n\n<!-- end -->\n", encoding="utf-8")
+    kept.write_text(json.dumps({"results": {"Peers left out": []}}), encoding="utf-8")
+    run("report.py", str(kept), "--fill", str(page))
+    assert page.read_text(encoding="utf-8") == "<!-- table: Peers left out -->\n\nNone.\n\n<!-- end -->\n"
