@@ -254,7 +254,7 @@ def families(n_events: int) -> list[Family]:
                     "A ; B ; C, 1,000 keys, a window of time",
                     _keyed_in_time(100_000),
                     partial(_keyed, shares={"C": RARE}),
-                    times=2,
+                    times=5,
                 ),
             ],
             threads_gain,

@@ -23,7 +23,7 @@ INITIAL_SIZE = 1 << 12
 SHRINK_FROM = 8
 """Where there is room for so many times the partitions that are kept, it is given back."""
 
-FREE = 8
+FREE = 4
 """Where windows end for all partitions at once, there is more room only when less than one part of so many is free."""
 
 SAMPLE = 64

@@ -1,11 +1,13 @@
 """Memory: for what is made of one block of events, taken again for the next, and for what grows.
 
-Fresh memory costs page faults; and what the allocator gets back it keeps, so that arrays that grow leave holes.
+Fresh memory costs a fault for each page, so that much at once is to come in large pages; and what the allocator gets
+back it keeps, so that arrays that grow leave holes.
 """
 
 from __future__ import annotations
 
 import mmap
+from contextlib import suppress
 from math import prod
 from typing import Any
 
@@ -16,7 +18,7 @@ from cer_gpu.backend.compaction import gather
 from cer_gpu.engine.inputs import read_only
 
 LARGE = 1 << 20
-"""Bytes from which on what grows has memory that goes back to the system when it is done with."""
+"""Bytes from which on memory is asked of the system, to which it goes back when it is done with."""
 
 _PRIVATE: dict[str, Any] = {}
 if hasattr(mmap, "MAP_PRIVATE"):  # not on Windows, where it is private anyway
@@ -24,10 +26,7 @@ if hasattr(mmap, "MAP_PRIVATE"):  # not on Windows, where it is private anyway
 
 
 def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array, in which anything stands, that will be replaced by a larger one; raises MemoryError.
-
-    What is not written to takes no memory.
-    """
+    """Return an array in which anything stands; what is not written to takes no memory.  Raises MemoryError."""
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LARGE:
         return np.empty(shape, dtype)
@@ -35,6 +34,9 @@ def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         memory = mmap.mmap(-1, n_bytes, **_PRIVATE)
     except OSError as error:
         raise MemoryError(str(error)) from error
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with suppress(OSError):  # of a system without large pages
+            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.ndarray(shape, dtype, memory)
 
 
@@ -54,8 +56,7 @@ class Scratch:
     def empty(self, n: int) -> npt.NDArray[Any]:
         """Return so many rows, in which anything stands; the next call returns the same memory."""
         if n > len(self._memory):
-            # what is not written to takes no memory
-            self._memory = np.empty((1 << (n - 1).bit_length(), *self._memory.shape[1:]), self._memory.dtype)
+            self._memory = room((1 << (n - 1).bit_length(), *self._memory.shape[1:]), self._memory.dtype)
         return self._memory[:n]
 
 
