@@ -191,6 +191,8 @@ def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None,
     strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
     if strategy in ("ALL", "ANY", "STRICT"):
         steps = find_chain(formula, cea.guards, frozenset(variables), strict=strategy == "STRICT")
+        if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
+            steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
     else:
         steps = f"the strategy is {strategy}"
     return Plan(

@@ -7,6 +7,7 @@ import pytest
 
 from cer_gpu.engine import (
     chain_counter,
+    clocks,
     evaluator,
     intervals,
     keyed_stacks,
@@ -25,6 +26,7 @@ SMALL = (
     (evaluator, "BLOCK_ROWS", 7),
     (run, "INITIAL_SIZE", 4),
     (run, "INITIAL_PAIRS", 1),
+    (clocks, "INITIAL_SIZE", 1),
     (stacks, "INITIAL_SIZE", 2),
     (chain_counter, "INITIAL_SIZE", 2),
     (keyed_stacks, "INITIAL_SIZE", 2),

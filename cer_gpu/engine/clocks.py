@@ -20,6 +20,8 @@ from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
 TIME_UNITS = UNITS
 
+INITIAL_SIZE = 1 << 10
+"""Clocks of a window that there is room for at first."""
 
 _FILL = "leave such events out, or give them a time"
 
@@ -89,7 +91,7 @@ class Clock:
 
     def moments(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return what `at` returned as `ordered` clocks, in memory that the next call uses again."""
-        return ordered(values, self._ordered.empty(len(values)))
+        return ordered(values, self._ordered.empty(len(values)) if values.dtype.kind == "i" else None)
 
     def snapshot(self) -> tuple[int, pa.Table]:
         """Return what another one needs to go on: how many rows there were, and the last of them."""
@@ -213,7 +215,7 @@ class Window:
     def __init__(self, length: np.uint64 | np.float64) -> None:
         self._length = length
         dtype = np.float64 if isinstance(length, np.float64) else np.uint64
-        self._ring = np.zeros(1 << 10, dtype)
+        self._ring = np.zeros(INITIAL_SIZE, dtype)
         self._low = 0
         self._lows = Scratch(np.int64)
 

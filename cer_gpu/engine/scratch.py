@@ -26,7 +26,7 @@ if hasattr(mmap, "MAP_PRIVATE"):  # not on Windows, where it is private anyway
 
 
 def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array in which anything stands; what is not written to takes no memory.  Raises MemoryError."""
+    """Return an array in which anything stands; pages that are not written to take no memory.  Raises MemoryError."""
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
     if n_bytes < LARGE:
         return np.empty(shape, dtype)
@@ -41,7 +41,7 @@ def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 class Scratch:
-    """Memory of one dtype, as large as the most that was asked for.
+    """Memory of one dtype, for as much as was asked for at most.
 
     Parameters
     ----------

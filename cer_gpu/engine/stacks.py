@@ -167,7 +167,7 @@ class Stacks(ChainLister):
         return heights
 
     def live_positions(self) -> Int64:
-        """Return the positions that complex events to come may hold, ascending."""
+        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         reach = zip(self._places, self._bottoms[1:], self._heights, strict=True)
         return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in reach]))
 
