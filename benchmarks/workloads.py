@@ -262,7 +262,7 @@ def families(n_events: int) -> list[Family]:
         Family("From Parquet", "Wall time, beside a bare scan of the same columns.", _flights(), from_file),
         Family(
             "Memory",
-            "Above the events and what the process held before; some 5 MiB of it are the buffers of a batch.",
+            "Above the events and what the process held before; some 9 MiB are for the blocks and batches under way.",
             _memory(),
         ),
     ]
