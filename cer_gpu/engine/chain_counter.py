@@ -12,6 +12,7 @@ from cer_gpu.backend import chain_counting as loop
 from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.engine.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.engine.loop import Relevant, RunOptions
+from cer_gpu.engine.scratch import larger_ring
 from cer_gpu.errors import EventsError
 
 INITIAL_SIZE = 1 << 12
@@ -112,11 +113,11 @@ class ChainCounter:
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _grow(self) -> None:
-        """Make room for a window of twice as many events; each stands where its id says in both halves."""
+        """Make room for a window of twice as many events."""
         try:
             for name in ("_seen", "_seen_clocks", "_start_clocks", "_front"):
                 array = getattr(self, name)
-                setattr(self, name, np.concatenate([array, array]))
+                setattr(self, name, larger_ring(array, 2 * len(array)))
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {len(self._seen)} events in a window\nhint: a shorter WITHIN"

@@ -15,7 +15,7 @@ from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
 from cer_gpu.engine.inputs import read_only
 from cer_gpu.engine.moments import UNITS, per_second
-from cer_gpu.engine.scratch import Gathered, Scratch
+from cer_gpu.engine.scratch import Gathered, Scratch, larger_ring
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
 TIME_UNITS = UNITS
@@ -240,9 +240,8 @@ class Window:
         lows = self._lows.empty(len(clocks))
         self._low = low = int(window_lows(clocks, self._length, self._ring, ordinal, self._low, lows))
         end = ordinal + len(clocks)
-        while len(self._ring) < end - low:
-            # in one of twice the size every entry is where its ordinal looks for it
-            self._ring = np.concatenate([self._ring, self._ring])
+        if len(self._ring) < end - low:
+            self._ring = larger_ring(self._ring, end - low)
         first = max(low, ordinal)
         place, inside = first & (len(self._ring) - 1), clocks[first - ordinal :]
         n_to_its_end = len(self._ring) - place

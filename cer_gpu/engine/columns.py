@@ -186,8 +186,12 @@ def validity(array: pa.Array) -> Bools | None:
 
 
 def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
-    """Return the codes; that of a NULL row, which may lie outside the dictionary, becomes 0."""
-    codes = numbers_of(array.indices)
+    """Return the codes as `known_codes`."""
+    return known_codes(numbers_of(array.indices), valid)
+
+
+def known_codes(codes: npt.NDArray[Any], valid: Bools | None) -> npt.NDArray[Any]:
+    """Return codes; that of a NULL row, which may lie outside the dictionary, becomes 0."""
     return codes if valid is None else np.where(valid, codes, 0)
 
 

@@ -518,9 +518,9 @@ class Evaluator:
     @property
     def _counts_partitions(self) -> bool:
         """Whether the number of an event in its partition matters."""
-        if isinstance(self._table, Chain):
-            return self._run_options.window == COUNT_WINDOW or self._table.has_gaps
-        return self._run_options.numbers_its_partitions or self._table.has_gaps
+        options = self._run_options
+        counts = options.window == COUNT_WINDOW if isinstance(self._table, Chain) else options.numbers_its_partitions
+        return counts or self._table.has_gaps
 
     def _to_arrow(
         self, found: MatchBuffers | CountBuffers, binding: Binding, batch: pa.RecordBatch, first: int | Positions

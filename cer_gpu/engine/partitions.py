@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from cer_gpu.backend.partitions import assign_partitions, hash_keys, hash_words
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
-from cer_gpu.engine.columns import Bools, is_string, numbers_of, plain_type, take_rows, validity
+from cer_gpu.engine.columns import Bools, is_string, known_codes, numbers_of, plain_type, take_rows, validity
 from cer_gpu.engine.dictionaries import PerDictionary
+from cer_gpu.engine.inputs import read_only
 from cer_gpu.engine.scratch import Gathered, Scratch
 from cer_gpu.engine.strings import StringCoder
 from cer_gpu.errors import EventsError, QueryTypeError
@@ -250,7 +251,7 @@ class Partitions:
             self._table = np.empty((capacity * (4 if capacity < SPARSE_BELOW else 2), 2), np.int64)
         self._table.fill(-1)
         hashes = np.empty(self.n, np.uint64)
-        hash_words(_read_only(self._keys[: self.n]), hashes)
+        hash_words(read_only(self._keys[: self.n]), hashes)
         hash_keys(hashes, self._table)
 
     # ---- state that can be kept -----------------------------------------------------------------------------
@@ -281,14 +282,7 @@ def _room_for(n: int) -> int:
 
 def _joined(words: list[Words]) -> Words:
     """Return the words of whole keys, not to be written to."""
-    return _read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))
-
-
-def _read_only(words: Words) -> Words:
-    """Return an array as kernels get it: one that can be written to is another type, and compiled anew."""
-    view = words.view()
-    view.setflags(write=False)
-    return view
+    return read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))
 
 
 # ---- values as words ----------------------------------------------------------------------------------------------
@@ -359,9 +353,7 @@ class _Texts:
             codes, valid = numbers_of(array.indices), validity(array.indices)
             if rows is not None:
                 codes, valid = self._gathered.take(codes, rows), None if valid is None else valid[rows]
-            if valid is not None:
-                codes = np.where(valid, codes, 0)  # that of a NULL may lie outside the dictionary
-            codes = self._of_dictionary(array.dictionary)[codes]
+            codes = self._of_dictionary(array.dictionary)[known_codes(codes, valid)]
         else:
             codes = self._number(array if rows is None else array.take(pa.array(rows)))
         words: Words = codes.astype(np.uint64).reshape(-1, 1)

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.engine.loop import Int32, Int64, Loop, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
+from cer_gpu.engine.scratch import larger_ring
 from cer_gpu.errors import EventsError
 
 REBASE_POSITION = 1 << 30
@@ -193,7 +193,7 @@ class Run(Loop):
             ordinals = np.arange(len(events.positions)) + self.n_relevant
             longest = int((ordinals - events.lows).max()) + 1
             if longest > len(self._history):
-                self._history = _regrow(self._history, longest)
+                self._history = larger_ring(self._history, longest)
         if self.options.numbers_its_partitions or last - self.base < REBASE_POSITION:
             return
         if self.options.window == ev.GLOBAL_WINDOW:
@@ -268,7 +268,7 @@ class Run(Loop):
 
     def _double_nodes(self, size: int) -> None:
         try:
-            nodes, extras = _regrow(self._nodes, 2 * size), _regrow(self._extras, 2 * size)
+            nodes, extras = larger_ring(self._nodes, 2 * size), larger_ring(self._extras, 2 * size)
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {size} nodes of partial results\nhint: add WITHIN, or a shorter one"
@@ -310,9 +310,3 @@ def _too_far(position: int, base: int) -> EventsError:
 def _lowered(numbers: Int32, shift: int) -> Int32:
     """Subtract; what is dead may fall below the range of 32 bits."""
     return np.maximum(numbers.astype(np.int64) - shift, np.iinfo(np.int32).min).astype(np.int32)
-
-
-def _regrow(ring: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """Return a larger ring (a power of two of at least `size`); every entry is where its id looks for it."""
-    copies = (1 << (size - 1).bit_length()) // len(ring)
-    return np.concatenate([ring] * copies)

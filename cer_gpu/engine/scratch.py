@@ -40,6 +40,12 @@ def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.ndarray(shape, dtype, memory)
 
 
+def larger_ring(ring: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """Return a larger ring (a power of two of at least `size`); every entry is where its id looks for it."""
+    copies = (1 << (size - 1).bit_length()) // len(ring)
+    return np.concatenate([ring] * copies)
+
+
 class Scratch:
     """Memory of one dtype, for as much as was asked for at most.
 

@@ -49,6 +49,7 @@ def test_chains(pattern):
     "pattern",
     [
         "A",
+        "A : B",
         "A : B+",
         "A ; B+ : C ; D",
         "A ; NOT(B) : C",

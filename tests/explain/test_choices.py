@@ -28,6 +28,7 @@ def test_engines_and_ways_to_deal_are_those_that_are_used(data):
 @pytest.mark.parametrize(
     ("query", "why"),
     [
+        ("SELECT * FROM S WHERE A : B", "there is no WITHIN, and stacks would keep what no neighbour followed"),
         ("SELECT * FROM S WHERE A : B+", "events of a '+' are to be neighbours"),
         ("SELECT * FROM S WHERE A ; B :+", "':+' asks for neighbouring events"),
         ("SELECT * FROM S WHERE A ; (B ; C)+", "a step is more than one event"),

@@ -119,9 +119,9 @@ def test_stages_are_those_of_the_engine():
         return list(cer_gpu.compile(query).explain(events, analyze=True).to_dict()["analysis"]["stages"])
 
     common = ["decode", "predicates", "loop", "output", "rest"]
-    assert stages("SELECT * FROM S WHERE A : B+") == common
+    assert stages("SELECT * FROM S WHERE A : B") == common
     assert stages("SELECT * FROM S WHERE A ; B") == [*common[:3], "listing", *common[3:]]
-    assert stages("SELECT * FROM S WHERE A : B+ PARTITION BY [k]") == [*common[:2], "partitions", *common[2:]]
+    assert stages("SELECT * FROM S WHERE A : B PARTITION BY [k]") == [*common[:2], "partitions", *common[2:]]
 
 
 def test_a_stage_stops_the_one_around_it(monkeypatch):
