@@ -62,6 +62,10 @@ class Determinization:
     touched : int32 array, shape (symbols, MAX_TOUCHED + 1)
         The states that do not `STAY` on a symbol, or of which it is not known, the latest first, then -1; `EVERY`
         where they are many.
+    steady : int32 array, shape (symbols, 1 + 3 * (MAX_TOUCHED + 1))
+        For symbols on which all runs go on as they are, and from some states they also mark the event and go on in
+        another one, and no run ends: the number of these states, and (state, mark, target) for each; the state is -1
+        for a run that begins.  The number is -1 for other symbols, and where it is not known.
     fresh : int32 array, shape (symbols, controls, 2)
         The moves of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
@@ -105,6 +109,7 @@ class Determinization:
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
         self.touched: Int32 = np.full((4, MAX_TOUCHED + 1), -1, np.int32)
+        self.steady: Int32 = np.full((4, 1 + 3 * (MAX_TOUCHED + 1)), -1, np.int32)
         self.fresh: Int32 = np.full((4, 1, 2), UNKNOWN, np.int32)
         self.moves: Int32 = np.zeros((16, 3), np.int32)
         self._n_moves = 0
@@ -147,6 +152,7 @@ class Determinization:
         moves, onward = self._selection.fresh(self._control_keys[control], self._fired[symbol])
         entry = (self._add_moves(moves) if moves else STAY, self._control(onward))  # the tables may grow
         self.fresh[symbol, control] = entry
+        self._note_steady(symbol)
 
     def _resolve_step(self, symbol: int, state: int) -> None:
         moves = self._selection.step(self._keys[state], self._fired[symbol])
@@ -157,15 +163,43 @@ class Determinization:
 
     def _list_touched(self, symbol: int) -> None:
         row = self.touched[symbol]
-        if self.n_states > LIST_UP_TO:
-            row[0] = EVERY
-            return
         states = np.flatnonzero(self.steps[symbol, : self.n_states] != STAY)[::-1]
         row.fill(-1)
-        if len(states) <= MAX_TOUCHED:
+        if self.n_states <= LIST_UP_TO and len(states) <= MAX_TOUCHED:
             row[: len(states)] = states
         else:
             row[0] = EVERY
+        self._note_steady(symbol)
+
+    def _note_steady(self, symbol: int) -> None:
+        row = self.steady[symbol]
+        row[0] = -1
+        first = self.fresh[symbol, 0, 0]
+        if first == UNKNOWN or len(self._control_keys) > 1 or self.touched[symbol, 0] == EVERY:
+            return
+        found = []
+        for state in self.touched[symbol, : np.argmin(self.touched[symbol])].tolist():
+            step = self.steps[symbol, state]
+            moves = self._moves_at(step) if step > DIES else []
+            if len(moves) != 2 or moves[0] != (0, state, 0):
+                return
+            found.append((state, moves[1]))
+        begins = [] if first == STAY else self._moves_at(first)
+        if len(begins) > 1:
+            return
+        found += [(-1, move) for move in begins]
+        if any(target < 0 or flags & OUTPUT for _, (_, target, flags) in found):
+            return
+        sources = [(state, mark, target) for state, (mark, target, _) in found]
+        row[1 : 1 + 3 * len(sources)] = np.ravel(sources)
+        row[0] = len(sources)
+
+    def _moves_at(self, first: int) -> list[tuple[int, int, int]]:
+        """Return the moves of a step."""
+        end = first
+        while not self.moves[end, 2] & LAST:
+            end += 1
+        return [tuple(move) for move in self.moves[first : end + 1].tolist()]
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -221,6 +255,8 @@ class Determinization:
             control = self._controls[key] = len(self._control_keys)
             self._control_keys.append(key)
             self._reserve()
+            if control:
+                self.steady[:, 0] = -1
         return control
 
     def _add_moves(self, moves: list[Move]) -> int:
@@ -245,12 +281,13 @@ class Determinization:
                 "strategy need fewer states",
             )
         self.steps = _grown(self.steps, n_symbols, self.n_states)
+        self.fresh = _grown(self.fresh, n_symbols, len(self._control_keys))
+        self.steady = _grown(self.steady, len(self.steps), 0)
         if len(self.touched) < len(self.steps):
             known = len(self.touched)
             self.touched = np.resize(self.touched, (len(self.steps), MAX_TOUCHED + 1))
             for symbol in range(known, len(self.touched)):
                 self._list_touched(symbol)
-        self.fresh = _grown(self.fresh, n_symbols, len(self._control_keys))
 
 
 def _grown(table: Int32, n_rows: int, n_columns: int) -> Int32:

@@ -28,18 +28,22 @@ from cer_gpu.backend.tecs import (
     GROW_NODES,
     GROW_SLOTS,
     HEAD,
+    LANDMARK,
     LAST_NODE,
+    LENGTH,
     LONGEST,
     MARK,
     N_FREE,
     N_HERE,
     N_ROOTS,
     NEED_STEP,
+    NEXT_LANDMARK,
     NEXT_NODE,
     NEXT_SLOT,
     OPEN,
     ORDINAL,
     ORIGIN,
+    PAIRS,
     PLACE,
     PREVIOUS,
     RENUMBER,
@@ -65,6 +69,10 @@ CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = 0, 1, 2
 MAX_NUMBER = (1 << 31) - 2
 """The largest number of a start; a larger one makes the loop return RENUMBER."""
 
+LANDMARKS, NEAR = 16, 64
+"""Events whose first nodes are kept, where the window is measured in positions; each at least an eighth of a window and
+`NEAR` positions after the one before."""
+
 AHEAD = 24
 """So many events later a partition is read, which lies anywhere in memory."""
 
@@ -83,6 +91,107 @@ def _look_ahead(partitions, parts, slots, nodes, mask, event):
         onward = slots[_U(slot), NEXT_SLOT]
         if onward >= 0:
             prefetch(slots, _U(onward) * _U(slots.shape[1]))
+
+
+@helper
+def _pass_landmarks(history, regs, number, low, step, next_node):
+    """Let the first node that is alive be that of the last landmark before the window; set one each `step` events."""
+    while regs[LANDMARK] < regs[NEXT_LANDMARK] and history[_U(regs[LANDMARK] % LANDMARKS), 0] <= low:
+        regs[FLOOR] = history[_U(regs[LANDMARK] % LANDMARKS), 1]
+        regs[LANDMARK] += 1
+    n = regs[NEXT_LANDMARK] - regs[LANDMARK]
+    if n == 0 or (n < LANDMARKS and number - history[_U((regs[NEXT_LANDMARK] - 1) % LANDMARKS), 0] >= step):
+        history[_U(regs[NEXT_LANDMARK] % LANDMARKS), 0] = number
+        history[_U(regs[NEXT_LANDMARK] % LANDMARKS), 1] = next_node
+        regs[NEXT_LANDMARK] += 1
+
+
+@helper
+def _read_steady(symbols, positions, places, lows, clocks, window, width, base, steady, regs, parts, slots, slot_of,
+                 nodes, extras, layout, here, history, scratch, i):  # fmt: skip
+    """Read events that add to lists and change nothing else (`Determinization.steady`); return the first other one.
+
+    The registers are those of one partition, and no event is open.
+    """
+    mask, history_mask = nodes.shape[0] - 1, history.shape[0] - 1
+    time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
+    next_node, ordinal, floor = regs[NEXT_NODE], regs[ORDINAL], regs[FLOOR]
+    first_one, n_events = i, symbols.shape[0]
+    by_clocks, in_positions = lows.shape[0] > 0, window == GLOBAL_WINDOW and lows.shape[0] == 0
+    step = width // (LANDMARKS // 2) + NEAR
+    look_at = np.int64(-1)
+    low = np.int32(0)
+    while i < n_events:
+        event = _U(i)
+        symbol = _U(symbols[event])
+        n_sources = np.int64(steady[symbol, _U(0)])
+        if n_sources < 0:
+            break
+        position = positions[event]
+        number = np.int32(position - base)
+        if in_positions:
+            low = np.int32(max(number - width, 0))
+            if number >= look_at:
+                _pass_landmarks(history, regs, number, low, step, next_node)
+                floor = regs[FLOOR]
+                look_at = number + step
+        elif by_clocks:
+            now, first = _U(ordinal & history_mask), _U(lows[event] & history_mask)
+            history[now, 0] = number
+            history[now, 1] = next_node
+            low = history[first, 0]
+            floor = np.int64(history[first, 1])
+        longest = regs[LONGEST] + 2 * n_sources + 2
+        if (
+            next_node + (3 * n_sources + 2) * (longest + 8) - floor > mask
+            or next_node > regs[LAST_NODE]
+            or PAIRS + 2 * longest > slots.shape[1]
+            or regs[N_FREE] <= n_sources
+        ):
+            break
+        if time_column >= 0:
+            here[time_column] = clocks[event]
+        if place_column >= 0:
+            here[place_column] = places[event] if places.shape[0] > 0 else position
+        i += 1
+        ordinal += 1
+        # read all sources before any write
+        n_live = 0
+        onward, maximum = np.int32(BOTTOM), number
+        for k in range(n_sources):
+            row = _U(1 + 3 * k)
+            state = steady[symbol, row]
+            begins = state < 0
+            slot = slot_of[_U(max(state, 0))]
+            s = _U(max(slot, 0))
+            top = tecs.max_of(slots, s, 0)
+            if begins | ((slot >= 0) & (top >= low)):
+                mark = steady[symbol, row + _U(1)]
+                maximum = number if begins else top
+                bottom = np.int32(BOTTOM_MARKED) if mark > 0 else np.int32(BOTTOM)
+                onward = bottom if begins else tecs.node_of(slots, s, 0)
+                if not begins and slots[s, LENGTH] > 1:
+                    tecs.trim(slots, slot, low)
+                    next_node, onward = tecs.merge(nodes, extras, mask, slots, floor, slot, next_node)
+                if n_sources > 1:
+                    live = _U(n_live)
+                    scratch[live, 0] = onward
+                    scratch[live, 1] = maximum
+                    scratch[live, 2] = row
+                n_live += 1
+        row = _U(1)
+        for k in range(n_live):
+            if n_sources > 1:
+                live = _U(k)
+                onward, maximum, row = scratch[live, 0], scratch[live, 1], _U(scratch[live, 2])
+            if mark_column >= 0:
+                here[mark_column] = steady[symbol, row + _U(1)]
+            next_node = tecs.add_node(nodes, extras, here, mask, slots, parts, slot_of, regs, _U(0), floor, low,
+                                      steady[symbol, row + _U(2)], number, onward, maximum, next_node)  # fmt: skip
+    if i > first_one:
+        regs[NEXT_NODE], regs[ORDINAL], regs[FLOOR] = next_node, ordinal, floor
+        parts[_U(0), PREVIOUS] = positions[_U(i - 1)]
+    return i
 
 
 @kernel
@@ -104,6 +213,7 @@ def run_events(
     first_end,
     steps,
     touched,
+    steady,
     fresh,
     moves,
     max_moves,
@@ -144,11 +254,12 @@ def run_events(
     ordinals : int64, shape (n,), or (0,)
         Number of each event in its partition, where that matters: for contiguity, or for the window.
     lows : int64, shape (n,), or (0,)
-        For GLOBAL_WINDOW, the ordinal (over all relevant events) of the first event in the window that ends at each.
+        For GLOBAL_WINDOW, unless it is measured in positions, the ordinal (over all relevant events) of the first event
+        in the window that ends at each.
     clocks : int64, shape (n,), or (0,)
         Time of each event, where the output has it.
     window, width
-        The kind of the window, and its length for COUNT_WINDOW.
+        The kind of the window, and its length where it counts events.
     by_partition
         Whether starts are numbered in each partition by itself.
     consume, has_gaps, limit
@@ -157,7 +268,7 @@ def run_events(
         Position that starts and marks are counted from.
     first_end
         Complex events that end before this position are not listed.
-    steps, touched, fresh, moves, max_moves
+    steps, touched, steady, fresh, moves, max_moves
         Of the `Determinization`.
     regs, parts, slots, nodes, extras, layout
         See `cer_gpu.backend.tecs`.
@@ -165,8 +276,9 @@ def run_events(
         The list of each state in the partition CURRENT; -1: the state is not active.
     here : int64, like a row of extras
     history : int32, shape (a power of two, 2)
-        For GLOBAL_WINDOW, position and first node of each relevant event, by ordinal.
-    scratch : int32, shape (states, 6)
+        For GLOBAL_WINDOW, position and first node of each relevant event, by ordinal; of some of them (`LANDMARKS`)
+        where it is measured in positions.
+    scratch : int32, shape (states + 1, 6)
         The lists that an event moves.
     roots, stack, path, path_marks
         Of the listing.
@@ -187,9 +299,16 @@ def run_events(
     n_events = symbols.shape[0]
     partitioned = partitions.shape[0] > 0
     counted = ordinals.shape[0] > 0
+    in_positions = window == GLOBAL_WINDOW and lows.shape[0] == 0
     time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
+    quickly = not (partitioned or has_gaps)
     i = regs[EVENT]
     while i < n_events:
+        if quickly and regs[OPEN] == 0 and regs[CURRENT] == 0:
+            i = _read_steady(symbols, positions, places, lows, clocks, window, width, base, steady, regs, parts, slots,
+                             slot_of, nodes, extras, layout, here, history, scratch, i)  # fmt: skip
+            if i == n_events:
+                break
         event = _U(i)
         position = positions[event]
         if partitioned and i + AHEAD < n_events:
@@ -214,13 +333,18 @@ def run_events(
                 tecs.forget(slots, parts, regs, slot_of, p)
                 parts[p, EPOCH] = regs[CONSUMED]
             regs[GAP_DONE] = not has_gaps or moment == parts[p, PREVIOUS] + 1
-            if window == GLOBAL_WINDOW:
+            if in_positions:
+                _pass_landmarks(history, regs, number, max(number - width, 0), width // (LANDMARKS // 2) + NEAR,
+                                regs[NEXT_NODE])  # fmt: skip
+            elif window == GLOBAL_WINDOW:
                 now = _U(regs[ORDINAL] & history_mask)
                 history[now, 0] = number
                 history[now, 1] = regs[NEXT_NODE]
                 regs[FLOOR] = history[_U(lows[event] & history_mask), 1]
         low = np.int32(0)
-        if window == GLOBAL_WINDOW:
+        if in_positions:
+            low = np.int32(max(number - width, 0))
+        elif window == GLOBAL_WINDOW:
             low = history[_U(lows[event] & history_mask), 0]
         elif window == COUNT_WINDOW and number > width:
             low = np.int32(number - width)

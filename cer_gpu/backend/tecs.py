@@ -68,8 +68,10 @@ DONE, NEED_STEP, GROW_NODES, GROW_LISTS, GROW_SLOTS, OUTPUT_FULL, GROW_STACK, RE
     FLOOR,  # id of the first node that is alive
     WEIGHED,  # 1: the nodes below the roots have been weighed (for shares)
     LAST_NODE,  # an id beyond this makes the loop return GROW_NODES, so that the caller counts from a smaller id
+    LANDMARK,  # ordinal of the oldest landmark, and of the next one
+    NEXT_LANDMARK,
     N_REGS,
-) = range(21)
+) = range(23)
 
 _U = np.uint64
 

@@ -384,10 +384,6 @@ class Evaluator:
             first_end=given.first_end,
             placed=given.position_column is not None and bool(plan.partition),
         )
-        self._window = None
-        if options.window == GLOBAL_WINDOW and not isinstance(self._table, Chain):
-            assert binding.window_length is not None
-            self._window = Window(binding.window_length)
         self._clocks = {name: Clock(name, given.begin) for name in binding.clocks}
         self._partitions = None
         if plan.partition:
@@ -403,6 +399,11 @@ class Evaluator:
             self._run = of_chain(self._table, options, binding.window_length)
         else:
             self._run = (Counter if output == "count" else Run)(self._table, options)
+        self._window = None
+        wants_lows = isinstance(self._run, Counter) or (isinstance(self._run, Run) and not options.in_positions)
+        if options.window == GLOBAL_WINDOW and wants_lows:
+            assert binding.window_length is not None
+            self._window = Window(binding.window_length)
         self._live: LiveIntervals | None = None
         if self.holds_back:
             assert binding.window_length is not None
@@ -442,7 +443,7 @@ class Evaluator:
         if len(rest):
             yield self._to_arrow(rest, binding, batch, first)
         if self._retained is not None and self._retained.wants_trim:
-            if self._window is not None and isinstance(self._run, Run):
+            if self._run_options.window == GLOBAL_WINDOW and isinstance(self._run, Run):
                 self._retained.keep_from(self._place_of(self._run.last_low))
             elif isinstance(self._run, Run | Stacks | KeyedStacks):
                 self._retained.keep(self._run.live_positions())

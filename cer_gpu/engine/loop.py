@@ -29,7 +29,7 @@ class RunOptions:
     window
         NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.backend.evaluation`).
     width
-        Of a COUNT_WINDOW, in events of a partition.
+        Of a window that counts events: all, or those of a partition (COUNT_WINDOW); -1 for others.
     partitioned
         Whether there are partitions.
     timed
@@ -49,7 +49,7 @@ class RunOptions:
     """
 
     window: int = ev.NO_WINDOW
-    width: int = 0
+    width: int = -1
     partitioned: bool = False
     timed: bool = False
     limit: int = 0
@@ -64,6 +64,11 @@ class RunOptions:
         """Whether starts are numbered in each partition by itself."""
         return self.partitioned and self.window != ev.GLOBAL_WINDOW
 
+    @property
+    def in_positions(self) -> bool:
+        """Whether the window is measured in positions, so that it needs no clocks."""
+        return self.window == ev.GLOBAL_WINDOW and self.width >= 0
+
 
 @dataclass(frozen=True)
 class Relevant:
@@ -75,7 +80,7 @@ class Relevant:
     positions : int64, shape (n,)
         Over the whole input.
     lows : int64, shape (n,)
-        Ordinals of the first event in each window (empty unless it is a GLOBAL_WINDOW).
+        Ordinals of the first event in each window (empty unless it is a GLOBAL_WINDOW, and one of clocks).
     clocks : int64, shape (n,)
         Times for the output (empty when not timed).
     partitions : int32, shape (n,)

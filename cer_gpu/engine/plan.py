@@ -170,12 +170,12 @@ class Binding:
         placed: bool = False,
     ) -> RunOptions:
         """Return how the automaton's loop is to read the events."""
-        window, width = NO_WINDOW, 0
+        window, width = NO_WINDOW, -1
         if plan.within is not None:
             window = COUNT_WINDOW if plan.within.kind == "events" and plan.partition else GLOBAL_WINDOW
-        if window == COUNT_WINDOW:
-            assert self.window_length is not None
-            width = int(min(int(self.window_length), 1 << 62))
+            if plan.within.kind == "events":
+                assert self.window_length is not None
+                width = int(min(int(self.window_length), 1 << 62))
         consume = CONSUME[plan.consume]
         return RunOptions(
             window=window,

@@ -14,6 +14,7 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
+from cer_gpu.backend.windows import longest_window
 from cer_gpu.engine.loop import Int32, Int64, Loop, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
 from cer_gpu.engine.scratch import larger_ring
@@ -41,7 +42,8 @@ class Run(Loop):
         self._here = np.zeros(sum(kept), np.int64)
         self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
         self._extras = np.zeros((INITIAL_SIZE, sum(kept)), np.int64)
-        self._history = np.zeros((INITIAL_SIZE if options.window == ev.GLOBAL_WINDOW else 1, 2), np.int32)
+        n_history = ev.LANDMARKS if options.in_positions else INITIAL_SIZE if options.window == ev.GLOBAL_WINDOW else 1
+        self._history = np.zeros((n_history, 2), np.int32)
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
@@ -83,6 +85,7 @@ class Run(Loop):
                 options.first_end,
                 self.table.steps,
                 self.table.touched,
+                self.table.steady,
                 self.table.fresh,
                 self.table.moves,
                 self.table.max_moves,
@@ -129,7 +132,9 @@ class Run(Loop):
                     yield self.flush()
                 case _:  # a single complex event that no buffer holds
                     out.widen()
-        if options.window == ev.GLOBAL_WINDOW:
+        if options.in_positions:
+            self.last_low = int(events.positions[-1]) - options.width
+        elif options.window == ev.GLOBAL_WINDOW:
             self.last_low = self.base + int(self._history[events.lows[-1] & (len(self._history) - 1), 0])
 
     def flush(self) -> MatchBuffers:
@@ -178,7 +183,7 @@ class Run(Loop):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _reserve_for(self, n_states: int) -> None:
-        self._scratch = np.zeros((n_states, 6), np.int32)
+        self._scratch = np.zeros((n_states + 1, 6), np.int32)
         self._roots = np.zeros(((n_states + 1) * self.table.max_moves, 3), np.int32)
         self._root_weights = np.zeros(len(self._roots) + 1 if self.options.share else 0)
 
@@ -189,24 +194,26 @@ class Run(Loop):
     def _make_room(self, events: Relevant) -> None:
         """Before a block: history for its windows, and positions that fit 32 bits."""
         first, last = int(events.positions[0]), int(events.positions[-1])
-        if self.options.window == ev.GLOBAL_WINDOW:
-            ordinals = np.arange(len(events.positions)) + self.n_relevant
-            longest = int((ordinals - events.lows).max()) + 1
+        if len(events.lows):
+            longest = longest_window(events.lows, self.n_relevant)
             if longest > len(self._history):
                 self._history = larger_ring(self._history, longest)
         if self.options.numbers_its_partitions or last - self.base < REBASE_POSITION:
             return
         if self.options.window == ev.GLOBAL_WINDOW:
-            self._shift_in_window(first, int(events.lows[0]))
+            self._shift_in_window(first, events.lows)
         else:
             self._shift_positions(min(self._collect(), first - self.base))
         if last - self.base > ev.MAX_NUMBER:
             raise _too_far(last, self.base)
 
-    def _shift_in_window(self, first: int, low: int) -> None:
+    def _shift_in_window(self, first: int, lows: Int64) -> None:
         """Move the base to the oldest event that is still in the window, or to the block when none is."""
-        inside = low < self.n_relevant
-        oldest = int(self._history[low & (len(self._history) - 1), 0]) if inside else first - self.base
+        oldest = first - self.base
+        if self.options.in_positions:
+            oldest = max(oldest - self.options.width, 0)
+        elif lows[0] < self.n_relevant:
+            oldest = int(self._history[lows[0] & (len(self._history) - 1), 0])
         self._shift_positions(oldest)
         self._history[:, 0] = _lowered(self._history[:, 0], oldest)
 
