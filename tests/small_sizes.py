@@ -26,6 +26,7 @@ SMALL = (
     (evaluator, "BLOCK_ROWS", 7),
     (run, "INITIAL_SIZE", 4),
     (run, "INITIAL_PAIRS", 1),
+    (run, "NEAR", 1),
     (clocks, "INITIAL_SIZE", 1),
     (stacks, "INITIAL_SIZE", 2),
     (chain_counter, "INITIAL_SIZE", 2),

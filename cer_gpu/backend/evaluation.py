@@ -69,9 +69,8 @@ CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = 0, 1, 2
 MAX_NUMBER = (1 << 31) - 2
 """The largest number of a start; a larger one makes the loop return RENUMBER."""
 
-LANDMARKS, NEAR = 16, 64
-"""Events whose first nodes are kept, where the window is measured in positions; each at least an eighth of a window and
-`NEAR` positions after the one before."""
+LANDMARKS = 16
+"""Events whose first nodes are kept where the window is measured in positions, at most."""
 
 AHEAD = 24
 """So many events later a partition is read, which lies anywhere in memory."""
@@ -94,21 +93,21 @@ def _look_ahead(partitions, parts, slots, nodes, mask, event):
 
 
 @helper
-def _pass_landmarks(history, regs, number, low, step, next_node):
-    """Let the first node that is alive be that of the last landmark before the window; set one each `step` events."""
+def _pass_landmarks(history, regs, number, low, apart, next_node):
+    """Let the first node that is alive be that of the last landmark up to the window's start; set one where due."""
     while regs[LANDMARK] < regs[NEXT_LANDMARK] and history[_U(regs[LANDMARK] % LANDMARKS), 0] <= low:
         regs[FLOOR] = history[_U(regs[LANDMARK] % LANDMARKS), 1]
         regs[LANDMARK] += 1
     n = regs[NEXT_LANDMARK] - regs[LANDMARK]
-    if n == 0 or (n < LANDMARKS and number - history[_U((regs[NEXT_LANDMARK] - 1) % LANDMARKS), 0] >= step):
+    if n == 0 or (n < LANDMARKS and number - history[_U((regs[NEXT_LANDMARK] - 1) % LANDMARKS), 0] >= apart):
         history[_U(regs[NEXT_LANDMARK] % LANDMARKS), 0] = number
         history[_U(regs[NEXT_LANDMARK] % LANDMARKS), 1] = next_node
         regs[NEXT_LANDMARK] += 1
 
 
 @helper
-def _read_steady(symbols, positions, places, lows, clocks, window, width, base, steady, regs, parts, slots, slot_of,
-                 nodes, extras, layout, here, history, scratch, i):  # fmt: skip
+def _read_steady(symbols, positions, places, lows, clocks, window, width, apart, base, steady, regs, parts, slots,
+                 slot_of, nodes, extras, layout, here, history, scratch, i):  # fmt: skip
     """Read events that add to lists and change nothing else (`Determinization.steady`); return the first other one.
 
     The registers are those of one partition, and no event is open.
@@ -118,7 +117,6 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, base, 
     next_node, ordinal, floor = regs[NEXT_NODE], regs[ORDINAL], regs[FLOOR]
     first_one, n_events = i, symbols.shape[0]
     by_clocks, in_positions = lows.shape[0] > 0, window == GLOBAL_WINDOW and lows.shape[0] == 0
-    step = width // (LANDMARKS // 2) + NEAR
     look_at = np.int64(-1)
     low = np.int32(0)
     while i < n_events:
@@ -132,9 +130,9 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, base, 
         if in_positions:
             low = np.int32(max(number - width, 0))
             if number >= look_at:
-                _pass_landmarks(history, regs, number, low, step, next_node)
+                _pass_landmarks(history, regs, number, low, apart, next_node)
                 floor = regs[FLOOR]
-                look_at = number + step
+                look_at = number + apart
         elif by_clocks:
             now, first = _U(ordinal & history_mask), _U(lows[event] & history_mask)
             history[now, 0] = number
@@ -205,6 +203,7 @@ def run_events(
     clocks,
     window,
     width,
+    apart,
     by_partition,
     consume,
     has_gaps,
@@ -260,6 +259,8 @@ def run_events(
         Time of each event, where the output has it.
     window, width
         The kind of the window, and its length where it counts events.
+    apart
+        Positions from one landmark to the next, at least.
     by_partition
         Whether starts are numbered in each partition by itself.
     consume, has_gaps, limit
@@ -276,8 +277,8 @@ def run_events(
         The list of each state in the partition CURRENT; -1: the state is not active.
     here : int64, like a row of extras
     history : int32, shape (a power of two, 2)
-        For GLOBAL_WINDOW, position and first node of each relevant event, by ordinal; of some of them (`LANDMARKS`)
-        where it is measured in positions.
+        For GLOBAL_WINDOW, position and first node of each relevant event, by ordinal; where it is measured in
+        positions, of `LANDMARKS` of them.
     scratch : int32, shape (states + 1, 6)
         The lists that an event moves.
     roots, stack, path, path_marks
@@ -305,8 +306,8 @@ def run_events(
     i = regs[EVENT]
     while i < n_events:
         if quickly and regs[OPEN] == 0 and regs[CURRENT] == 0:
-            i = _read_steady(symbols, positions, places, lows, clocks, window, width, base, steady, regs, parts, slots,
-                             slot_of, nodes, extras, layout, here, history, scratch, i)  # fmt: skip
+            i = _read_steady(symbols, positions, places, lows, clocks, window, width, apart, base, steady, regs, parts,
+                             slots, slot_of, nodes, extras, layout, here, history, scratch, i)  # fmt: skip
             if i == n_events:
                 break
         event = _U(i)
@@ -334,8 +335,7 @@ def run_events(
                 parts[p, EPOCH] = regs[CONSUMED]
             regs[GAP_DONE] = not has_gaps or moment == parts[p, PREVIOUS] + 1
             if in_positions:
-                _pass_landmarks(history, regs, number, max(number - width, 0), width // (LANDMARKS // 2) + NEAR,
-                                regs[NEXT_NODE])  # fmt: skip
+                _pass_landmarks(history, regs, number, max(number - width, 0), apart, regs[NEXT_NODE])
             elif window == GLOBAL_WINDOW:
                 now = _U(regs[ORDINAL] & history_mask)
                 history[now, 0] = number

@@ -26,6 +26,10 @@ REBASE_NODE = (1 << 31) - (1 << 26)
 """Nodes have 32-bit ids, which are counted anew from a smaller one once they pass this."""
 INITIAL_SIZE = 1 << 10
 """Entries that rings, stacks and paths begin with (a power of two)."""
+LANDMARKS_A_WINDOW = ev.LANDMARKS // 2
+"""So often in a window that is measured in positions the nodes that have left it are known, and may be overwritten."""
+NEAR = 64
+"""Positions between two of these landmarks, over those that their number asks for."""
 INITIAL_PAIRS = 4
 """Pairs that a union list has room for at first."""
 
@@ -77,6 +81,7 @@ class Run(Loop):
                 events.clocks,
                 options.window,
                 options.width,
+                options.width // LANDMARKS_A_WINDOW + NEAR,
                 options.numbers_its_partitions,
                 options.consume,
                 self.table.has_gaps,

@@ -45,7 +45,42 @@ def moves(table, state, symbol, control=0):
         first += 1
 
 
+def steady(table, symbol):
+    """What happens at events of a steady symbol, as (state, mark, target); None where it is not one."""
+    n, *row = map(int, table.steady[symbol])
+    return None if n < 0 else [tuple(row[3 * k : 3 * k + 3]) for k in range(n)]
+
+
 # ---- by hand -----------------------------------------------------------------------------------------------
+
+
+def test_symbols_that_only_add_to_lists():
+    table = Determinization(automaton("A ; B+ ; C"))
+    a, b, c = (table.symbol(1 << g) for g in range(3))
+    both = table.symbol(0b011)
+    table.resolve(a, [], 0)
+    assert steady(table, a) is None  # what state 0 does is not known
+    table.resolve(a, [0], 0)
+    assert steady(table, a) == [(-1, 1, 0)]
+    table.resolve(b, [0], 0)
+    assert steady(table, a) is steady(table, b) is None  # nor what the new state 1 does
+    for symbol in (a, b, c, both):
+        table.resolve(symbol, [0, 1], 0)
+    assert steady(table, a) == [(-1, 1, 0)]
+    assert steady(table, b) == [(1, 1, 1), (0, 1, 1)]
+    assert steady(table, c) is None  # it ends complex events
+    assert steady(table, both) == [(1, 1, 1), (0, 1, 1), (-1, 1, 0)]
+
+
+@pytest.mark.parametrize(("strategy", "text"), [("ALL", "A : B ; C"), ("NEXT", "A ; B ; C"), ("MAX", "A ; B ; C")])
+def test_symbols_that_do_more(strategy, text):
+    table = Determinization(automaton(text), strategy)
+    symbols = [table.symbol(1 << g) for g in range(3)]
+    for _ in range(4):
+        for symbol in symbols:
+            for control in range(len(table.snapshot()["controls"])):
+                table.resolve(symbol, range(table.n_states), control)
+    assert any(steady(table, symbol) is None for symbol in symbols[:2])
 
 
 def test_sequence_with_iteration():

@@ -55,6 +55,17 @@ def test_a_long_stretch_without_relevant_events(monkeypatch):
     assert found.to_pylist() == [{"start": last - 2, "end": last, "positions": [last - 2, last - 1, last]}]
 
 
+@pytest.mark.parametrize("within", ["100 EVENTS", "100 [ts]"])
+def test_what_left_the_window_makes_room(within):
+    """The ring of nodes does not follow the stream where nearly all is read by the loop for steady symbols."""
+    table = pa.table({"type": random.Random(1).choices("ABCD", k=30_000), "ts": range(30_000)})
+    evaluator = by_automaton(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; E WITHIN {within}")).evaluator()
+    evaluator.push(table.to_batches()[0])
+    steady = evaluator._table.steady
+    assert sorted(steady[:, 0][: evaluator._table.n_symbols].tolist()) == [-1, 1, 1, 1]  # the quiet one never comes
+    assert len(evaluator._run._nodes) <= 4 * run.INITIAL_SIZE
+
+
 def test_a_complex_event_longer_than_any_buffer():
     n = 600_000
     text = "SELECT * FROM S WHERE B : A :+ : C"
