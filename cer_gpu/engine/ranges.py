@@ -19,7 +19,6 @@ import pyarrow as pa
 from cer_gpu.engine.clocks import ordered
 from cer_gpu.engine.columns import Block
 from cer_gpu.engine.dealing import at_or_before
-from cer_gpu.engine.matches import OUTPUT_ROWS
 from cer_gpu.engine.sources import Parts, Source, ahead
 from cer_gpu.errors import EventsError
 
@@ -27,18 +26,16 @@ RANGE_ROWS = 1 << 22
 """Rows of a range, at most, unless the window is longer."""
 RANGE_ROWS_IN_MEMORY = 1 << 24
 """The same where a range takes no memory: the events are there already, or read while they are evaluated."""
-FEWEST_RANGE_ROWS = 1 << 16
+FEWEST_RANGE_ROWS = 1 << 13
 """Rows of a range, at least, where there are so many complex events that ranges are made short."""
-BATCHES_A_RANGE = 16
-"""Batches of results that a range has, about, where ranges are made short: they wait while those before are read."""
+RESULT_BYTES = 48 << 20
+"""Of a range, at most, about: they wait while those before are read, and are to be in the cache still."""
 WINDOWS_A_RANGE = 8
 """A range has at least so many times the rows of the window before it."""
 LONGEST_WINDOW = 1 << 20
 """Rows of a window under which ranges pay; longer ones are evaluated in one."""
 SAMPLE_ROWS = 1 << 16
 """Rows of the first range, which tells how much is found."""
-CROWDED = 0.5
-"""Rows of results for each event from which on handing them from thread to thread costs more than it gains."""
 
 
 @dataclass(frozen=True)
@@ -91,28 +88,18 @@ class Sizes:
     ----------
     next : int
         Rows of the next range.
-    in_one : bool
-        Whether the rest is better evaluated in one.
     """
 
     def __init__(self, n_threads: int, n_rows: int | None = None, *, in_memory: bool = False) -> None:
-        self.in_one = False
         self._most = RANGE_ROWS
         if n_rows is not None:
             turns = max(1, -(-n_rows // (n_threads * (RANGE_ROWS_IN_MEMORY if in_memory else RANGE_ROWS))))
             self._most = max(1, -(-n_rows // (n_threads * turns)))
         self.next = min(self._most, SAMPLE_ROWS)
 
-    def sampled(self, n_rows: int, n_found: int) -> None:
-        """Note how many rows of results the first range had."""
-        self.in_one = n_found > CROWDED * n_rows
-        likely = BATCHES_A_RANGE * OUTPUT_ROWS * n_rows // max(n_found, 1)
-        self.next = min(self._most, max(likely, FEWEST_RANGE_ROWS))
-
-    def found(self, n_rows: int, n_batches: int) -> None:
-        """Note how many batches of results a range had."""
-        if n_batches > BATCHES_A_RANGE:
-            self.next = min(max(n_rows * BATCHES_A_RANGE // n_batches, FEWEST_RANGE_ROWS), self.next)
+    def found(self, n_rows: int, n_bytes: int) -> None:
+        """Note how many bytes of results a range had."""
+        self.next = min(self._most, max(RESULT_BYTES * n_rows // max(n_bytes, 1), FEWEST_RANGE_ROWS))
 
 
 def cut(source: Source, columns: list[str], window: Window, n_threads: int) -> tuple[Iterator[Range], Sizes]:
@@ -130,7 +117,7 @@ def ranges(batches: Iterable[pa.RecordBatch], window: Window, sizes: Sizes) -> I
     before: list[pa.RecordBatch] = []
     n_before = position = 0
     while True:
-        if n_before > LONGEST_WINDOW or sizes.in_one:
+        if n_before > LONGEST_WINDOW:
             yield Range(position - n_before, position, chain(before, stream))
             return
         own: list[pa.RecordBatch] = []
@@ -160,11 +147,10 @@ def ranges_of_parts(parts: Parts, columns: list[str], window: Window, sizes: Siz
     n_window = 0
     while first < n_rows:
         wanted = max(begin + max(sizes.next, WINDOWS_A_RANGE * n_window), first)
-        following = n_rows if sizes.in_one else parts.begins[bisect_left(parts.begins, min(wanted, n_rows))]
+        following = parts.begins[bisect_left(parts.begins, min(wanted, n_rows))]
         end = _after_a_window(parts, following, window) if following < n_rows else n_rows
         batches = parts.read(columns, begin, end)
-        in_one = sizes.in_one or following < end == n_rows
-        yield Range(begin, first, ahead(batches) if in_one else batches)
+        yield Range(begin, first, ahead(batches) if following < end == n_rows else batches)
         n_window = end - following
         begin, first = following, end
 

@@ -81,8 +81,7 @@ class _Results:
     def __init__(self, reading: Reading, part: Range) -> None:
         self._channel: Channel[pa.RecordBatch] = Channel(reading, MOST_WAITING)
         self._part = part
-        self.n_events = self.n_batches = 0
-        self.n_matches = 0
+        self.n_events = self.n_matches = self.n_bytes = 0
 
     @property
     def n_rows(self) -> int:
@@ -108,7 +107,7 @@ class _Results:
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield what was found, as it is found; an error is raised where it came."""
         while (found := self._channel.get()) is not None:
-            self.n_batches += 1
+            self.n_bytes += found.nbytes
             yield found
 
 
@@ -128,14 +127,11 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
     reading = Reading()
     waiting: deque[_Results] = deque()
     evaluators = _Evaluators(evaluator)
-    n_found = 0
+    n_bytes = 0
     for found in evaluators.evaluated(next(coming)):
-        n_found += 0 if evaluator.output == "count" else found.num_rows
+        n_bytes += found.nbytes
         yield found
-    sizes.sampled(evaluator.n_events, n_found)
-    if sizes.in_one:
-        for rest in coming:
-            yield from evaluators.evaluated(rest)
+    sizes.found(evaluator.n_events, n_bytes)
     to_do: queue.Queue[_Results | None] = queue.Queue()  # in order: what is read next is never behind what waits for it
 
     def work() -> None:
@@ -158,7 +154,7 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
             finally:
                 evaluator.n_events = results.n_events
                 evaluator.n_matches += results.n_matches
-            sizes.found(results.n_rows, results.n_batches)
+            sizes.found(results.n_rows, results.n_bytes)
     finally:
         reading.stop()
         for _ in threads:

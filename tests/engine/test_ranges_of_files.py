@@ -66,7 +66,8 @@ def test_the_table_of_one_thread(small: pytest.MonkeyPatch, tmp_path: Path, seed
     small.setattr(module, "SAMPLE_ROWS", rng.choice([1, 9, 60]))
     small.setattr(module, "WINDOWS_A_RANGE", rng.choice([0, 1, 3]))
     small.setattr(module, "LONGEST_WINDOW", rng.choice([4, 30, 1000]))
-    small.setattr(module, "CROWDED", rng.choice([0.5, 1e9]))
+    small.setattr(module, "RESULT_BYTES", rng.choice([1, 1000, 1 << 20]))
+    small.setattr(module, "FEWEST_RANGE_ROWS", rng.choice([1, 20]))
     small.setattr(threads, "MOST_WAITING", rng.choice([1, 2, 64]))
     small.setattr(sources, "FILE_ROWS", rng.choice([1, 8, 1000]))
     strategy, keys = rng.choice(["ALL", "STRICT"]), rng.choice(["", "PARTITION BY [k]"])
@@ -97,7 +98,7 @@ def test_a_range_reads_on_until_the_next_one_reports(
     sizes = Sizes(2, 100, in_memory=True)
     coming = ranges_of_parts(parts, ["x"], window, sizes)
     cut = [next(coming)]
-    sizes.sampled(5, 0)
+    sizes.found(5, 0)
     cut += coming
     read = [[x for batch in each.batches for x in batch["x"].to_pylist()] for each in cut]
     assert [(each.begin, each.first) for each in cut] == [
@@ -170,7 +171,6 @@ def test_a_row_group_that_cannot_be_read(small: pytest.MonkeyPatch, tmp_path: Pa
 
 
 def test_results_that_nobody_reads(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    small.setattr(module, "CROWDED", 1e9)
     small.setattr(threads, "MOST_WAITING", 1)
     path = tmp_path / "events.parquet"
     pq.write_table(pa.table({"type": ["A"] * 5000}), path, row_group_size=100)

@@ -151,17 +151,21 @@ def test_threads_stop_though_they_find_nothing():
     assert len(read) == 1
 
 
-@pytest.mark.parametrize(("types", "threaded"), [("AB", False), ("ABCDEFGHIJKLMNOPQRST", True)])
-def test_what_finds_very_much_is_evaluated_in_one(monkeypatch, types, threaded):
+def test_ranges_follow_what_is_found(monkeypatch):
+    """A stream that finds much, and then nothing, is cut into short ranges, and then into long ones."""
     monkeypatch.setattr(module, "SAMPLE_ROWS", 100)
-    events = pa.table({"type": list(types) * (6000 // len(types))})
+    monkeypatch.setattr(module, "FEWEST_RANGE_ROWS", 1)
+    monkeypatch.setattr(module, "RESULT_BYTES", 10_000)
+    events = pa.table({"type": ["A", "B"] * 3000 + ["Z"] * 20_000})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
     expected = query.evaluate(events, threads=1)
     used = []
     read = on_threads._Results.read
     monkeypatch.setattr(on_threads._Results, "read", lambda results: used.append(results) or read(results))
     assert query.evaluate(events, threads=2).equals(expected)
-    assert bool(used) == threaded
+    lengths = [results.n_rows for results in used]
+    assert len(lengths) > 20
+    assert max(lengths) > 10 * lengths[0]
 
 
 def test_columns_may_change_their_types_from_range_to_range(monkeypatch):
@@ -224,9 +228,11 @@ def test_ranges_are_short_where_they_find_much(monkeypatch):
     monkeypatch.setattr(module, "FEWEST_RANGE_ROWS", 100)
     monkeypatch.setattr(module, "RANGE_ROWS", 10_000)
     sizes = Sizes(2)
-    for n_rows, n_batches, following in ((10_000, 1, 10_000), (10_000, 10, 1_000), (1_000, 2, 500), (500, 500, 100)):
-        sizes.found(n_rows, n_batches * module.BATCHES_A_RANGE)
+    for n_rows, share, following in ((10_000, 1, 10_000), (10_000, 10, 1_000), (1_000, 2, 500), (500, 500, 100)):
+        sizes.found(n_rows, share * module.RESULT_BYTES)
         assert sizes.next == following
+    sizes.found(100, 0)
+    assert sizes.next == 10_000
 
 
 @pytest.mark.parametrize(
@@ -253,7 +259,7 @@ def test_a_process_ends_though_results_are_read_in_part(tmp_path, clauses):
     program = f"""
 import pyarrow as pa, cer_gpu
 from cer_gpu.engine import key_threads, matches, ranges, threads
-matches.OUTPUT_ROWS, threads.MOST_WAITING, key_threads.MOST_WAITING, ranges.CROWDED = 3, 1, 1, 1e9
+matches.OUTPUT_ROWS, threads.MOST_WAITING, key_threads.MOST_WAITING = 3, 1, 1
 ranges.SAMPLE_ROWS = 1
 query = cer_gpu.compile("SELECT * FROM S WHERE A ; A {clauses}")
 reader = query.stream(pa.table({{"type": ["A"] * 300_000, "k": [1] * 300_000}}), threads=3)
