@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +44,8 @@ class Workload:
         The number that it differs by, as a column: the window, the length of the sequence, and so on.
     times : float
         How many events are made, over the number that the caller asks for.
+    by_automaton : bool
+        Whether the automaton is to do what stacks could.
     relevant : float, optional
         The share of events that the query's window holds on to, where memory for each of them is of interest.
     """
@@ -55,11 +57,13 @@ class Workload:
     times: float = 1.0
     output: str = "positions"
     time_column: str | None = None
+    by_automaton: bool = False
     relevant: float | None = None
 
     def query(self) -> cer_gpu.Query:
         """Return the query, compiled."""
-        return cer_gpu.compile(self.text, time_column=self.time_column)
+        query = cer_gpu.compile(self.text, time_column=self.time_column)
+        return cer_gpu.Query(replace(query._plan, chain=None)) if self.by_automaton else query
 
     def table(self, n_events: int) -> pa.Table:
         """Return the events: this many, where they are made."""

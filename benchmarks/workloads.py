@@ -57,11 +57,13 @@ def _sequences() -> list[Workload]:
     found = []
     for n in (3, 5, 7, 9):
         names, formula, at = _types(n), " ; ".join(_types(n)), {"n": n}
-        found += [
-            Workload("with output", _query(formula, 100, AS_PAPER), _stream(*names), at),
-            Workload("no output", _query(formula), _stream(*names[:-1]), at),
-            Workload("counted", _query(formula), _stream(*names), at, output="count"),
-        ]
+        for by_automaton, how in ((False, ""), (True, ", by the automaton")):
+            paper, waiting = _query(formula, 100, AS_PAPER), _query(formula)
+            found += [
+                Workload(f"with output{how}", paper, _stream(*names), at, by_automaton=by_automaton),
+                Workload(f"no output{how}", waiting, _stream(*names[:-1]), at, by_automaton=by_automaton),
+            ]
+        found.append(Workload("counted", _query(formula), _stream(*names), at, output="count"))
     return sorted(found, key=lambda workload: workload.name)
 
 
