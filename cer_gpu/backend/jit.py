@@ -67,5 +67,8 @@ def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
 
 
 def helper(function: Function) -> Function:
-    """Compile a part of kernels, inlined where it is called."""
+    """Compile a part of kernels, inlined where it is called.
+
+    What is long and seldom called is better a kernel, which others may call: each place of a helper is compiled.
+    """
     return _njit(inline="always")(function)  # type: ignore[no-any-return]

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.jit import helper
+from cer_gpu.backend.jit import helper, kernel
 
 BOTTOM, BOTTOM_MARKED = -1, -2
 
@@ -140,26 +140,35 @@ def set_pair(slots, s, i, node, maximum):
 def merge(nodes, extras, mask, slots, floor, slot, next_node):
     """Return (next free id, node that stands for the whole list): CORE, 5.2, figure 5 (e)."""
     s = _U(slot)
-    k = slots[s, LENGTH]
-    if k == 1:
+    if slots[s, LENGTH] == 1:
         merged = node_of(slots, s, 0)
     else:
         merged = slots[s, MERGED]
         if merged < 0:
-            merged = node_of(slots, s, k - 1)
-            for i in range(k - 2, -1, -1):
-                node = node_of(slots, s, i)
-                if nodes[_U(node & mask), 2] < floor:
-                    copy(nodes, extras, mask, next_node, node, merged, max_of(slots, s, i))
-                else:
-                    put_union(nodes, mask, next_node, node, merged, max_of(slots, s, i))
-                merged = np.int32(next_node)
-                next_node += 1
-            slots[s, MERGED] = merged
+            next_node = merge_all(nodes, extras, mask, slots, floor, slot, next_node)
+            merged = slots[s, MERGED]
     return next_node, merged
 
 
-@helper
+@kernel
+def merge_all(nodes, extras, mask, slots, floor, slot, next_node):
+    """Make the nodes that stand for a whole list of several; return the next free id."""
+    s = _U(slot)
+    k = slots[s, LENGTH]
+    merged = node_of(slots, s, k - 1)
+    for i in range(k - 2, -1, -1):
+        node = node_of(slots, s, i)
+        if nodes[_U(node & mask), 2] < floor:
+            copy(nodes, extras, mask, next_node, node, merged, max_of(slots, s, i))
+        else:
+            put_union(nodes, mask, next_node, node, merged, max_of(slots, s, i))
+        merged = np.int32(next_node)
+        next_node += 1
+    slots[s, MERGED] = merged
+    return next_node
+
+
+@kernel
 def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node):
     """Insert a safe node into a list whose first maximum is not smaller; return the next free id.
 
@@ -263,7 +272,7 @@ def release(slots, parts, regs, p, slot):
     regs[N_FREE] += 1
 
 
-@helper
+@kernel
 def forget(slots, parts, regs, slot_of, p):
     """Drop all partial matches of partition `p`, and what its selection strategy kept."""
     while parts[p, HEAD] >= 0:
@@ -359,7 +368,7 @@ def add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, st
 # ---- shares -----------------------------------------------------------------------------------------------------
 
 
-@helper
+@kernel
 def weigh(nodes, mask, regs, roots, root_weights, weights, stamps, stack, share, low, limit):
     """Count the complex events below the roots, and set which of them are in the share; return a status.
 
@@ -440,7 +449,7 @@ def _ends_before(end, first):
     return end <= first if first < 4503599627370496.0 else end * (1 + 1e-12) <= first
 
 
-@helper
+@kernel
 def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks, low, position, time, base, limit,
                root_weights, weights, share, indices, out_spans, out_times, out_offsets, out_positions,
                out_marks):  # fmt: skip
