@@ -93,6 +93,21 @@ def _look_ahead(partitions, parts, slots, nodes, mask, event):
 
 
 @helper
+def _lacking(regs, slots, mask, next_node, floor, n_states, max_moves):
+    """Return what there is too little of for an event that so many states act on, a GROW status, or DONE."""
+    n_moves = (n_states + 1) * max_moves
+    longest = regs[LONGEST] + n_moves + 2
+    status = DONE
+    if next_node + (n_states + n_moves) * (longest + 8) - floor > mask or next_node > regs[LAST_NODE]:
+        status = GROW_NODES
+    elif PAIRS + 2 * longest > slots.shape[1]:
+        status = GROW_LISTS
+    elif regs[N_FREE] < n_moves:
+        status = GROW_SLOTS
+    return status
+
+
+@helper
 def _pass_landmarks(history, regs, number, low, apart, next_node):
     """Let the first node that is alive be that of the last landmark up to the window's start; set one where due."""
     while regs[LANDMARK] < regs[NEXT_LANDMARK] and history[_U(regs[LANDMARK] % LANDMARKS), 0] <= low:
@@ -106,8 +121,8 @@ def _pass_landmarks(history, regs, number, low, apart, next_node):
 
 
 @helper
-def _read_steady(symbols, positions, places, lows, clocks, window, width, apart, base, steady, regs, parts, slots,
-                 slot_of, nodes, extras, layout, here, history, scratch, i):  # fmt: skip
+def _read_steady(symbols, positions, places, lows, clocks, window, width, apart, base, steady, max_moves, regs, parts,
+                 slots, slot_of, nodes, extras, layout, here, history, scratch, i):  # fmt: skip
     """Read events that add to lists and change nothing else (`Determinization.steady`); return the first other one.
 
     The registers are those of one partition, and no event is open.
@@ -116,8 +131,8 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, apart,
     time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
     next_node, ordinal, floor = regs[NEXT_NODE], regs[ORDINAL], regs[FLOOR]
     first_one, n_events = i, symbols.shape[0]
-    by_clocks, in_positions = lows.shape[0] > 0, window == GLOBAL_WINDOW and lows.shape[0] == 0
-    look_at = np.int64(-1)
+    in_positions = window == GLOBAL_WINDOW and width >= 0
+    look_at = np.int64(-1)  # the number of an event at which landmarks are looked at again
     low = np.int32(0)
     while i < n_events:
         event = _U(i)
@@ -133,27 +148,21 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, apart,
                 _pass_landmarks(history, regs, number, low, apart, next_node)
                 floor = regs[FLOOR]
                 look_at = number + apart
-        elif by_clocks:
+        elif window == GLOBAL_WINDOW:
             now, first = _U(ordinal & history_mask), _U(lows[event] & history_mask)
             history[now, 0] = number
             history[now, 1] = next_node
             low = history[first, 0]
             floor = np.int64(history[first, 1])
-        longest = regs[LONGEST] + 2 * n_sources + 2
-        if (
-            next_node + (3 * n_sources + 2) * (longest + 8) - floor > mask
-            or next_node > regs[LAST_NODE]
-            or PAIRS + 2 * longest > slots.shape[1]
-            or regs[N_FREE] <= n_sources
-        ):
-            break
+        if _lacking(regs, slots, mask, next_node, floor, n_sources, max_moves) != DONE:
+            break  # the other loop asks for it
         if time_column >= 0:
             here[time_column] = clocks[event]
         if place_column >= 0:
             here[place_column] = places[event] if places.shape[0] > 0 else position
         i += 1
         ordinal += 1
-        # read all sources before any write
+        # read all sources before any write; what is read of a single one stays in registers
         n_live = 0
         onward, maximum = np.int32(BOTTOM), number
         for k in range(n_sources):
@@ -258,7 +267,7 @@ def run_events(
     clocks : int64, shape (n,), or (0,)
         Time of each event, where the output has it.
     window, width
-        The kind of the window, and its length where it counts events.
+        The kind of the window, and its length where it counts events (-1: it does not).
     apart
         Positions from one landmark to the next, at least.
     by_partition
@@ -300,14 +309,14 @@ def run_events(
     n_events = symbols.shape[0]
     partitioned = partitions.shape[0] > 0
     counted = ordinals.shape[0] > 0
-    in_positions = window == GLOBAL_WINDOW and lows.shape[0] == 0
+    in_positions = window == GLOBAL_WINDOW and width >= 0
     time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
     quickly = not (partitioned or has_gaps)
     i = regs[EVENT]
     while i < n_events:
         if quickly and regs[OPEN] == 0 and regs[CURRENT] == 0:
-            i = _read_steady(symbols, positions, places, lows, clocks, window, width, apart, base, steady, regs, parts,
-                             slots, slot_of, nodes, extras, layout, here, history, scratch, i)  # fmt: skip
+            i = _read_steady(symbols, positions, places, lows, clocks, window, width, apart, base, steady, max_moves,
+                             regs, parts, slots, slot_of, nodes, extras, layout, here, history, scratch, i)  # fmt: skip
             if i == n_events:
                 break
         event = _U(i)
@@ -393,17 +402,11 @@ def run_events(
                 regs[EVENT] = i
                 return NEED_STEP
             next_node = regs[NEXT_NODE]
-            n_moves = (n_live + 1) * max_moves
-            longest = regs[LONGEST] + n_moves + 2
-            if next_node + (n_live + n_moves) * (longest + 8) - floor > mask or next_node > regs[LAST_NODE]:
+            n_states = max(np.int64(n_live), np.int64(steady[symbol, _U(0)]))
+            status = _lacking(regs, slots, mask, next_node, floor, n_states, max_moves)
+            if status != DONE:
                 regs[EVENT] = i
-                return GROW_NODES
-            if tecs.PAIRS + 2 * longest > slots.shape[1]:
-                regs[EVENT] = i
-                return GROW_LISTS
-            if regs[N_FREE] < n_moves:
-                regs[EVENT] = i
-                return GROW_SLOTS
+                return status
             for k in range(n_live):
                 live = _U(k)
                 slot = scratch[live, 0]

@@ -431,7 +431,8 @@ class Evaluator:
         first: int | Positions = self.n_events
         if self._options.position_column is not None:
             first = self._check_positions(batch.column(self._options.position_column))
-            if len(first) and self._retained is not None and self._partitions is not None and self._window is not None:
+            by_clocks = self._partitions is not None and self._run_options.window == GLOBAL_WINDOW
+            if len(first) and self._retained is not None and by_clocks:
                 self._places.append((self.n_events, int(first[0])))
         many = self._among_threads or binding.guards.placement.device == CUDA
         size = BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1)

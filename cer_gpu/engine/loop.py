@@ -147,7 +147,7 @@ class Loop:
     base : int
         The position that starts are counted from.
     last_low : int
-        Under GLOBAL_WINDOW, the first position in the window of the last relevant event.
+        Under GLOBAL_WINDOW, what is before this position is not in the window of the last relevant event.
     """
 
     N_PART = tecs.N_PART

@@ -40,6 +40,7 @@ class Run(Loop):
     def __init__(self, table: Determinization, options: RunOptions) -> None:
         super().__init__(table, options, np.zeros((0, tecs.PAIRS + 2 * INITIAL_PAIRS), np.int32))
         self._regs[tecs.LONGEST] = 1
+        self._apart = max(options.width, 0) // LANDMARKS_A_WINDOW + NEAR
         self._regs[tecs.LAST_NODE] = self._last_node
         kept = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
         self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
@@ -81,7 +82,7 @@ class Run(Loop):
                 events.clocks,
                 options.window,
                 options.width,
-                options.width // LANDMARKS_A_WINDOW + NEAR,
+                self._apart,
                 options.numbers_its_partitions,
                 options.consume,
                 self.table.has_gaps,
@@ -216,7 +217,9 @@ class Run(Loop):
         """Move the base to the oldest event that is still in the window, or to the block when none is."""
         oldest = first - self.base
         if self.options.in_positions:
-            oldest = max(oldest - self.options.width, 0)
+            ids = np.arange(self._regs[tecs.FLOOR], self._regs[tecs.NEXT_NODE]) & (len(self._nodes) - 1)
+            numbers = self._nodes[ids, 0].astype(np.int64)
+            oldest = int(numbers[numbers >= max(oldest - self.options.width, 0)].min(initial=oldest))
         elif lows[0] < self.n_relevant:
             oldest = int(self._history[lows[0] & (len(self._history) - 1), 0])
         self._shift_positions(oldest)

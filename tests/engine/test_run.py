@@ -55,6 +55,25 @@ def test_a_long_stretch_without_relevant_events(monkeypatch):
     assert found.to_pylist() == [{"start": last - 2, "end": last, "positions": [last - 2, last - 1, last]}]
 
 
+@pytest.mark.parametrize("first", [0, 3_000_000_000])
+def test_a_window_of_more_events_than_32_bits_hold(first):
+    """The base moves to the first event that still matters, though the window reaches back further."""
+    query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 3000000000 EVENTS"))
+    evaluator = query.evaluator(position_column="at")
+    found = []
+    for begin in (first, first + (1 << 30), first + 3 * (1 << 30) - 100):
+        at = pa.array([begin, begin + 1, begin + 2], pa.int64())
+        found += evaluator.push(pa.record_batch({"type": ["A", "B", "C"], "at": at})).to_pylist()
+        if begin == first + (1 << 30):
+            evaluator = query.restore(evaluator.checkpoint())
+            evaluator.push(pa.record_batch({"type": ["Z"], "at": pa.array([begin + 5], pa.int64())}))
+    near, far = [first, first + 1, first + 2], [first + (1 << 30) + k for k in range(3)]
+    last = [begin, begin + 1, begin + 2]
+    pairs = [(near, far), (far, last)]
+    expected = [tuple(near), *((*old[: 3 - k], *new[3 - k :]) for old, new in pairs for k in (1, 2, 3))]
+    assert sorted(tuple(row["positions"]) for row in found) == sorted(expected)
+
+
 @pytest.mark.parametrize("within", ["100 EVENTS", "100 [ts]"])
 def test_what_left_the_window_makes_room(within):
     """The ring of nodes does not follow the stream where nearly all is read by the loop for steady symbols."""
