@@ -163,12 +163,12 @@ class Determinization:
 
     def _list_touched(self, symbol: int) -> None:
         row = self.touched[symbol]
-        states = np.flatnonzero(self.steps[symbol, : self.n_states] != STAY)[::-1]
         row.fill(-1)
-        if self.n_states <= LIST_UP_TO and len(states) <= MAX_TOUCHED:
-            row[: len(states)] = states
-        else:
-            row[0] = EVERY
+        row[0] = EVERY
+        if self.n_states <= LIST_UP_TO:
+            states = np.flatnonzero(self.steps[symbol, : self.n_states] != STAY)[::-1]
+            if len(states) <= MAX_TOUCHED:
+                row[: len(states) + 1] = [*states, -1]
         self._note_steady(symbol)
 
     def _note_steady(self, symbol: int) -> None:
