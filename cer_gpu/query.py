@@ -228,6 +228,11 @@ class Query:
     def __init__(self, plan: Plan, notes: tuple[str, ...] = ()) -> None:
         self._plan = plan
         self.notes = notes
+        self._bound: Binding | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what it was made of, not what it was last bound to."""
+        return Query, (self._plan, self.notes)
 
     @property
     def text(self) -> str:
@@ -302,7 +307,10 @@ class Query:
 
     def bind(self, schema: pa.Schema) -> Binding:
         """Check the query against a schema; raises QueryTypeError when it does not fit."""
-        return Binding(self._plan, schema)
+        bound = self._bound
+        if bound is None or not bound.schema.equals(schema, check_metadata=True):
+            bound = self._bound = Binding(self._plan, schema)
+        return bound
 
     def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:
         """Return the names of the columns that the query reads from events of a schema."""

@@ -10,6 +10,9 @@ from cer_gpu.backend.operations import prefetch
 # a row of the hash table: the hash of a key, and its partition (-1: the row is free)
 HASH, PARTITION = range(2)
 
+UNKNOWN = -1
+"""Stands for the partition of a key that has none yet."""
+
 LARGE_TABLE = 1 << 12
 """Rows from which on a table does not stay in the nearest cache."""
 AHEAD = 16
@@ -34,8 +37,7 @@ def assign_partitions(
     words,
     hashes,
     present,
-    all_relevant,
-    rows,
+    relevant,
     table,
     keys,
     counts,
@@ -55,10 +57,8 @@ def assign_partitions(
         Of `hash_words`.
     present : bool, shape (n,), or (0,) where all are
         Whether an event has a key that is to be assigned.
-    all_relevant : bool
-        Whether the events are all relevant.
-    rows : int32, shape (n relevant + 1,)
-        Otherwise, the relevant ones among them, then -1.
+    relevant : bool, shape (n,), or (0,) where all are
+        Whether an event is relevant; others only count.
     table : int64, shape (a power of two, 2)
         Open-addressing hash table.
     keys, counts : uint64 and int64, shape (capacity, n words) and (capacity,)
@@ -77,7 +77,7 @@ def assign_partitions(
         a new key.
     """
     n, width = words.shape
-    counted = ordinals.shape[0] > 0
+    counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
     large = table.shape[0] >= LARGE_TABLE
     mask = _U(table.shape[0] - 1)
     row = start
@@ -89,8 +89,8 @@ def assign_partitions(
                 likely = table[hashes[r + _U(AHEAD // 2)] & mask, PARTITION]
                 if likely >= 0:
                     prefetch(counts, _U(likely))
-        relevant = np.int64(1) if all_relevant else np.int64(rows[_U(n_read)] == row)
-        found = np.int64(-1)
+        matters = np.int64(1) if all_matter else np.int64(relevant[r])
+        found = np.int64(UNKNOWN)
         if present.shape[0] == 0 or present[r]:
             key = hashes[r]
             slot = key & mask
@@ -104,7 +104,7 @@ def assign_partitions(
                     break
                 slot = (slot + _U(1)) & mask
                 found = table[slot, PARTITION]
-            if found < 0 and relevant:
+            if found < 0 and matters:
                 # a partition without a relevant event holds nothing that could be counted from
                 if n_keys >= keys.shape[0]:
                     break
@@ -120,7 +120,73 @@ def assign_partitions(
                 ordinals[_U(n_read)] = count
                 counts[_U(found)] = count + 1
         partitions[_U(n_read)] = np.int32(found)
-        n_read += relevant
+        n_read += matters
+        row += 1
+    return row, n_read, n_keys
+
+
+@kernel
+def assign_partitions_of_texts(
+    codes,
+    numbers,
+    present,
+    relevant,
+    table,
+    keys,
+    counts,
+    start,
+    n_read,
+    n_keys,
+    partitions,
+    ordinals,
+):
+    """Give keys that are one text each numbers, as `assign_partitions` does, by the number of the text.
+
+    Parameters
+    ----------
+    codes : int32, shape (n,)
+        Of the key of each event that counts.
+    numbers : int32, shape (n codes,), or (0,) where they are codes
+        The number of the text of each code.
+    table : int32, shape (n texts,)
+        The partitions of texts; `UNKNOWN`, or less where a key is not to be assigned.
+    """
+    n = codes.shape[0]
+    counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
+    coded = numbers.shape[0] > 0
+    large = n_keys >= LARGE_TABLE
+    row = start
+    while row < n:
+        r = _U(row)
+        if large and row + AHEAD < n:
+            code = _U(codes[r + _U(AHEAD)])
+            prefetch(table, _U(numbers[code]) if coded else code)
+            if counted:
+                code = _U(codes[r + _U(AHEAD // 2)])
+                likely = table[_U(numbers[code]) if coded else code]
+                if likely >= 0:
+                    prefetch(counts, _U(likely))
+        matters = np.int64(1) if all_matter else np.int64(relevant[r])
+        found = np.int64(UNKNOWN)
+        if present.shape[0] == 0 or present[r]:
+            text = _U(codes[r])
+            if coded:
+                text = _U(numbers[text])
+            found = np.int64(table[text])
+            if found == UNKNOWN and matters:
+                if n_keys >= keys.shape[0]:
+                    break
+                found = np.int64(n_keys)
+                table[text] = np.int32(found)
+                keys[_U(found), 0] = text
+                counts[_U(found)] = 0
+                n_keys += 1
+            if counted and found >= 0:
+                count = counts[_U(found)]
+                ordinals[_U(n_read)] = count
+                counts[_U(found)] = count + 1
+        partitions[_U(n_read)] = np.int32(found)
+        n_read += matters
         row += 1
     return row, n_read, n_keys
 

@@ -9,17 +9,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.backend.partitions import assign_partitions, hash_keys, hash_words
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
-from cer_gpu.engine.columns import Bools, is_string, known_codes, numbers_of, plain_type, take_rows, validity
-from cer_gpu.engine.dictionaries import PerDictionary
-from cer_gpu.engine.inputs import read_only
-from cer_gpu.engine.scratch import Gathered, Scratch
-from cer_gpu.engine.strings import StringCoder
+from cer_gpu.engine.columns import Bools, is_string, plain_type, take_rows
+from cer_gpu.engine.key_index import ByHash, ByText, Texts, encoder_of
+from cer_gpu.engine.scratch import Scratch
 from cer_gpu.errors import EventsError, QueryTypeError
 
-Words = npt.NDArray[np.uint64]
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
@@ -28,11 +24,6 @@ SWEEP_FROM = 1 << 15
 
 SWEEP_TEXTS_FROM = 1 << 16
 """Texts of keys from which on the same is done: events that only count leave theirs behind."""
-
-SPARSE_BELOW = 1 << 18
-"""Keys from which on the table has two rows for each, in place of four."""
-
-NAN = np.float64("nan").view(np.uint64)
 
 
 class Keys:
@@ -157,12 +148,15 @@ class Partitions:
         self, types: list[pa.DataType], *, every: bool, numbered: bool, deal: tuple[int, int] | None = None
     ) -> None:
         self.n = 0
-        self._deal = deal or (0, 1)
         self._every, self._numbered = every, numbered
-        self._encoders = [_encoder(kind) for kind in types]
+        self._encoders = [encoder_of(kind) for kind in types]
         self._keys = np.zeros((0, sum(e.width for e in self._encoders)), np.uint64)
         self._counts = np.zeros(0, np.int64)
-        self._hashes, self._numbers, self._ordinals = Scratch(np.uint64), Scratch(np.int32), Scratch(np.int64)
+        self._relevant, self._numbers, self._ordinals = Scratch(np.bool_), Scratch(np.int32), Scratch(np.int64)
+        only, share = self._encoders[0], deal or (0, 1)
+        self._index: ByHash | ByText = ByHash(self._encoders, share)
+        if len(types) == 1 and isinstance(only, Texts):
+            self._index = ByText(only, share)
         self._resize(64)
         self._sweep_at = SWEEP_FROM
         self._sweep_texts_at = SWEEP_TEXTS_FROM
@@ -187,48 +181,28 @@ class Partitions:
             Of the relevant events that have a key; ordinals are int64, counted in the partition (empty unless wanted).
             They last until the next call.
         """
-        looked_up = None if self._every else rows
-        words = [encoder(key, looked_up) for encoder, key in zip(self._encoders, keys, strict=True)]
-        key_words = _joined(words)
-        hashes = self._hashes.empty(len(key_words))
-        hash_words(key_words, hashes)
-        present = self._present(keys, looked_up, words, hashes)
+        some_have_none = self._index.look_up(keys, None if self._every else rows)
         n = len(rows)
-        relevant = np.append(rows, np.int32(-1)) if self._every else rows
+        relevant = np.empty(0, np.bool_)
+        if self._every:
+            relevant = self._relevant.empty(self._index.n_looked_up)
+            relevant.fill(False)
+            relevant[rows] = True
         partitions = self._numbers.empty(n + 1)
         ordinals = self._ordinals.empty(n + 1 if self._numbered else 0)
-        row = n_read = 0
+        begin = n_read = 0
         while True:
-            row, n_read, self.n = assign_partitions(
-                key_words, hashes, present, not self._every, relevant, self._table, self._keys, self._counts,
-                row, n_read, self.n, partitions, ordinals,
-            )  # fmt: skip
-            if row == len(key_words):
+            begin, n_read, self.n = self._index.assign(
+                relevant, self._keys, self._counts, begin, n_read, self.n, partitions, ordinals
+            )
+            if begin == self._index.n_looked_up:
                 break
             self._resize(2 * len(self._keys))
         partitions, ordinals = partitions[:n], ordinals[:n]
-        if len(present):
+        if some_have_none:
             kept = np.flatnonzero(partitions >= 0)
             return symbols[kept], rows[kept], partitions[kept], ordinals[kept] if self._numbered else ordinals
         return symbols, rows, partitions, ordinals
-
-    def _present(self, keys: list[pa.Array], rows: Int32 | None, words: list[Words], hashes: Words) -> Bools:
-        """Return which events have a key (none of its parts is NULL) that is to be assigned; empty where all have."""
-        present = np.empty(0, np.bool_)
-        share, n_shares = self._deal
-        if n_shares > 1:
-            if any(isinstance(encoder, _Texts) for encoder in self._encoders):
-                values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
-                hashes = np.empty(len(hashes), np.uint64)
-                hash_words(_joined(values), hashes)
-            # other bits than those that say where a key is looked for in a table
-            present = (hashes >> np.uint64(32)) * np.uint64(n_shares) >> np.uint64(32) == share
-        for key in keys:
-            holds = validity(key)
-            if holds is not None:
-                holds = holds if rows is None else holds[rows]
-                present = present & holds if len(present) else holds
-        return present
 
     def keep(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
@@ -248,29 +222,25 @@ class Partitions:
             keys, counts = np.zeros((capacity, self._keys.shape[1]), np.uint64), np.zeros(capacity, np.int64)
             keys[: self.n], counts[: self.n] = self._keys[: self.n], self._counts[: self.n]
             self._keys, self._counts = keys, counts
-            self._table = np.empty((capacity * (4 if capacity < SPARSE_BELOW else 2), 2), np.int64)
-        self._table.fill(-1)
-        hashes = np.empty(self.n, np.uint64)
-        hash_words(read_only(self._keys[: self.n]), hashes)
-        hash_keys(hashes, self._table)
+        self._index.rebuild(self._keys, self.n)
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
         """Return what another one needs to go on: arrays, and for keys that are texts their values."""
-        texts = {i: encoder.texts() for i, encoder in enumerate(self._encoders) if isinstance(encoder, _Texts)}
+        texts = {i: encoder.texts() for i, encoder in enumerate(self._encoders) if isinstance(encoder, Texts)}
         return {"keys": self._keys[: self.n], "counts": self._counts[: self.n]}, texts
 
     def restore(self, snapshot: dict[str, Any], texts: dict[int, pa.Array]) -> None:
         """Go on from a snapshot of the same kind."""
         for i, encoder in enumerate(self._encoders):
-            if isinstance(encoder, _Texts):
+            if isinstance(encoder, Texts):
                 encoder.restore(texts[i])
         n = len(snapshot["keys"])
         self._resize(_room_for(n))
         self._keys[:n], self._counts[:n] = snapshot["keys"], snapshot["counts"]
         self.n = n
-        self._resize(len(self._keys))  # the table is made anew
+        self._resize(len(self._keys))  # the index is made anew
         self._sweep_at = max(SWEEP_FROM, 4 * self.n)
         self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
 
@@ -278,117 +248,3 @@ class Partitions:
 def _room_for(n: int) -> int:
     """Return a power of two that so many keys fit into."""
     return max(64, 1 << max(0, n - 1).bit_length())
-
-
-def _joined(words: list[Words]) -> Words:
-    """Return the words of whole keys, not to be written to."""
-    return read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))
-
-
-# ---- values as words ----------------------------------------------------------------------------------------------
-
-
-class _Numbers:
-    """Values of fixed width: equal ones, and only those, have equal words."""
-
-    def __init__(self, kind: pa.DataType) -> None:
-        wide = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_interval(kind)
-        self._n_bytes = kind.bit_width // 8 if wide else 0
-        self.width = -(-self._n_bytes // 8) if wide else 1
-        self._gathered = Gathered()
-
-    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
-        """Return the words of an array, or of some of its rows; they last until the next call."""
-        if self._n_bytes:
-            return self._bytes(array if rows is None else array.take(pa.array(rows)))
-        values = numbers_of(array)
-        if rows is not None and values.dtype != np.bool_:
-            values = self._gathered.take(values, rows)
-        elif rows is not None:
-            values = values[rows]
-        if values.dtype.kind == "f":
-            words = (values + 0.0).view(np.uint64)  # -0.0 and 0.0 are one key
-            missing = np.isnan(values)
-            if missing.any():
-                words[missing] = NAN
-        else:
-            words = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
-        return words.reshape(-1, 1)
-
-    def _bytes(self, array: pa.Array) -> Words:
-        padded = np.zeros((len(array), 8 * self.width), np.uint8)
-        data = array.buffers()[1]
-        if len(array) and data is not None:
-            n = self._n_bytes
-            padded[:, :n] = np.frombuffer(data, np.uint8, len(array) * n, array.offset * n).reshape(-1, n)
-        words: Words = padded.view(np.uint64)
-        return words
-
-    def hashes(self, words: Words) -> Words:
-        """Return words that depend on the values alone."""
-        return words
-
-    @property
-    def n_texts(self) -> int:
-        """How many texts are kept beside the words."""
-        return 0
-
-    def keep(self, words: Words) -> None:
-        """Nothing is kept beside the words."""
-
-
-class _Texts:
-    """Texts and byte strings: the word of a value is its number in a dictionary of those met so far."""
-
-    width = 1
-
-    def __init__(self) -> None:
-        self._coder = StringCoder(bounded=False)
-        self._of_dictionary = PerDictionary(self._number)
-        self._gathered = Gathered()
-
-    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
-        """Return the words of an array, or of some of its rows; they last until the next call."""
-        if pa.types.is_dictionary(array.type):
-            codes, valid = numbers_of(array.indices), validity(array.indices)
-            if rows is not None:
-                codes, valid = self._gathered.take(codes, rows), None if valid is None else valid[rows]
-            codes = self._of_dictionary(array.dictionary)[known_codes(codes, valid)]
-        else:
-            codes = self._number(array if rows is None else array.take(pa.array(rows)))
-        words: Words = codes.astype(np.uint64).reshape(-1, 1)
-        return words
-
-    def hashes(self, words: Words) -> Words:
-        """Return words that depend on the values alone, and not on which of them were met before."""
-        return self._coder.hashes[words]
-
-    @property
-    def n_texts(self) -> int:
-        """How many texts are kept beside the words."""
-        return self._coder.n_values
-
-    def keep(self, words: Words) -> None:
-        """Forget the texts of all other words, and number the rest anew."""
-        used, codes = np.unique(words, return_inverse=True)
-        texts = self.texts().take(pa.array(used))
-        words[:] = codes
-        self.restore(texts)
-
-    def texts(self) -> pa.Array:
-        """Return the values by their numbers."""
-        return self._coder.values()
-
-    def restore(self, texts: pa.Array) -> None:
-        """Take these values with their numbers."""
-        self._coder = StringCoder(bounded=False)
-        self._of_dictionary = PerDictionary(self._number)
-        self._coder.number(texts)
-
-    def _number(self, array: pa.Array) -> Int32:
-        return self._coder.number(array)
-
-
-def _encoder(kind: pa.DataType) -> _Numbers | _Texts:
-    is_text = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
-    return _Texts() if is_text else _Numbers(kind)

@@ -59,6 +59,32 @@ def test_any_type_is_a_key(kind):
     assert repr(found["key"].to_pylist()) == repr([values[end].as_py() for end in ends])
 
 
+@pytest.mark.parametrize("window", ["WITHIN 40 EVENTS", "WITHIN 30000 [ts]", ""])
+@pytest.mark.parametrize("layout", ["plain", "dictionary", "a dictionary for each batch"])
+@pytest.mark.parametrize("n_keys", [40, 12_000])
+def test_texts_find_the_partitions_of_numbers(layout, window, n_keys):
+    """A key that is one text is looked up by the text's number, and any other in a hash table."""
+    rng, n = random.Random(n_keys), 60_000
+    numbers = [rng.choice([None, *range(9)]) if rng.random() < 0.1 else rng.randrange(n_keys) for _ in range(n)]
+    texts = pa.array([None if number is None else f"name {number}" for number in numbers])
+    events = pa.table({"type": rng.choices("ABCZ", k=n), "number": numbers, "name": texts, "ts": range(n)})
+    if layout != "plain":
+        events = events.set_column(2, "name", texts.dictionary_encode())
+    pieces = [events.slice(begin, 7_000) for begin in range(0, n, 7_000)]
+    if layout == "a dictionary for each batch":
+        pieces = [each.set_column(2, "name", each["name"].cast("string").dictionary_encode()) for each in pieces]
+    tables = []
+    for key in ("number", "name"):
+        query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C PARTITION BY [{key}] {window} CONSUME BY PARTITION")
+        whole = query.evaluate(pa.concat_tables(pieces))
+        shares = [query.evaluate(pa.concat_tables(pieces), share=(k, 3)) for k in range(3)]
+        assert all(share.num_rows < whole.num_rows for share in shares)
+        assert pa.concat_tables(shares).sort_by("end")["positions"].equals(whole["positions"])
+        tables.append(whole)
+    assert tables[0].num_rows > 1000
+    assert tables[1]["positions"].equals(tables[0]["positions"])
+
+
 def test_a_type_without_values_has_no_partition():
     events = pa.table({"type": ["A", "B"], "key": pa.nulls(2)})
     assert positions(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"), events) == []

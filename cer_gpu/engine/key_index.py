@@ -1,0 +1,286 @@
+"""Keys of partitions: values -> words, and words -> the numbers of partitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.backend.partitions import UNKNOWN, assign_partitions, assign_partitions_of_texts, hash_keys, hash_words
+from cer_gpu.engine.columns import Bools, is_string, known_codes, numbers_of, validity
+from cer_gpu.engine.dictionaries import PerDictionary
+from cer_gpu.engine.inputs import read_only
+from cer_gpu.engine.scratch import Gathered, Scratch
+from cer_gpu.engine.strings import StringCoder
+
+Words = npt.NDArray[np.uint64]
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+SPARSE_BELOW = 1 << 18
+"""Keys from which on the table has two rows for each, in place of four."""
+
+NAN = np.float64("nan").view(np.uint64)
+
+OF_OTHERS = -2
+"""Stands for the partition of a key that is in another share."""
+
+ALL = np.empty(0, np.bool_)
+"""Stands for which rows have a key, where all have."""
+
+
+class Numbers:
+    """Values of fixed width: equal ones, and only those, have equal words."""
+
+    def __init__(self, kind: pa.DataType) -> None:
+        wide = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_interval(kind)
+        self._n_bytes = kind.bit_width // 8 if wide else 0
+        self.width = -(-self._n_bytes // 8) if wide else 1
+        self._gathered = Gathered()
+
+    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
+        """Return the words of an array, or of some of its rows; they last until the next call."""
+        if self._n_bytes:
+            return self._bytes(array if rows is None else array.take(pa.array(rows)))
+        values = numbers_of(array)
+        if rows is not None and values.dtype != np.bool_:
+            values = self._gathered.take(values, rows)
+        elif rows is not None:
+            values = values[rows]
+        if values.dtype.kind == "f":
+            words = (values + 0.0).view(np.uint64)  # -0.0 and 0.0 are one key
+            missing = np.isnan(values)
+            if missing.any():
+                words[missing] = NAN
+        else:
+            words = values.astype(np.uint64 if values.dtype.kind == "u" else np.int64, copy=False).view(np.uint64)
+        return words.reshape(-1, 1)
+
+    def _bytes(self, array: pa.Array) -> Words:
+        padded = np.zeros((len(array), 8 * self.width), np.uint8)
+        data = array.buffers()[1]
+        if len(array) and data is not None:
+            n = self._n_bytes
+            padded[:, :n] = np.frombuffer(data, np.uint8, len(array) * n, array.offset * n).reshape(-1, n)
+        words: Words = padded.view(np.uint64)
+        return words
+
+    def hashes(self, words: Words) -> Words:
+        """Return words that depend on the values alone."""
+        return words
+
+    @property
+    def n_texts(self) -> int:
+        """How many texts are kept beside the words."""
+        return 0
+
+    def keep(self, words: Words) -> None:
+        """Nothing is kept beside the words."""
+
+
+class Texts:
+    """Texts and byte strings: the word of a value is its number in a dictionary of those met so far."""
+
+    width = 1
+
+    def __init__(self) -> None:
+        self._taken = Scratch(np.int32)
+        self._coder = StringCoder(bounded=False)
+        self._of_dictionary = PerDictionary(self._coder.number)
+
+    def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
+        """Return the words of an array, or of some of its rows; they last until the next call."""
+        codes, numbers = self.codes(array, rows)
+        words: Words = (numbers[codes] if len(numbers) else codes).astype(np.uint64).reshape(-1, 1)
+        return words
+
+    def codes(self, array: pa.Array, rows: Int32 | None) -> tuple[Int32, Int32]:
+        """Return the codes of an array, or of some of its rows, and the words of the codes (none: codes are words)."""
+        if not pa.types.is_dictionary(array.type):
+            return self._coder.number(array if rows is None else array.take(pa.array(rows))), np.empty(0, np.int32)
+        codes, valid = numbers_of(array.indices).astype(np.int32, copy=False), validity(array.indices)
+        if rows is not None:
+            codes = np.take(codes, rows, out=self._taken.empty(len(rows)), mode="clip")
+            valid = None if valid is None else valid[rows]
+        return known_codes(codes, valid), self._of_dictionary(array.dictionary)
+
+    def hashes(self, words: Words) -> Words:
+        """Return words that depend on the values alone, and not on which of them were met before."""
+        return self._coder.hashes[words]
+
+    @property
+    def n_texts(self) -> int:
+        """How many texts are kept beside the words."""
+        return self._coder.n_values
+
+    def keep(self, words: Words) -> None:
+        """Forget the texts of all other words, and number the rest anew."""
+        used, codes = np.unique(words, return_inverse=True)
+        texts = self.texts().take(pa.array(used))
+        words[:] = codes
+        self.restore(texts)
+
+    def texts(self) -> pa.Array:
+        """Return the values by their numbers."""
+        return self._coder.values()
+
+    def restore(self, texts: pa.Array) -> None:
+        """Take these values with their numbers."""
+        self._coder = StringCoder(bounded=False)
+        self._of_dictionary = PerDictionary(self._coder.number)
+        self._coder.number(texts)
+
+
+def encoder_of(kind: pa.DataType) -> Numbers | Texts:
+    """Return what makes words of the values of a type."""
+    is_text = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
+    return Texts() if is_text else Numbers(kind)
+
+
+class ByHash:
+    """Finds the partitions of keys in a hash table.
+
+    Parameters
+    ----------
+    encoders
+        Of the parts of a key.
+    share
+        (k, n): the k-th of n shares of the keys; others are in no partition.
+
+    Attributes
+    ----------
+    n_looked_up : int
+        Keys that were prepared.
+    """
+
+    def __init__(self, encoders: list[Numbers | Texts], share: tuple[int, int]) -> None:
+        self._encoders, self._share = encoders, share
+        self._memory = Scratch(np.uint64)
+        self._table = np.empty((0, 2), np.int64)
+        self._words, self._hashes, self._present = np.empty((0, 1), np.uint64), np.empty(0, np.uint64), ALL
+        self.n_looked_up = 0
+
+    def rebuild(self, keys: Words, n: int) -> None:
+        """Find the first `n` of these keys, and as many more as there is room for."""
+        capacity = len(keys) * (4 if len(keys) < SPARSE_BELOW else 2)
+        if capacity != len(self._table):
+            self._table = np.empty((capacity, 2), np.int64)
+        self._table.fill(UNKNOWN)
+        hashes = np.empty(n, np.uint64)
+        hash_words(read_only(keys[:n]), hashes)
+        hash_keys(hashes, self._table)
+
+    def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
+        """Prepare the keys of a block, or of some of its rows; return whether some may be in no partition."""
+        words = [encoder(key, rows) for encoder, key in zip(self._encoders, keys, strict=True)]
+        self._words = _joined(words)
+        self.n_looked_up = len(self._words)
+        self._hashes = self._memory.empty(self.n_looked_up)
+        hash_words(self._words, self._hashes)
+        self._present = ALL
+        if self._share[1] > 1:
+            hashes = self._hashes
+            if any(isinstance(encoder, Texts) for encoder in self._encoders):
+                values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
+                hashes = np.empty(len(hashes), np.uint64)
+                hash_words(_joined(values), hashes)
+            self._present = _in_share(hashes, self._share)
+        for key in keys:
+            holds = validity(key)
+            if holds is not None:
+                holds = holds if rows is None else holds[rows]
+                self._present = self._present & holds if len(self._present) else holds
+        return len(self._present) > 0
+
+    def assign(
+        self,
+        relevant: Bools,
+        keys: Words,
+        counts: Int64,
+        begin: int,
+        n_read: int,
+        n_keys: int,
+        partitions: Int32,
+        ordinals: Int64,
+    ) -> tuple[int, int, int]:
+        """Give the keys that were prepared their numbers, as `assign_partitions`."""
+        found: tuple[int, int, int] = assign_partitions(
+            self._words, self._hashes, self._present, relevant, self._table, keys, counts,
+            begin, n_read, n_keys, partitions, ordinals,
+        )  # fmt: skip
+        return found
+
+
+class ByText:
+    """Finds the partitions of keys that are one text, by the number of the text: as `ByHash`, with nothing to hash."""
+
+    def __init__(self, encoder: Texts, share: tuple[int, int]) -> None:
+        self._encoder, self._share = encoder, share
+        self._partitions = np.empty(0, np.int32)
+        self._n_known = 0
+        self._codes, self._numbers, self._present = self._partitions, self._partitions, ALL
+
+    @property
+    def n_looked_up(self) -> int:
+        """Keys that were prepared."""
+        return len(self._codes)
+
+    def rebuild(self, keys: Words, n: int) -> None:
+        """Find the first `n` of these keys, and any more."""
+        self._partitions, self._n_known = np.empty(0, np.int32), 0
+        self._know_all()
+        self._partitions[keys[:n, 0]] = np.arange(n, dtype=np.int32)
+
+    def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
+        """Prepare the keys of a block, or of some of its rows; return whether some may be in no partition."""
+        self._codes, self._numbers = self._encoder.codes(keys[0], rows)
+        self._know_all()
+        holds = validity(keys[0])
+        self._present = ALL if holds is None else holds if rows is None else holds[rows]
+        return holds is not None or self._share[1] > 1
+
+    def assign(
+        self,
+        relevant: Bools,
+        keys: Words,
+        counts: Int64,
+        begin: int,
+        n_read: int,
+        n_keys: int,
+        partitions: Int32,
+        ordinals: Int64,
+    ) -> tuple[int, int, int]:
+        """Give the keys that were prepared their numbers, as `assign_partitions_of_texts`."""
+        found: tuple[int, int, int] = assign_partitions_of_texts(
+            read_only(self._codes), self._numbers, self._present, relevant, self._partitions,
+            keys, counts, begin, n_read, n_keys, partitions, ordinals,
+        )  # fmt: skip
+        return found
+
+    def _know_all(self) -> None:
+        """Note of the texts that are new whether their keys are in the share."""
+        n = self._encoder.n_texts
+        if 0 < n == self._n_known:
+            return
+        if n >= len(self._partitions):
+            larger = np.empty(max(64, 1 << n.bit_length()), np.int32)
+            larger[: self._n_known] = self._partitions[: self._n_known]
+            self._partitions = larger
+        new = np.arange(self._n_known, n)
+        hashes = np.empty(len(new), np.uint64)
+        hash_words(self._encoder.hashes(new.astype(np.uint64).reshape(-1, 1)), hashes)
+        self._partitions[new] = np.where(_in_share(hashes, self._share), UNKNOWN, OF_OTHERS)
+        self._n_known = n
+
+
+def _joined(words: list[Words]) -> Words:
+    """Return the words of whole keys, not to be written to."""
+    return read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))
+
+
+def _in_share(hashes: Words, share: tuple[int, int]) -> Bools:
+    """Return which keys are in the k-th of n shares."""
+    k, n = share
+    # other bits than those that say where a key is looked for in a table
+    mine: Bools = (hashes >> np.uint64(32)) * np.uint64(n) >> np.uint64(32) == k
+    return mine
