@@ -166,9 +166,10 @@ def _memory() -> list[Workload]:
         Workload("A ; B ; C, no event C, no window", _query("A ; B ; C", None), absent, relevant=0.25),
         Workload(
             "A ; B ; C, no event C, 1,000 keys",
-            _keyed_in_time(5_000_000),
+            _keyed_in_time(10_000_000),
             partial(_keyed, names="ABNNNNNN"),
-            {"window": 5_000_000},
+            {"window": 10_000_000},
+            times=2,
             relevant=0.25,
         ),
         Workload(

@@ -32,6 +32,7 @@ SMALL = (
     (stacks, "INITIAL_SIZE", 2),
     (chain_counter, "INITIAL_SIZE", 2),
     (keyed_stacks, "INITIAL_SIZE", 2),
+    (keyed_stacks, "GENTLE_FROM", 8),
     (keyed_stacks, "SHRINK_FROM", 2),
     (keyed_stacks, "SAMPLE", 2),
     (key_index, "SPARSE_BELOW", 128),

@@ -1,12 +1,14 @@
 """The loops for chains under PARTITION BY: stacks as in `cer_gpu.backend.stacks` for each partition, as linked lists.
 
-An instance is a row of `instances` (int64), a ring at ``id & mask`` for a growing id, and refers to older ones only:
+An instance is a row of `instances` (int64), a ring of any size, and refers to older ones only.  Its id is one more than
+that of the instance before it; the id `origin` is in row 0, and when row 0 is taken again the origin moves.
 
 * PLACE, the position of the event; TIME, where the output has times;
-* LOWER, the id of the one below it in its stack, and BEFORE, that of the top of stack k - 1 when it came: it goes on at
-  that one and at all below.  -1, or an id below `base`: there is none;
+* LINKS, in 32 bits each, how many ids before it there is the one below it in its stack ("lower"), and the top of stack
+  k - 1 when it came ("before"): it goes on at that one and at all below.  0: there is none.  Nor is one whose id is
+  below `base`;
 * LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
-  never increases along LOWER, so that what is in the window comes first;
+  never increases from one to the one below, so that what is in the window comes first;
 * in the last column, where windows do not end for all partitions at once, whose it is; -1: nobody's any more.
 
 A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
@@ -35,19 +37,50 @@ from cer_gpu.backend.stacks import (
 )
 
 # an instance
-PLACE, LOWER, BEFORE, LATEST, TIME = range(5)
+PLACE, LINKS, LATEST, TIME = range(4)
 
 # an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1
 EVENT, ONE_BEFORE, ONE_BESIDE, N_END = range(4)
 
-# registers beyond those of the listing: the first id that is kept, the next id, and the first id that is not forgotten
-# in all partitions
-BASE, NEXT_ID, FLOOR, N_REGS = range(N_VALUES + 1, N_VALUES + 5)
+# registers beyond those of the listing: the first id that is kept, the next id, the first id that is not forgotten in
+# all partitions, and the id of row 0
+BASE, NEXT_ID, FLOOR, ORIGIN, N_REGS = range(N_VALUES + 1, N_VALUES + 6)
+
+MOST_INSTANCES = (1 << 31) - 1
+"""Rows that links reach over."""
 
 AHEAD = 16
 """So many events later a partition is read, which lies anywhere in memory."""
 
 _U = np.uint64
+
+
+@helper
+def _row(instance, origin, size):
+    """Return where an instance is in the ring."""
+    row = instance - origin
+    return _U(row - size if row >= size else row)
+
+
+@helper
+def _links(instance, lower, before):
+    """Return the links of an instance to two others, -1 where there is none; both are in the ring."""
+    below = instance - lower if lower >= 0 else np.int64(0)
+    return below << 32 | (instance - before if before >= 0 else np.int64(0))
+
+
+@helper
+def _lower(instance, links):
+    """Return the instance below one in its stack, or -1."""
+    below = links >> 32
+    return instance - below if below > 0 else np.int64(-1)
+
+
+@helper
+def _before(instance, links):
+    """Return the instance that one goes on at, or -1."""
+    back = links & 0xFFFFFFFF
+    return instance - back if back > 0 else np.int64(-1)
 
 
 @kernel
@@ -93,7 +126,7 @@ def push_events(
         As in `cer_gpu.backend.stacks.push_events`.
     consume
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
-    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (a power of two, 4 to 6)
+    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (up to MOST_INSTANCES, 3 to 5)
     tops_latest, latest_of : like `clocks`
         The same memory.
     lasts : int64, shape (partitions, 2), or (0, 2) where there are no neighbours
@@ -114,9 +147,10 @@ def push_events(
     owned = instances.shape[1] > TIME + timed
     has_gaps = lasts.shape[0] > 0
     n_events = symbols.shape[0]
-    base, next_id, floor = regs[BASE], regs[NEXT_ID], regs[FLOOR]
-    room = base + instances.shape[0] - n_stacks
-    mask = _U(instances.shape[0] - 1)
+    base, next_id, floor, origin = regs[BASE], regs[NEXT_ID], regs[FLOOR], regs[ORIGIN]
+    size = instances.shape[0]
+    room = base + size - n_stacks
+    first = max(base, floor)
     n_ends = _U(0)
     i = begin
     while i < n_events and next_id <= room:
@@ -139,20 +173,19 @@ def push_events(
             if step > 0:
                 before = tops[p, _U(step - 1)]
                 latest = tops_latest[p, _U(n_stacks + step - 1)]
-                possible = before >= floor and not (clock - latest > length)
+                possible = before >= first and not (clock - latest > length)
                 if possible and neighbours[_U(step)]:
-                    place = instances[_U(before) & mask, PLACE]
+                    place = instances[_row(before, origin, size), PLACE]
                     possible = ordinals[event] == lasts[p, 0] + 1 and place == lasts[p, 1]
             if possible:
                 beside = np.int64(-1)
                 if step < n_stacks:
                     beside = tops[p, _U(step)]
-                    if beside < floor:
+                    if beside < first:
                         beside = np.int64(-1)
-                    row = _U(next_id) & mask
+                    row = _row(next_id, origin, size)
                     instances[row, PLACE] = positions[event]
-                    instances[row, LOWER] = beside
-                    instances[row, BEFORE] = before
+                    instances[row, LINKS] = _links(next_id, beside, before)
                     latest_of[row, LATEST] = latest
                     if owned:
                         instances[row, owner] = partitions[event]
@@ -174,7 +207,7 @@ def push_events(
             lasts[p, 0] = ordinals[event]
             lasts[p, 1] = positions[event]
         if ended and consume == CONSUME_ANY:
-            floor = next_id
+            first = floor = next_id
         elif ended and consume == CONSUME_PARTITION:
             for k in range(n_stacks):
                 tops[p, _U(k)] = -1
@@ -216,8 +249,7 @@ def list_ends(
     last = repeated.shape[0] - 1
     timed, marked = times.shape[0] > 0, marks.shape[0] > 0
     size = path.shape[0]
-    base = regs[BASE]
-    mask = _U(instances.shape[0] - 1)
+    base, origin, ring = regs[BASE], regs[ORIGIN], instances.shape[0]
     n_out, n_values, n_here, depth = regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH]
     status = DONE
     while regs[END] < n_ends and status == DONE:
@@ -234,7 +266,7 @@ def list_ends(
             frame = _U(depth - 1)
             s = frames[frame, 0]
             instance = frames[frame, 1]
-            if instance < base or clock - latest_of[_U(instance) & mask, LATEST] > length:
+            if instance < base or clock - latest_of[_row(instance, origin, ring), LATEST] > length:
                 if frames[frame, 2] >= 0:
                     frames[frame, 0] = s + 1
                     frames[frame, 1] = frames[frame, 2]
@@ -251,15 +283,16 @@ def list_ends(
                 break
             only_one = neighbours[_U(s + 1)]
             if s > 0 or repeated[0]:
-                row = _U(instance) & mask
-                frames[frame, 1] = np.int64(-1) if only_one else instances[row, LOWER]
+                row = _row(instance, origin, ring)
+                lower, before = _lower(instance, instances[row, LINKS]), _before(instance, instances[row, LINKS])
+                frames[frame, 1] = np.int64(-1) if only_one else lower
                 path[first - _U(1)] = instances[row, PLACE]
                 if marked:
                     path_marks[first - _U(1)] = marks[_U(s)]
                 onward = _U(depth)
                 frames[onward, 0] = max(s - 1, 0)
-                frames[onward, 1] = instances[row, BEFORE] if s > 0 else instances[row, LOWER]
-                frames[onward, 2] = instances[row, LOWER] if s > 0 and repeated[_U(s)] else np.int64(-1)
+                frames[onward, 1] = before if s > 0 else lower
+                frames[onward, 2] = lower if s > 0 and repeated[_U(s)] else np.int64(-1)
                 depth += 1
             if s == 0:
                 # all that begin in the window, in one go; they differ in their starts alone
@@ -271,7 +304,7 @@ def list_ends(
                     most = 1
                 n_rows = 0
                 while n_rows < most and instance >= base:
-                    row = _U(instance) & mask
+                    row = _row(instance, origin, ring)
                     if clock - latest_of[row, LATEST] > length:
                         break
                     start = instances[row, PLACE]
@@ -281,7 +314,7 @@ def list_ends(
                         out_times[0, _U(n_out + n_rows)] = instances[row, TIME]
                         out_times[1, _U(n_out + n_rows)] = times[event]
                     n_rows += 1
-                    instance = instances[row, LOWER]
+                    instance = _lower(instance, instances[row, LINKS])
                 if not repeated[0]:
                     frames[frame, 1] = np.int64(-1) if only_one else instance
                 write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
@@ -320,11 +353,13 @@ def drop_oldest(clock, length, latest_of, regs):
 
     The first instance whose start is in the window is in it, and so are all that came later.  Return how many are left.
     """
-    mask = _U(latest_of.shape[0] - 1)
+    size, origin = latest_of.shape[0], regs[ORIGIN]
     first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
-    while first < next_id and clock - latest_of[_U(first) & mask, LATEST] > length:
+    while first < next_id and clock - latest_of[_row(first, origin, size), LATEST] > length:
         first += 1
     regs[BASE] = first
+    if first - origin >= size:
+        regs[ORIGIN] += size
     return next_id - first
 
 
@@ -356,12 +391,12 @@ def collect(n_partitions, tops, tops_latest, length, instances, latest_of, regs,
         if i + AHEAD < n:
             prefetch(tops, _U(instances[_U(i + AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
         if _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
+            lower, before = _lower(i, instances[_U(i), LINKS]), _before(i, instances[_U(i), LINKS])
             for c in range(instances.shape[1]):
                 instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]
-            for link in (LOWER, BEFORE):
-                other = instances[_U(alive), link]
-                if other >= 0:
-                    instances[_U(alive), link] = new_ids[_U(other)]
+            lower = new_ids[_U(lower)] if lower >= 0 else np.int64(-1)
+            before = new_ids[_U(before)] if before >= 0 else np.int64(-1)
+            instances[_U(alive), LINKS] = _links(alive, lower, before)
             new_ids[_U(i)] = alive
             alive += 1
         else:

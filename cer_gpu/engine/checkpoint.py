@@ -19,7 +19,7 @@ from cer_gpu.engine.plan import Plan
 from cer_gpu.errors import CheckpointError
 
 MAGIC = b"CERGPU\r\n"
-VERSION = 4
+VERSION = 5
 """Of the layout of the state; one that differs cannot be read."""
 
 _DIGEST = 32

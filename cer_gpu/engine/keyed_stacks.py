@@ -13,7 +13,7 @@ from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.evaluation import GLOBAL_WINDOW
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers
-from cer_gpu.engine.scratch import Scratch, room
+from cer_gpu.engine.scratch import Rows, Scratch
 from cer_gpu.engine.stacks import ChainLister
 from cer_gpu.errors import EventsError
 
@@ -23,8 +23,11 @@ INITIAL_SIZE = 1 << 12
 SHRINK_FROM = 8
 """Where there is room for so many times the partitions that are kept, it is given back."""
 
-FREE = 4
+FREE = 16
 """Where windows end for all partitions at once, there is more room only when less than one part of so many is free."""
+
+GENTLE_FROM = 1 << 16
+"""Instances from which on the room for them is not doubled, but grows by one part of `FREE`."""
 
 SAMPLE = 64
 """One instance of so many tells whether it pays to look at all."""
@@ -49,8 +52,8 @@ class KeyedStacks(ChainLister):
         self._last_clock = self._length.dtype.type(0)
         self._tops = np.zeros((0, 2 * n_stacks + 1), np.int64)
         self._lasts = np.zeros((0, 2), np.int64)
-        size = max(INITIAL_SIZE, 1 << (2 * n_stacks - 1).bit_length())
-        self._instances = np.empty((size, loops.TIME + options.timed + (options.window != GLOBAL_WINDOW)), np.int64)
+        width = loops.TIME + options.timed + (options.window != GLOBAL_WINDOW)
+        self._ring = Rows(max(INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
         self.reserve_partitions(1)
 
@@ -112,14 +115,18 @@ class KeyedStacks(ChainLister):
         return np.unique(self._instances[self._kept, loops.PLACE])
 
     @property
+    def _instances(self) -> Int64:
+        return self._ring.array
+
+    @property
     def _n_instances(self) -> int:
         return int(self._regs[loops.NEXT_ID] - self._regs[loops.BASE])
 
     @property
     def _kept(self) -> Int64:
         """The rows of what is kept, from the oldest to the newest."""
-        ids: Int64 = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID])
-        return ids & (len(self._instances) - 1)
+        rows: Int64 = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID]) - self._regs[loops.ORIGIN]
+        return rows % len(self._instances)
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
@@ -178,30 +185,35 @@ class KeyedStacks(ChainLister):
         """Go on from a snapshot."""
         self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
         self._last_clock = snapshot["last_clock"][0]
-        self._instances = np.empty((snapshot["size"][0], self._instances.shape[1]), np.int64)
+        self._ring = Rows(int(snapshot["size"][0]), self._instances.shape[1])
         self._instances[self._kept] = snapshot["instances"]
 
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock, and take more memory where too little is free then."""
-        size, width = self._instances.shape
+        size = len(self._instances)
         # what is kept is moved, unless windows end for all partitions at once
         free = max(size // (FREE if self.options.window == GLOBAL_WINDOW else 2), self._chain.n_waiting)
         if self._may_drop(free) and self._drop(clock) <= size - free:
             return
+        more = size if size < GENTLE_FROM else max(size // FREE, self._chain.n_waiting)
         try:
-            instances = room((2 * size, width), np.int64)
+            if size + more > loops.MOST_INSTANCES:
+                raise MemoryError
+            self._ring.grow(size + more)
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {size} partial results\nhint: add WITHIN, or a shorter one"
             ) from None
-        # what the ring has up to its end, and then what it has from its begin on, are neighbours in the larger one
-        base = int(self._regs[loops.BASE])
-        first, after = base % size, (base - base % size + size) % (2 * size)
-        instances[base % (2 * size) :][: size - first] = self._instances[first:]
-        instances[after : after + first] = self._instances[:first]
-        self._instances = instances
+        regs, instances = self._regs, self._instances
+        begin = int(regs[loops.BASE] - regs[loops.ORIGIN])
+        if regs[loops.NEXT_ID] - regs[loops.ORIGIN] > size:
+            # what the ring has up to its end is older than what it has from its begin on, and goes to the new end
+            for end in range(size, begin, -more):
+                start = max(begin, end - more)
+                instances[start + more : end + more] = instances[start:end]
+            regs[loops.ORIGIN] -= more
 
     def _may_drop(self, n: int) -> bool:
         """Return whether, as a sample tells, so many instances may be out of reach."""

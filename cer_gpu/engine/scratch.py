@@ -7,6 +7,7 @@ back it keeps, so that arrays that grow leave holes.
 from __future__ import annotations
 
 import mmap
+import sys
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -28,8 +29,11 @@ if hasattr(mmap, "MAP_PRIVATE"):  # not on Windows, where it is private anyway
 def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an array in which anything stands; pages that are not written to take no memory.  Raises MemoryError."""
     n_bytes = prod(shape) * np.dtype(dtype).itemsize
-    if n_bytes < LARGE:
-        return np.empty(shape, dtype)
+    return np.empty(shape, dtype) if n_bytes < LARGE else np.ndarray(shape, dtype, _mapped(n_bytes))
+
+
+def _mapped(n_bytes: int) -> mmap.mmap:
+    """Return memory of the system."""
     try:
         memory = mmap.mmap(-1, n_bytes, **_PRIVATE)
     except OSError as error:
@@ -37,7 +41,52 @@ def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # of a system without large pages
             memory.madvise(mmap.MADV_HUGEPAGE)
-    return np.ndarray(shape, dtype, memory)
+    return memory
+
+
+class Rows:
+    """Rows of int64 that may become more, where the system can without a copy: that would need the room of both.
+
+    Parameters
+    ----------
+    n, width
+
+    Attributes
+    ----------
+    array : int64, shape (n, width)
+        Not to be kept: it is another one when there are more rows.
+    """
+
+    def __init__(self, n: int, width: int) -> None:
+        self._memory: mmap.mmap | None = None
+        self.array = self._room(n, width)
+
+    def grow(self, n: int) -> None:
+        """Let there be `n` rows; those that there were stay as they are.  Raises MemoryError."""
+        before, memory = self.array.shape, self._memory
+        if memory is not None and sys.platform == "linux":
+            del self.array
+            try:
+                memory.resize(n * before[1] * 8)
+                before = (n, before[1])
+            except (BufferError, OSError, SystemError, ValueError):
+                pass  # no room there, or somebody looks at it
+            self.array = _rows_of(memory, before)
+        if before[0] < n:
+            old = self.array
+            self.array = self._room(n, before[1])
+            self.array[: before[0]] = old
+
+    def _room(self, n: int, width: int) -> npt.NDArray[np.int64]:
+        if 8 * n * width < LARGE:
+            return np.empty((n, width), np.int64)
+        self._memory = _mapped(8 * n * width)
+        return _rows_of(self._memory, (n, width))
+
+
+def _rows_of(memory: mmap.mmap, shape: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return an array while which lasts the memory cannot be resized."""
+    return np.frombuffer(memory, np.int64, prod(shape)).reshape(shape)
 
 
 def larger_ring(ring: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:

@@ -229,7 +229,7 @@ def test_another_query(text, options, different):
 def test_another_version(monkeypatch):
     blob = blob_of()
     monkeypatch.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
-    with pytest.raises(cer_gpu.CheckpointError, match=r"has version 4, and this cer_gpu reads 5"):
+    with pytest.raises(cer_gpu.CheckpointError, match=r"has version 5, and this cer_gpu reads 6"):
         cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(blob)
 
 

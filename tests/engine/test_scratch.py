@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cer_gpu.backend.windows import FALL_CHUNK, first_fall
-from cer_gpu.engine.scratch import Gathered, Scratch
+from cer_gpu.engine.scratch import LARGE, Gathered, Rows, Scratch
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
 
@@ -20,6 +20,25 @@ def test_memory_is_taken_again_and_grows() -> None:
     assert np.shares_memory(first, scratch.empty(8))
     assert not np.shares_memory(first, scratch.empty(9))
     assert scratch.empty(0).shape == (0, 3)
+
+
+@pytest.mark.parametrize("looked_at", [False, True])
+@pytest.mark.parametrize("n_bytes", [800, LARGE - 16, 2 * LARGE])
+def test_rows_become_more(n_bytes: int, looked_at: bool) -> None:
+    """Whether the system lets them grow where they are or they are copied: they stay what they are."""
+    rows = Rows(n_bytes // 16, 2)
+    expected = np.arange(n_bytes // 8).reshape(-1, 2)
+    rows.array[:] = expected
+    views = []
+    for factor in (1.5, 2, 40):
+        if looked_at:
+            views.append(rows.array[1:])
+        rows.grow(int(factor * len(expected)))
+        assert rows.array.shape == (int(factor * len(expected)), 2)
+        np.testing.assert_array_equal(rows.array[: len(expected)], expected)
+        rows.array[len(expected) :] = -1
+    for view in views:
+        np.testing.assert_array_equal(view[: len(expected) - 1], expected[1:])
 
 
 @pytest.mark.parametrize("stride", [1, 2, -1])
