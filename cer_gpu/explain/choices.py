@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cer_gpu.automaton.cea import ANY
 from cer_gpu.backend.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.ceql.checks import CHOOSE_FIRST
 from cer_gpu.engine import predicates
@@ -72,6 +73,9 @@ def _memory(plan: Plan) -> str:
                 f"; and a state of each partition, which is kept for good, as {plan.strategy} compares with what is old"
             )
         return bound
+    waits = any(transition.guard == ANY for transition in plan.cea.transitions)
+    if not waits and plan.strategy in ("ALL", "ANY"):
+        return "that of the partial matches under way: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
         return "grows with the relevant events until a complex event consumes them: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"

@@ -12,8 +12,7 @@ import pytest
 from cases import by_automaton
 
 import cer_gpu
-from cer_gpu.backend import evaluation
-from cer_gpu.backend.keyed_stacks import BASE
+from cer_gpu.backend import evaluation, keyed_stacks
 from cer_gpu.engine import partitions
 
 
@@ -212,8 +211,17 @@ def test_room_grows_by_little_while_the_window_moves(window):
     n_each = window // 200
     assert found.num_rows == n_each * (n_each + 1) // 2
     assert set(found["end"].to_pylist()) == {n}
-    assert evaluator._run._regs[BASE] > window
+    assert evaluator._run._regs[keyed_stacks.BASE] > window
     assert window // 2 <= len(evaluator._run._instances) < 1.3 * window // 2
+
+
+def test_more_instances_than_links_reach_over(monkeypatch):
+    monkeypatch.setattr(keyed_stacks, "MOST_INSTANCES", 5000)
+    events = pa.table({"type": ["A"] * 5000, "key": [1] * 5000})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]")
+    assert query.evaluate(events.slice(0, 4000)).num_rows == 0
+    with pytest.raises(cer_gpu.EventsError, match=r"no memory for more than 4096 partial results\nhint: add WITHIN"):
+        query.evaluator().push(events.to_batches()[0])
 
 
 def test_room_for_many_partitions_is_given_back(monkeypatch):

@@ -56,6 +56,11 @@ def test_memory_and_window():
         ("PARTITION BY [k] WITHIN 5 EVENTS", "in the window of each partition"),
     ):
         assert memory in plan_of(f"SELECT * FROM S WHERE A ; B {clauses}", time_column="ts")["memory"]
+    for query, dropped in (("A : B+ : C", False), ("A : (B :+) : C", True), ("A : B ; C", False), ("A", True)):
+        for clauses in ("", "CONSUME BY ANY"):
+            memory = plan_of(f"SELECT * FROM S WHERE {query} {clauses}")["memory"]
+            assert ("dropped at the first event that does not continue it" in memory) == dropped
+    assert "grows" in plan_of("SELECT STRICT * FROM S WHERE A : B")["memory"]
     for strategy, kept in (
         ("ALL", False),
         ("STRICT", False),
