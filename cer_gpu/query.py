@@ -306,7 +306,10 @@ class Query:
         return f"cer_gpu.compile({self.text!r})"
 
     def bind(self, schema: pa.Schema) -> Binding:
-        """Check the query against a schema; raises QueryTypeError when it does not fit."""
+        """Check the query against a schema; raises QueryTypeError when it does not fit.
+
+        What is returned is only to be read: all who ask for the same schema get the same.
+        """
         bound = self._bound
         if bound is None or not bound.schema.equals(schema, check_metadata=True):
             bound = self._bound = Binding(self._plan, schema)

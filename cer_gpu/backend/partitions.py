@@ -154,7 +154,7 @@ def assign_partitions_of_texts(
     n = codes.shape[0]
     counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
     coded = numbers.shape[0] > 0
-    large = n_keys >= LARGE_TABLE
+    large = table.shape[0] >= LARGE_TABLE
     row = start
     while row < n:
         r = _U(row)

@@ -127,9 +127,9 @@ class Block:
         if name not in self._coded:
             array = self.batch.column(name)
             if pa.types.is_dictionary(array.type):
-                coded = Coded(codes_of(array, validity(array.indices)), _texts(array.dictionary))
+                coded = Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
             else:
-                coded = Coded(*self._coders.setdefault(name, StringCoder()).encode(_texts(array)))
+                coded = Coded(*self._coders.setdefault(name, StringCoder()).encode(plain_texts(array)))
             self._coded[name] = coded
         return self._coded[name]
 
@@ -142,7 +142,7 @@ class Block:
         if name not in self._stored:
             array = self.batch.column(name)
             if pa.types.is_dictionary(array.type):
-                self._stored[name] = None, _texts(array.dictionary), array.indices
+                self._stored[name] = None, plain_texts(array.dictionary), array.indices
             else:
                 coded = self.coded(name)
                 self._stored[name] = coded.codes, coded.values, array
@@ -156,7 +156,7 @@ class Block:
         return array.cast(pa.large_string())
 
 
-def _texts(values: pa.Array) -> pa.Array:
+def plain_texts(values: pa.Array) -> pa.Array:
     """Return strings in a layout that Arrow's functions read."""
     return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
 

@@ -69,11 +69,6 @@ class Numbers:
         """Return words that depend on the values alone."""
         return words
 
-    @property
-    def n_texts(self) -> int:
-        """How many texts are kept beside the words."""
-        return 0
-
     def keep(self, words: Words) -> None:
         """Nothing is kept beside the words."""
 
@@ -85,8 +80,8 @@ class Texts:
 
     def __init__(self) -> None:
         self._taken = Scratch(np.int32)
-        self._coder = StringCoder(bounded=False)
-        self._of_dictionary = PerDictionary(self._coder.number)
+        self._n_in_dictionary = 0
+        self._forget()
 
     def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
         """Return the words of an array, or of some of its rows; they last until the next call."""
@@ -98,6 +93,7 @@ class Texts:
         """Return the codes of an array, or of some of its rows, and the words of the codes (none: codes are words)."""
         if not pa.types.is_dictionary(array.type):
             return self._coder.number(array if rows is None else array.take(pa.array(rows))), np.empty(0, np.int32)
+        self._n_in_dictionary = len(array.dictionary)
         codes, valid = numbers_of(array.indices).astype(np.int32, copy=False), validity(array.indices)
         if rows is not None:
             codes = np.take(codes, rows, out=self._taken.empty(len(rows)), mode="clip")
@@ -110,8 +106,13 @@ class Texts:
 
     @property
     def n_texts(self) -> int:
-        """How many texts are kept beside the words."""
+        """How many texts have a number."""
         return self._coder.n_values
+
+    @property
+    def n_aside(self) -> int:
+        """How many of them are not those of the dictionary at hand, which would soon have numbers again."""
+        return max(self.n_texts - self._n_in_dictionary, 0)
 
     def keep(self, words: Words) -> None:
         """Forget the texts of all other words, and number the rest anew."""
@@ -126,9 +127,12 @@ class Texts:
 
     def restore(self, texts: pa.Array) -> None:
         """Take these values with their numbers."""
+        self._forget()
+        self._coder.number(texts)
+
+    def _forget(self) -> None:
         self._coder = StringCoder(bounded=False)
         self._of_dictionary = PerDictionary(self._coder.number)
-        self._coder.number(texts)
 
 
 def encoder_of(kind: pa.DataType) -> Numbers | Texts:
@@ -268,7 +272,7 @@ class ByText:
             self._partitions = larger
         new = np.arange(self._n_known, n)
         hashes = np.empty(len(new), np.uint64)
-        hash_words(self._encoder.hashes(new.astype(np.uint64).reshape(-1, 1)), hashes)
+        hash_words(read_only(self._encoder.hashes(new.astype(np.uint64).reshape(-1, 1))), hashes)
         self._partitions[new] = np.where(_in_share(hashes, self._share), UNKNOWN, OF_OTHERS)
         self._n_known = n
 

@@ -13,7 +13,7 @@ from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.evaluation import GLOBAL_WINDOW
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers
-from cer_gpu.engine.scratch import Rows, Scratch
+from cer_gpu.engine.scratch import GROWS_IN_PLACE, Rows, Scratch
 from cer_gpu.engine.stacks import ChainLister
 from cer_gpu.errors import EventsError
 
@@ -27,10 +27,13 @@ FREE = 16
 """Where windows end for all partitions at once, there is more room only when less than one part of so many is free."""
 
 GENTLE_FROM = 1 << 16
-"""Instances from which on the room for them is not doubled, but grows by one part of `FREE`."""
+"""Instances from which on the room for them is not doubled, but grows by one part of `FREE`, where that is no copy."""
 
 SAMPLE = 64
 """One instance of so many tells whether it pays to look at all."""
+
+LARGEST_SAMPLE = 1 << 12
+"""Instances that are looked at for that, at most."""
 
 
 class KeyedStacks(ChainLister):
@@ -197,9 +200,11 @@ class KeyedStacks(ChainLister):
         free = max(size // (FREE if self.options.window == GLOBAL_WINDOW else 2), self._chain.n_waiting)
         if self._may_drop(free) and self._drop(clock) <= size - free:
             return
-        more = size if size < GENTLE_FROM else max(size // FREE, self._chain.n_waiting)
+        gentle = size >= GENTLE_FROM and GROWS_IN_PLACE
+        more = max(size // FREE, self._chain.n_waiting) if gentle else size
+        more = min(more, loops.MOST_INSTANCES - size)
         try:
-            if size + more > loops.MOST_INSTANCES:
+            if more < self._chain.n_waiting:
                 raise MemoryError
             self._ring.grow(size + more)
         except MemoryError:
@@ -220,8 +225,9 @@ class KeyedStacks(ChainLister):
         if self.options.window == GLOBAL_WINDOW:
             return True
         tops, instances = self._tops, self._instances
-        n_alive = SAMPLE * loops.count_alive(
-            SAMPLE, tops, tops.view(self._clock), self._length, instances, instances.view(self._clock), self._regs
+        stride = max(SAMPLE, self._n_instances // LARGEST_SAMPLE)
+        n_alive = stride * loops.count_alive(
+            stride, tops, tops.view(self._clock), self._length, instances, instances.view(self._clock), self._regs
         )
         return bool(n_alive <= self._n_instances - n)
 

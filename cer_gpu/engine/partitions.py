@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
-from cer_gpu.engine.columns import Bools, is_string, plain_type, take_rows
+from cer_gpu.engine.columns import Bools, is_string, plain_texts, plain_type, take_rows
 from cer_gpu.engine.key_index import ByHash, ByText, Texts, encoder_of
 from cer_gpu.engine.scratch import Scratch
 from cer_gpu.errors import EventsError, QueryTypeError
@@ -76,11 +76,18 @@ class Keys:
         ]
 
     def _key(self, batch: pa.RecordBatch, names: list[str], kind: pa.DataType) -> pa.Array:
-        columns = [batch.column(name) for name in names]
+        columns = [_readable(batch.column(name)) for name in names]
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
             return columns[0]
         columns = [_cast(column, kind, name) for column, name in zip(columns, names, strict=True)]
         return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
+
+
+def _readable(column: pa.Array) -> pa.Array:
+    """Return a column whose dictionary, if it has one, Arrow's functions read."""
+    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+        return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))
+    return column
 
 
 def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
@@ -164,7 +171,8 @@ class Partitions:
     @property
     def wants_sweep(self) -> bool:
         """Whether there are many more partitions, or texts, than after the last time that idle ones were dropped."""
-        return self.n >= self._sweep_at or any(encoder.n_texts > self._sweep_texts_at for encoder in self._encoders)
+        texts = (encoder.n_aside for encoder in self._encoders if isinstance(encoder, Texts))
+        return self.n >= self._sweep_at or any(n > self._sweep_texts_at for n in texts)
 
     def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
         """Find the partitions of the relevant events of a block.

@@ -21,6 +21,9 @@ from cer_gpu.engine.inputs import read_only
 LARGE = 1 << 20
 """Bytes from which on memory is asked of the system, to which it goes back when it is done with."""
 
+GROWS_IN_PLACE = sys.platform == "linux"
+"""Whether memory of the system becomes more without a copy."""
+
 _PRIVATE: dict[str, Any] = {}
 if hasattr(mmap, "MAP_PRIVATE"):  # not on Windows, where it is private anyway
     _PRIVATE["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -64,7 +67,7 @@ class Rows:
     def grow(self, n: int) -> None:
         """Let there be `n` rows; those that there were stay as they are.  Raises MemoryError."""
         before, memory = self.array.shape, self._memory
-        if memory is not None and sys.platform == "linux":
+        if memory is not None and GROWS_IN_PLACE:
             del self.array
             try:
                 memory.resize(n * before[1] * 8)

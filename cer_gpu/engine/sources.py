@@ -374,8 +374,7 @@ def _open_parquet(path: Path) -> Source:
     def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
         texts = [n for n in columns if is_string(schema.field(n).type)]
         most = _rows_at_once(metadata, schema, columns)
-        options = {"metadata": metadata, "memory_map": True, "pre_buffer": False}
-        with pq.ParquetFile(path, read_dictionary=texts, **options) as file:
+        with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
             for group in range(bisect_right(begins, begin) - 1, file.num_row_groups):
                 size = min(most, max(end - begin, 1))
                 for batch in file.iter_batches(size, row_groups=[group], columns=columns, use_threads=several_threads):

@@ -13,6 +13,7 @@ from cases import by_automaton
 
 import cer_gpu
 from cer_gpu.backend import evaluation, keyed_stacks
+from cer_gpu.engine import keyed_stacks as engine_stacks
 from cer_gpu.engine import partitions
 
 
@@ -33,6 +34,9 @@ KEYS = {
     "large string": pa.array(["a", "", None, "a", "aa"], pa.large_string()),
     "string view": pa.array(["a", "", None, "a", "a much longer text than twelve bytes"], pa.string_view()),
     "dictionary": pa.array(["a", "", None, "a", "aa"]).dictionary_encode(),
+    "dictionary of views": pa.DictionaryArray.from_arrays(
+        [0, 1, None, 0, 2], pa.array(["a", "", "aa"], pa.string_view())
+    ),
     "dictionary of ints": pa.array([5, 6, None, 5, 7]).dictionary_encode(),
     "binary": pa.array([b"\xff", b"", None, b"\xff", b"\x00"]),
     "fixed binary": pa.array([b"abc", b"abd", None, b"abc", b"xxx"], pa.binary(3)),
@@ -52,8 +56,9 @@ def test_any_type_is_a_key(kind):
     found = query.evaluate(events)
     expected = [[0, 3], [1, 4]] if kind in ("float", "bool") else [[0, 3]]
     assert found["positions"].to_pylist() == expected
-    values = KEYS[kind].dictionary_decode() if kind.startswith("dictionary") else KEYS[kind]
-    values = values.cast(pa.large_string()) if kind == "string view" else values
+    values = KEYS["string" if kind == "dictionary of views" else kind]
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    values = values.cast(pa.large_string()) if "view" in kind else values
     assert found.schema.field("key").type == values.type
     ends = found["end"].to_pylist()
     assert repr(found["key"].to_pylist()) == repr([values[end].as_py() for end in ends])
@@ -148,6 +153,21 @@ def test_texts_of_events_that_hold_nothing_are_forgotten(monkeypatch, window, en
     assert evaluator._partitions._encoders[0].n_texts <= 1000
 
 
+def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch):
+    swept = []
+    keep = partitions.Partitions.keep
+    monkeypatch.setattr(partitions, "SWEEP_TEXTS_FROM", 64)
+    monkeypatch.setattr(partitions.Partitions, "keep", lambda self, kept: (swept.append(len(kept)), keep(self, kept)))
+    codes = pa.array([0, 1, 2] * 1000, pa.int32())
+    keys = [pa.DictionaryArray.from_arrays(codes, [f"{name} {i}" for i in range(500)]) for name in "xy"]
+    evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 5 EVENTS").evaluator()
+    for key in keys:
+        for batch in pa.table({"type": ["A", "A", "A", "B", "B", "B"] * 500, "key": key}).to_batches(max_chunksize=300):
+            evaluator.push(batch)
+    assert len(swept) <= 2  # the texts of the first dictionary, once the second has come
+    assert evaluator._partitions._encoders[0].n_texts <= 510
+
+
 @ENGINES
 @pytest.mark.parametrize("window", ["WITHIN 7 EVENTS", "WITHIN 2000 [ts]", ""])
 def test_forgetting_changes_nothing(monkeypatch, window, engine):
@@ -215,12 +235,26 @@ def test_room_grows_by_little_while_the_window_moves(window):
     assert window // 2 <= len(evaluator._run._instances) < 1.3 * window // 2
 
 
+def test_the_ring_grows_while_it_goes_round(monkeypatch):
+    """50 events are in the window, and later 80: the ring has come round many times when it grows."""
+    for name in ("INITIAL_SIZE", "GENTLE_FROM"):
+        monkeypatch.setattr(engine_stacks, name, 64)
+    times = [*range(0, 5000, 2), *range(5000, 5080)]
+    events = pa.table({"type": ["A"] * len(times) + ["B"], "key": [1] * (len(times) + 1), "ts": [*times, 5080]})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 100 [ts]")
+    evaluator = query.evaluator()
+    (batch,) = events.combine_chunks().to_batches()
+    starts = sorted(evaluator.push(batch)["start"].to_pylist())
+    assert starts == [i for i, time in enumerate(times) if time >= 4980]
+    assert 64 < len(evaluator._run._instances) < 128
+
+
 def test_more_instances_than_links_reach_over(monkeypatch):
     monkeypatch.setattr(keyed_stacks, "MOST_INSTANCES", 5000)
-    events = pa.table({"type": ["A"] * 5000, "key": [1] * 5000})
+    events = pa.table({"type": ["A"] * 6000, "key": [1] * 6000})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]")
     assert query.evaluate(events.slice(0, 4000)).num_rows == 0
-    with pytest.raises(cer_gpu.EventsError, match=r"no memory for more than 4096 partial results\nhint: add WITHIN"):
+    with pytest.raises(cer_gpu.EventsError, match=r"no memory for more than 5000 partial results\nhint: add WITHIN"):
         query.evaluator().push(events.to_batches()[0])
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cer_gpu.backend.windows import FALL_CHUNK, first_fall
-from cer_gpu.engine.scratch import LARGE, Gathered, Rows, Scratch
+from cer_gpu.engine.scratch import GROWS_IN_PLACE, LARGE, Gathered, Rows, Scratch
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
 
@@ -33,7 +33,10 @@ def test_rows_become_more(n_bytes: int, looked_at: bool) -> None:
     for factor in (1.5, 2, 40):
         if looked_at:
             views.append(rows.array[1:])
+        before = rows._memory
         rows.grow(int(factor * len(expected)))
+        if GROWS_IN_PLACE and before is not None:
+            assert (rows._memory is before) == (not looked_at)
         assert rows.array.shape == (int(factor * len(expected)), 2)
         np.testing.assert_array_equal(rows.array[: len(expected)], expected)
         rows.array[len(expected) :] = -1
