@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -141,31 +144,53 @@ def encoder_of(kind: pa.DataType) -> Numbers | Texts:
     return Texts() if is_text else Numbers(kind)
 
 
-class ByHash:
-    """Finds the partitions of keys in a hash table.
+class KeyIndex:
+    """Finds the partitions of keys that are looked up, block by block.
 
     Parameters
     ----------
-    encoders
-        Of the parts of a key.
     share
         (k, n): the k-th of n shares of the keys; others are in no partition.
-
-    Attributes
-    ----------
-    n_looked_up : int
-        Keys that were prepared.
     """
 
-    def __init__(self, encoders: list[Numbers | Texts], share: tuple[int, int]) -> None:
-        self._encoders, self._share = encoders, share
-        self._memory = Scratch(np.uint64)
-        self._table = np.empty((0, 2), np.int64)
-        self._words, self._hashes, self._present = np.empty((0, 1), np.uint64), np.empty(0, np.uint64), ALL
-        self.n_looked_up = 0
+    _assign: Callable[..., tuple[int, int, int]]
+    _table: npt.NDArray[Any]
+
+    def __init__(self, share: tuple[int, int]) -> None:
+        self._share = share
+        self._looked_up: tuple[npt.NDArray[Any], ...] = ()
 
     def rebuild(self, keys: Words, n: int) -> None:
         """Find the first `n` of these keys, and as many more as there is room for."""
+        raise NotImplementedError
+
+    def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
+        """Prepare the keys of a block, or of some of its rows; return whether some may be in no partition."""
+        raise NotImplementedError
+
+    @property
+    def n_looked_up(self) -> int:
+        """Keys that were prepared."""
+        return len(self._looked_up[0])
+
+    def assign(self, relevant: Bools, *state: Any) -> tuple[int, int, int]:
+        """Give the keys that were prepared their numbers: `assign_partitions`, with its arguments after the table."""
+        return self._assign(*self._looked_up, relevant, self._table, *state)
+
+
+class ByHash(KeyIndex):
+    """Finds the partitions of keys of any kind, by the encoders of their parts, in a hash table."""
+
+    _assign = staticmethod(assign_partitions)
+
+    def __init__(self, encoders: list[Numbers | Texts], share: tuple[int, int]) -> None:
+        super().__init__(share)
+        self._encoders = encoders
+        self._memory = Scratch(np.uint64)
+        self._table = np.empty((0, 2), np.int64)
+
+    def rebuild(self, keys: Words, n: int) -> None:
+        """Put the first `n` of these keys into a table that has room for all."""
         capacity = len(keys) * (4 if len(keys) < SPARSE_BELOW else 2)
         if capacity != len(self._table):
             self._table = np.empty((capacity, 2), np.int64)
@@ -175,106 +200,77 @@ class ByHash:
         hash_keys(hashes, self._table)
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
-        """Prepare the keys of a block, or of some of its rows; return whether some may be in no partition."""
+        """Hash the keys of a block, or of some of its rows; return whether some may be in no partition."""
         words = [encoder(key, rows) for encoder, key in zip(self._encoders, keys, strict=True)]
-        self._words = _joined(words)
-        self.n_looked_up = len(self._words)
-        self._hashes = self._memory.empty(self.n_looked_up)
-        hash_words(self._words, self._hashes)
-        self._present = ALL
+        joined = _joined(words)
+        own = self._memory.empty(len(joined))
+        hash_words(joined, own)
+        present = ALL
         if self._share[1] > 1:
-            hashes = self._hashes
+            hashes = own
             if any(isinstance(encoder, Texts) for encoder in self._encoders):
                 values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
                 hashes = np.empty(len(hashes), np.uint64)
                 hash_words(_joined(values), hashes)
-            self._present = _in_share(hashes, self._share)
+            present = _in_share(hashes, self._share)
         for key in keys:
             holds = validity(key)
             if holds is not None:
                 holds = holds if rows is None else holds[rows]
-                self._present = self._present & holds if len(self._present) else holds
-        return len(self._present) > 0
-
-    def assign(
-        self,
-        relevant: Bools,
-        keys: Words,
-        counts: Int64,
-        begin: int,
-        n_read: int,
-        n_keys: int,
-        partitions: Int32,
-        ordinals: Int64,
-    ) -> tuple[int, int, int]:
-        """Give the keys that were prepared their numbers, as `assign_partitions`."""
-        found: tuple[int, int, int] = assign_partitions(
-            self._words, self._hashes, self._present, relevant, self._table, keys, counts,
-            begin, n_read, n_keys, partitions, ordinals,
-        )  # fmt: skip
-        return found
+                present = present & holds if len(present) else holds
+        self._looked_up = joined, own, present
+        return len(present) > 0
 
 
-class ByText:
-    """Finds the partitions of keys that are one text, by the number of the text: as `ByHash`, with nothing to hash."""
+class ByText(KeyIndex):
+    """Finds the partitions of keys that are one text, by the number of the text: nothing is hashed for an event."""
+
+    _assign = staticmethod(assign_partitions_of_texts)
 
     def __init__(self, encoder: Texts, share: tuple[int, int]) -> None:
-        self._encoder, self._share = encoder, share
-        self._partitions = np.empty(0, np.int32)
+        super().__init__(share)
+        self._encoder = encoder
+        self._table = np.empty(0, np.int32)
         self._n_known = 0
-        self._codes, self._numbers, self._present = self._partitions, self._partitions, ALL
-
-    @property
-    def n_looked_up(self) -> int:
-        """Keys that were prepared."""
-        return len(self._codes)
 
     def rebuild(self, keys: Words, n: int) -> None:
-        """Find the first `n` of these keys, and any more."""
-        self._partitions, self._n_known = np.empty(0, np.int32), 0
+        """Note the partitions of the first `n` of these keys."""
+        self._table, self._n_known = np.empty(0, np.int32), 0
         self._know_all()
-        self._partitions[keys[:n, 0]] = np.arange(n, dtype=np.int32)
+        self._table[keys[:n, 0]] = np.arange(n, dtype=np.int32)
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
-        """Prepare the keys of a block, or of some of its rows; return whether some may be in no partition."""
-        self._codes, self._numbers = self._encoder.codes(keys[0], rows)
+        """Look up the texts of a block, or of some of its rows; return whether some may be in no partition."""
+        codes, numbers = self._encoder.codes(keys[0], rows)
         self._know_all()
         holds = validity(keys[0])
-        self._present = ALL if holds is None else holds if rows is None else holds[rows]
+        present = ALL if holds is None else holds if rows is None else holds[rows]
+        self._looked_up = read_only(codes), numbers, present
         return holds is not None or self._share[1] > 1
-
-    def assign(
-        self,
-        relevant: Bools,
-        keys: Words,
-        counts: Int64,
-        begin: int,
-        n_read: int,
-        n_keys: int,
-        partitions: Int32,
-        ordinals: Int64,
-    ) -> tuple[int, int, int]:
-        """Give the keys that were prepared their numbers, as `assign_partitions_of_texts`."""
-        found: tuple[int, int, int] = assign_partitions_of_texts(
-            read_only(self._codes), self._numbers, self._present, relevant, self._partitions,
-            keys, counts, begin, n_read, n_keys, partitions, ordinals,
-        )  # fmt: skip
-        return found
 
     def _know_all(self) -> None:
         """Note of the texts that are new whether their keys are in the share."""
         n = self._encoder.n_texts
         if 0 < n == self._n_known:
             return
-        if n >= len(self._partitions):
+        if n >= len(self._table):
             larger = np.empty(max(64, 1 << n.bit_length()), np.int32)
-            larger[: self._n_known] = self._partitions[: self._n_known]
-            self._partitions = larger
+            larger[: self._n_known] = self._table[: self._n_known]
+            self._table = larger
         new = np.arange(self._n_known, n)
         hashes = np.empty(len(new), np.uint64)
         hash_words(read_only(self._encoder.hashes(new.astype(np.uint64).reshape(-1, 1))), hashes)
-        self._partitions[new] = np.where(_in_share(hashes, self._share), UNKNOWN, OF_OTHERS)
+        self._table[new] = np.where(_in_share(hashes, self._share), UNKNOWN, OF_OTHERS)
         self._n_known = n
+
+
+def index_of(encoders: list[Numbers | Texts], share: tuple[int, int]) -> KeyIndex:
+    """Return what finds the partitions of keys with parts of these kinds."""
+    match encoders:
+        case [Texts() as only]:
+            return ByText(only, share)
+        case _:
+            return ByHash(encoders, share)
 
 
 def _joined(words: list[Words]) -> Words:

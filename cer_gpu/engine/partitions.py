@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.columns import Bools, is_string, plain_texts, plain_type, take_rows
-from cer_gpu.engine.key_index import ByHash, ByText, Texts, encoder_of
+from cer_gpu.engine.key_index import Texts, encoder_of, index_of
 from cer_gpu.engine.scratch import Scratch
 from cer_gpu.errors import EventsError, QueryTypeError
 
@@ -160,10 +160,7 @@ class Partitions:
         self._keys = np.zeros((0, sum(e.width for e in self._encoders)), np.uint64)
         self._counts = np.zeros(0, np.int64)
         self._relevant, self._numbers, self._ordinals = Scratch(np.bool_), Scratch(np.int32), Scratch(np.int64)
-        only, share = self._encoders[0], deal or (0, 1)
-        self._index: ByHash | ByText = ByHash(self._encoders, share)
-        if len(types) == 1 and isinstance(only, Texts):
-            self._index = ByText(only, share)
+        self._index = index_of(self._encoders, deal or (0, 1))
         self._resize(64)
         self._sweep_at = SWEEP_FROM
         self._sweep_texts_at = SWEEP_TEXTS_FROM
