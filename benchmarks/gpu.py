@@ -22,8 +22,8 @@ import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend import cupy_backend
 from cer_gpu.ceql.parser import parse
+from cer_gpu.columnar.columns import Block
 from cer_gpu.engine import placement, predicates
-from cer_gpu.engine.columns import Block
 from cer_gpu.engine.predicates import COMPILED, GuardWords
 from cer_gpu.engine.symbols import SymbolTable
 

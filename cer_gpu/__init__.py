@@ -7,8 +7,8 @@
 batch, `Query.evaluator` in events that arrive.
 """
 
+from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.resident import DeviceEvents
 from cer_gpu.errors import (
     CerError,
     CheckpointError,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from cer_gpu.engine.clocks import TIME_UNITS
+from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.json_output import error_facts, error_text, to_json
 from cer_gpu.query_file import read_query_file

@@ -17,8 +17,8 @@ from cer_gpu.automaton.normal_form import normal_form, variable_name
 from cer_gpu.ceql.checks import check, defined_variables
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
+from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.binding import column_type, type_errors
-from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.dealing import Clauses, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.key_threads import on_threads_by_key

@@ -15,8 +15,8 @@ import pytest
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.parser import parse
+from cer_gpu.columnar.columns import Block
 from cer_gpu.engine import predicates
-from cer_gpu.engine.columns import Block
 from cer_gpu.engine.predicates import INTERPRETED, GuardWords
 from cer_gpu.engine.symbols import SymbolTable
 

@@ -5,9 +5,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from cer_gpu.columnar import clocks, strings
 from cer_gpu.engine import (
     chain_counter,
-    clocks,
     evaluator,
     intervals,
     key_index,
@@ -19,7 +19,6 @@ from cer_gpu.engine import (
     run,
     stacks,
     streams,
-    strings,
     symbols,
 )
 

@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 
 from cer_gpu.backend import terms as t
 from cer_gpu.ceql import syntax as s
-from cer_gpu.engine.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, Bools, kind_of
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, Bools, kind_of
+from cer_gpu.columnar.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.engine.inputs import CODES, FLOATS, Inputs
 from cer_gpu.engine.interpreter import OPERATORS
-from cer_gpu.engine.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
 from cer_gpu.errors import NULL_HINT, QueryTypeError, did_you_mean, nearest
 

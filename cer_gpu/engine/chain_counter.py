@@ -10,9 +10,9 @@ import numpy as np
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.backend import chain_counting as loop
 from cer_gpu.backend.evaluation import CONSUME_NONE
+from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.engine.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.engine.loop import Relevant, RunOptions
-from cer_gpu.engine.scratch import larger_ring
 from cer_gpu.errors import EventsError
 
 INITIAL_SIZE = 1 << 12

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.columnar.recycling import Recycler
 from cer_gpu.engine import matches
-from cer_gpu.engine.recycling import Recycler
 from cer_gpu.errors import EventsError
 
 Int64 = npt.NDArray[np.int64]

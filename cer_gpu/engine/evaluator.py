@@ -15,10 +15,13 @@ from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.compaction import number_rows
 from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
+from cer_gpu.columnar.clocks import Clock, Window
+from cer_gpu.columnar.columns import Block, numbers_of
+from cer_gpu.columnar.memory import Scratch
+from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
+from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.engine.chain_counter import ChainCounter
 from cer_gpu.engine.checkpoint import State
-from cer_gpu.engine.clocks import Clock, Window
-from cer_gpu.engine.columns import Block, numbers_of
 from cer_gpu.engine.counter import Counter
 from cer_gpu.engine.counts import CountBuffers
 from cer_gpu.engine.intervals import LiveIntervals
@@ -31,13 +34,10 @@ from cer_gpu.engine.partitions import Partitions
 from cer_gpu.engine.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.reorder import Reorder
-from cer_gpu.engine.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.retention import Retained
 from cer_gpu.engine.run import Run
-from cer_gpu.engine.scratch import Scratch
 from cer_gpu.engine.stacks import Stacks
 from cer_gpu.engine.streams import STREAM_COLUMN
-from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable
 from cer_gpu.engine.types_met import TypesMet, types_named
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean

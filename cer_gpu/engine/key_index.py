@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.backend.partitions import UNKNOWN, assign_partitions, assign_partitions_of_texts, hash_keys, hash_words
-from cer_gpu.engine.columns import Bools, is_string, known_codes, numbers_of, validity
-from cer_gpu.engine.dictionaries import PerDictionary
+from cer_gpu.columnar.columns import Bools, is_string, known_codes, numbers_of, validity
+from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.memory import Gathered, Scratch
+from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.engine.inputs import read_only
-from cer_gpu.engine.scratch import Gathered, Scratch
-from cer_gpu.engine.strings import StringCoder
 
 Words = npt.NDArray[np.uint64]
 Int32 = npt.NDArray[np.int32]

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pyarrow as pa
 
-from cer_gpu.engine.moments import UNITS, per_second
+from cer_gpu.columnar.moments import UNITS, per_second
 from cer_gpu.errors import OptionError, did_you_mean
 
 _FORMS = "expected: a number of units of the time column, or a text such as '10 ns', '250ms', '1.5h', '2 min', '1d'"

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.columns import FLOAT, INTEGER, NOTHING, STRING, is_string, kind_of
+from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, is_string, kind_of
 from cer_gpu.errors import EventsError
 
 PLAIN = pa.large_string()

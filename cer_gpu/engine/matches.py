@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.engine.recycling import Recycler
+from cer_gpu.columnar.recycling import Recycler
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.columns import Block
+from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.layouts import Layouts, n_bytes
 from cer_gpu.engine.merge import Chunk, merge_runs, rebatch, sort_chunks
 from cer_gpu.engine.sources import BATCH_ROWS, Source

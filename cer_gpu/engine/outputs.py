@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.clocks import times_to_arrow
+from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.engine.counts import CountBuffers
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.plan import Binding, Plan

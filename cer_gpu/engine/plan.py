@@ -18,9 +18,9 @@ from cer_gpu.backend.evaluation import (
     NO_WINDOW,
 )
 from cer_gpu.ceql.syntax import Name, Within
+from cer_gpu.columnar.clocks import time_column_type, window_length
+from cer_gpu.columnar.columns import plain_type
 from cer_gpu.engine.binding import column_type
-from cer_gpu.engine.clocks import time_column_type, window_length
-from cer_gpu.engine.columns import plain_type
 from cer_gpu.engine.loop import RunOptions
 from cer_gpu.engine.partitions import Keys
 from cer_gpu.engine.placement import CPU

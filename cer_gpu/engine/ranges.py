@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.clocks import ordered
-from cer_gpu.engine.columns import Block
+from cer_gpu.columnar.clocks import ordered
+from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.dealing import at_or_before
 from cer_gpu.engine.sources import Parts, Source, ahead
 from cer_gpu.errors import EventsError

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.clocks import _shown
-from cer_gpu.engine.columns import Block
+from cer_gpu.columnar.clocks import _shown
+from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.layouts import Layouts, compact
 from cer_gpu.engine.merge import Chunk, sort_chunks
 from cer_gpu.engine.sources import BATCH_ROWS

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.engine.columns import take_rows
+from cer_gpu.columnar.columns import take_rows
 from cer_gpu.errors import EventsError
 
 Int64 = npt.NDArray[np.int64]

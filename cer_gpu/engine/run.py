@@ -15,9 +15,9 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.backend.windows import longest_window
+from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.engine.loop import Int32, Int64, Loop, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
-from cer_gpu.engine.scratch import larger_ring
 from cer_gpu.errors import EventsError
 
 REBASE_POSITION = 1 << 30

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of, plain_type
-from cer_gpu.engine.resident import DeviceEvents
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of, plain_type
+from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.backend import stacks as loops
 from cer_gpu.backend.evaluation import CONSUME_NONE
+from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.engine.loop import Int64, Relevant, RunOptions
 from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
-from cer_gpu.engine.scratch import Scratch, room
 from cer_gpu.errors import EventsError
 
 INITIAL_SIZE = 1 << 12

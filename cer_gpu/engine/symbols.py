@@ -10,7 +10,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.compaction import UNSEEN, insert_word, select_by_hash, select_by_table
-from cer_gpu.engine.scratch import Scratch
+from cer_gpu.columnar.memory import Scratch
 
 Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
 MAX_WORDS = 1 << 16

@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.columns import is_string
+from cer_gpu.columnar.columns import is_string
 
 TEXT = pa.large_string()
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import leaves
-from cer_gpu.engine.columns import Block
+from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.engine.evaluator import BLOCK_ROWS, Options, table_of
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.streams import STREAM_COLUMN
-from cer_gpu.engine.strings import StringCoder
 from cer_gpu.engine.symbols import SymbolTable, Words
 from cer_gpu.engine.types_met import types_named
 

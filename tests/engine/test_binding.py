@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 
 import cer_gpu
 from cer_gpu.ceql.parser import parse
+from cer_gpu.columnar.columns import Block
 from cer_gpu.engine.binding import Binder
-from cer_gpu.engine.columns import Block
 from cer_gpu.engine.interpreter import rows_of
 
 OPERATORS = {

@@ -21,8 +21,8 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend import cuda, cupy_backend
 from cer_gpu.backend.cuda_generation import struct_of
 from cer_gpu.backend.kernel_source import read_kernel_source
+from cer_gpu.columnar.columns import Block
 from cer_gpu.engine import placement, predicates, symbols
-from cer_gpu.engine.columns import Block
 from cer_gpu.engine.predicates import COMPILED, CUDA, INTERPRETED, GuardWords
 from cer_gpu.engine.symbols import SymbolTable
 

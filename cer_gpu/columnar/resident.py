@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.backend import cupy_backend
-from cer_gpu.engine.device_arrays import device_array, is_on_device
+from cer_gpu.columnar.device_arrays import device_array, is_on_device
 from cer_gpu.errors import EventsError
 
 _held: dict[int, int] = {}  # memory of columns in use: its first address -> the one after its last

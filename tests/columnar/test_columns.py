@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cer_gpu.engine import columns
-from cer_gpu.engine.columns import Block, kind_of
-from cer_gpu.engine.strings import StringCoder
+from cer_gpu.columnar import columns
+from cer_gpu.columnar.columns import Block, kind_of
+from cer_gpu.columnar.strings import StringCoder
 
 D = Decimal
 INDEX_TYPES = (pa.int8(), pa.uint8(), pa.int16(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64())

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.engine.strings import StringCoder
+from cer_gpu.columnar.strings import StringCoder
 
 Bools = npt.NDArray[np.bool_]
 

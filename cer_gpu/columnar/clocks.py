@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from cer_gpu.backend.windows import first_fall, window_lows
 from cer_gpu.ceql.syntax import Within
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
+from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring
+from cer_gpu.columnar.moments import UNITS, per_second
 from cer_gpu.engine.binding import column_type
-from cer_gpu.engine.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
 from cer_gpu.engine.inputs import read_only
-from cer_gpu.engine.moments import UNITS, per_second
-from cer_gpu.engine.scratch import Gathered, Scratch, larger_ring
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
 TIME_UNITS = UNITS

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
+from cer_gpu.columnar.recycling import MOST_FREE, Recycler
 from cer_gpu.engine import matches
-from cer_gpu.engine.recycling import MOST_FREE, Recycler
 
 
 def address(array: npt.NDArray[Any]) -> int:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cer_gpu.backend.windows import FALL_CHUNK, first_fall
-from cer_gpu.engine.scratch import GROWS_IN_PLACE, LARGE, Gathered, Rows, Scratch
+from cer_gpu.columnar.memory import GROWS_IN_PLACE, LARGE, Gathered, Rows, Scratch
 
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
 
