@@ -23,9 +23,10 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend import cupy_backend
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine import placement, predicates
-from cer_gpu.engine.predicates import COMPILED, GuardWords
-from cer_gpu.engine.symbols import SymbolTable
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates import placement
+from cer_gpu.predicates.guards import COMPILED, GuardWords
+from cer_gpu.predicates.symbols import SymbolTable
 
 Row = dict[str, object]
 TITLE = "GPU"

@@ -18,16 +18,13 @@ from cer_gpu.ceql.checks import check, defined_variables
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.dealing import Clauses, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.key_threads import on_threads_by_key
 from cer_gpu.engine.order import sort_source
 from cer_gpu.engine.outputs import OUTPUTS, output_schema
 from cer_gpu.engine.partitions import Keys
-from cer_gpu.engine.placement import check_device
 from cer_gpu.engine.plan import Binding, Plan
-from cer_gpu.engine.predicates import type_column_type
 from cer_gpu.engine.ranges import Window, cut
 from cer_gpu.engine.reorder import LATE
 from cer_gpu.engine.sources import Source, open_events
@@ -44,6 +41,9 @@ from cer_gpu.errors import (
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
+from cer_gpu.predicates.binder import column_type, type_errors
+from cer_gpu.predicates.guards import type_column_type
+from cer_gpu.predicates.placement import check_device
 from cer_gpu.query_file import read_query_file, with_hint_of_a_file
 
 DEVICES = ("auto", "cpu", "cuda")

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.backend.cupy_backend import NO_DRIVER
 from cer_gpu.cli import main
-from cer_gpu.engine import placement
+from cer_gpu.predicates import placement
 
 PAGE = Path(__file__).with_name("errors.md")
 ROOT = Path(__file__).parents[1]

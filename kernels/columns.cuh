@@ -1,7 +1,7 @@
 // What a row of a column holds. Columns and tables lie in Arrow's layout in device memory, at addresses handed in as
 // numbers; nothing is written, and all of it belongs to the caller.
 //
-// Reference: cer_gpu/columnar/columns.py and cer_gpu/engine/interpreter.py.
+// Reference: cer_gpu/columnar/columns.py and cer_gpu/predicates/interpreter.py.
 #ifndef CER_COLUMNS_CUH
 #define CER_COLUMNS_CUH
 #include "common.cuh"

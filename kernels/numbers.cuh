@@ -8,7 +8,7 @@
 // - An integer that meets a float is converted first (nearest, ties to even). int64 and uint64 are compared exactly.
 // - NaN compares false with everything, but <> is true; -0.0 equals 0.0.
 //
-// Reference: cer_gpu/engine/numbers.py and the operators of Python over NumPy's arrays.
+// Reference: cer_gpu/predicates/numbers.py and the operators of Python over NumPy's arrays.
 #ifndef CER_NUMBERS_CUH
 #define CER_NUMBERS_CUH
 #include "common.cuh"

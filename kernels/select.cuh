@@ -6,11 +6,11 @@
 //     static void words(const cer_u64* in, cer_i64 row, word* w);    writes the parts of the bit vector of a row
 //   };
 //
-// `in` holds the addresses of columns and tables, constants and first bits; cer_gpu/backend/cuda_generation.py says
+// `in` holds the addresses of columns and tables, constants and first bits; cer_gpu/predicates/cuda_source.py says
 // which lies where. Rows are taken in tiles of CER_TILE, each by one warp, which leaves the relevant rows of its tile at
 // the place of the tile's first row, in their order. compaction.cu closes the gaps.
 //
-// Reference: GuardWords.words (cer_gpu/engine/predicates.py), then select_by_table or select_by_hash.
+// Reference: GuardWords.words (cer_gpu/predicates/guards.py), then select_by_table or select_by_hash.
 #ifndef CER_SELECT_CUH
 #define CER_SELECT_CUH
 #include "columns.cuh"

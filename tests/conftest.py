@@ -49,7 +49,8 @@ def _device(request, tmp_path_factory):
     if request.config.getoption("--device") == "host":
         from host_device import Build, HostDevice
 
-        from cer_gpu.engine import placement, predicates
+        from cer_gpu.predicates import guards as predicates
+        from cer_gpu.predicates import placement
 
         build = Build(tmp_path_factory.mktemp("kernels"))
         placement.missing, predicates.open_device = lambda: None, lambda: HostDevice(build)

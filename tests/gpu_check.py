@@ -21,7 +21,7 @@ def steps() -> list[tuple[str, list[str] | None]]:
     """Return what is to be run; None where something that it needs is not there."""
     python, pytest = sys.executable, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     sanitizer = shutil.which("compute-sanitizer")
-    kernels = [*pytest, "-k", "gpu", "tests/engine/test_cuda.py"]
+    kernels = [*pytest, "-k", "gpu", "tests/predicates/test_cuda.py"]
     return [
         ("the kernels", kernels),
         ("the whole suite on the GPU", [*pytest, "tests", "--device", "cuda", "--ignore", "tests/spark"]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from cer_gpu.backend import terms as t
+from cer_gpu.predicates import terms as t
 
 _KINDS = [t.I8, t.U8, t.F8]
 _STORED = {t.I8: ["i1", "i2", "i4", t.I8, "u1", "u2", "u4", t.BIT], t.U8: [t.U8], t.F8: ["f4", t.F8]}

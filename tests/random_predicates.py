@@ -16,9 +16,9 @@ import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine import predicates
-from cer_gpu.engine.predicates import INTERPRETED, GuardWords
-from cer_gpu.engine.symbols import SymbolTable
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates.guards import INTERPRETED, GuardWords
+from cer_gpu.predicates.symbols import SymbolTable
 
 INTEGERS = [pa.from_numpy_dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]

@@ -19,8 +19,8 @@ from cer_gpu.engine import (
     run,
     stacks,
     streams,
-    symbols,
 )
+from cer_gpu.predicates import symbols
 
 SMALL = (
     (evaluator, "BLOCK_ROWS", 7),

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.compaction import gather
-from cer_gpu.engine.inputs import read_only
+from cer_gpu.predicates.inputs import read_only
 
 LARGE = 1 << 20
 """Bytes from which on memory is asked of the system, to which it goes back when it is done with."""

@@ -14,7 +14,7 @@ from cer_gpu.columnar.columns import Bools, is_string, known_codes, numbers_of, 
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Gathered, Scratch
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.engine.inputs import read_only
+from cer_gpu.predicates.inputs import read_only
 
 Words = npt.NDArray[np.uint64]
 Int32 = npt.NDArray[np.int32]

@@ -20,14 +20,14 @@ from cer_gpu.backend.evaluation import (
 from cer_gpu.ceql.syntax import Name, Within
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
-from cer_gpu.engine.binding import column_type
 from cer_gpu.engine.loop import RunOptions
 from cer_gpu.engine.partitions import Keys
-from cer_gpu.engine.placement import CPU
-from cer_gpu.engine.predicates import GuardWords
 from cer_gpu.engine.streams import STREAM_COLUMN
-from cer_gpu.engine.types_met import TypesMet
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.predicates.binder import column_type
+from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.predicates.placement import CPU
+from cer_gpu.predicates.types_met import TypesMet
 
 CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY
-from cer_gpu.backend.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.ceql.checks import CHOOSE_FIRST
-from cer_gpu.engine import predicates
 from cer_gpu.engine.dealing import Clauses, against_keys, against_ranges, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Options
 from cer_gpu.engine.outputs import OUTPUTS
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.explain.words import window_text
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 
 _ENGINES = {
     "stacks": "the pattern is a chain; each step has a stack of events, and nothing is determinised",

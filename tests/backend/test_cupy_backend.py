@@ -13,7 +13,8 @@ from host_device import Build, HostDevice, has_compiler
 
 import cer_gpu
 from cer_gpu.backend import cupy_backend
-from cer_gpu.engine import placement, predicates
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates import placement
 
 NAMES = [
     *("from_dlpack", "RawModule", "cuda.alloc", "cuda.alloc_pinned_memory", "cuda.Device", "cuda.Stream"),

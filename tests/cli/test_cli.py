@@ -19,7 +19,7 @@ import pytest
 from command_line import EVENTS, ROOT, finish, said_to_a_terminal, start
 
 import cer_gpu
-from cer_gpu.engine import placement
+from cer_gpu.predicates import placement
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 ENDLESS = "SELECT * FROM S WHERE A ; A ; A ; A ; A ; A"

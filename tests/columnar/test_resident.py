@@ -15,7 +15,8 @@ from host_device import Build, HostDevice, has_compiler
 import cer_gpu
 from cer_gpu.backend import cupy_backend
 from cer_gpu.columnar import device_arrays, resident
-from cer_gpu.engine import placement, predicates
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates import placement
 
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5 AND k < 100] AND B[x <= 0.25] WITHIN 10 EVENTS"
 

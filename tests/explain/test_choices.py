@@ -80,7 +80,7 @@ def test_how_predicates_are_evaluated(monkeypatch):
     assert "compiled pass after" in plan_of(query, events)["predicates"]["why"]
     nothing = pa.table({"type": pa.nulls(1), "n": [2]})
     assert plan_of(query, nothing)["predicates"]["why"] == "these predicates are not compiled"
-    monkeypatch.setattr("cer_gpu.engine.predicates.TIER", "compiled")
+    monkeypatch.setattr("cer_gpu.predicates.guards.TIER", "compiled")
     facts = cer_gpu.compile(query).explain(events, analyze=True).to_dict()
     assert facts["plan"]["predicates"]["chosen"] == "compiled"
     assert facts["analysis"]["tiers"] == ["compiled"]

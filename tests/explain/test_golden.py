@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import cer_gpu
-from cer_gpu.engine import placement
+from cer_gpu.predicates import placement
 
 FILES = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 

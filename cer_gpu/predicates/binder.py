@@ -3,7 +3,7 @@
 Three-valued logic needs no third value: negations are pushed to the leaves, and a leaf, negated or not, holds only
 where nothing that it reads is NULL.
 
-An integer that meets a float becomes a float64; integers divided by zero are NULL (`cer_gpu.engine.numbers` has the
+An integer that meets a float becomes a float64; integers divided by zero are NULL (`cer_gpu.predicates.numbers` has the
 rest).
 """
 
@@ -19,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.backend import terms as t
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, Bools, kind_of
 from cer_gpu.columnar.moments import ZoneError, has_zone, per_second, read_moment
-from cer_gpu.engine.inputs import CODES, FLOATS, Inputs
-from cer_gpu.engine.interpreter import OPERATORS
-from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
 from cer_gpu.errors import NULL_HINT, QueryTypeError, did_you_mean, nearest
+from cer_gpu.predicates import terms as t
+from cer_gpu.predicates.inputs import CODES, FLOATS, Inputs
+from cer_gpu.predicates.interpreter import OPERATORS
+from cer_gpu.predicates.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
 
 Operand = t.Value | int | float | None
 """A term, or a number that the query alone gives: exact where it is an integer, None where it is NULL."""

@@ -18,13 +18,15 @@ from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, g
 
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.backend import cuda, cupy_backend
-from cer_gpu.backend.cuda_generation import struct_of
+from cer_gpu.backend import cupy_backend
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine import placement, predicates, symbols
-from cer_gpu.engine.predicates import COMPILED, CUDA, INTERPRETED, GuardWords
-from cer_gpu.engine.symbols import SymbolTable
+from cer_gpu.predicates import cuda_pass as cuda
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates import placement, symbols
+from cer_gpu.predicates.cuda_source import struct_of
+from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED, GuardWords
+from cer_gpu.predicates.symbols import SymbolTable
 
 ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
 N_PROGRAMS = 5
@@ -301,7 +303,8 @@ ASAN = """
 import pathlib, random, sys
 import random_predicates as r
 from host_device import Build, HostDevice
-from cer_gpu.engine import placement, predicates
+from cer_gpu.predicates import placement
+from cer_gpu.predicates import guards as predicates
 device = HostDevice(Build(pathlib.Path(sys.argv[1]), "-fsanitize=address"))
 placement.missing, predicates.open_device = lambda: None, lambda: device
 for n_guards in (8, 16, 70):

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.backend import terms as t
 from cer_gpu.columnar.columns import Block, Bools
-from cer_gpu.engine.inputs import FLOATS, Inputs, Rows
-from cer_gpu.engine.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64
+from cer_gpu.predicates import terms as t
+from cer_gpu.predicates.inputs import FLOATS, Inputs, Rows
+from cer_gpu.predicates.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,

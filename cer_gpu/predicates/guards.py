@@ -18,20 +18,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.backend.cuda import CudaPass, Job, Rows
-from cer_gpu.backend.generated import generated
-from cer_gpu.backend.generation import CHUNK, slots_of
-from cer_gpu.backend.terms import Program
 from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.resident import is_resident, refuse_resident
-from cer_gpu.engine.binding import Binder, column_type, columns_of
-from cer_gpu.engine.inputs import CODES, Stored, read_only
-from cer_gpu.engine.interpreter import rows_of
-from cer_gpu.engine.placement import AUTO, CPU, CUDA, Placement, open_device
-from cer_gpu.engine.symbols import Selected, SymbolTable, Words
-from cer_gpu.engine.types_met import TypesMet, types_named
 from cer_gpu.errors import CerError, EventsError, QueryTypeError
+from cer_gpu.predicates.binder import Binder, column_type, columns_of
+from cer_gpu.predicates.cuda_pass import CudaPass, Job, Rows
+from cer_gpu.predicates.generated import generated
+from cer_gpu.predicates.inputs import CODES, Stored, read_only
+from cer_gpu.predicates.interpreter import rows_of
+from cer_gpu.predicates.numba_source import CHUNK, slots_of
+from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
+from cer_gpu.predicates.symbols import Selected, SymbolTable, Words
+from cer_gpu.predicates.terms import Program
+from cer_gpu.predicates.types_met import TypesMet, types_named
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 """How predicates are evaluated, whatever it costs: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: as pays."""

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from cer_gpu.backend import cupy_backend
 from cer_gpu.backend.device import Device
-from cer_gpu.backend.terms import Program
 from cer_gpu.errors import DeviceError
+from cer_gpu.predicates.terms import Program
 
 CPU, CUDA, AUTO = "cpu", "cuda", "auto"
 ROWS_TO_TRY = 1 << 22

@@ -1,6 +1,6 @@
 """All guards of a query over blocks of rows, on a device: copies, kernels, and symbols for words met the first time.
 
-A block is copied in one piece: the array `in` of its kernels (`cer_gpu.backend.cuda_generation`), then everything whose
+A block is copied in one piece: the array `in` of its kernels (`cer_gpu.predicates.cuda_source`), then everything whose
 address stands in it; what is in device memory already is read where it lies.  There are two slots, each with a queue,
 memory and pinned memory of its own: while the host works on the events of one block, the next is copied and evaluated.
 Back come the rows and symbols of relevant events only.
@@ -20,12 +20,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.backend.cuda_generation import cuda_source_of, places_of
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory, Queue
-from cer_gpu.backend.generation import slots_of
 from cer_gpu.backend.kernel_source import read_kernel_source
-from cer_gpu.backend.terms import BIT, Program
 from cer_gpu.errors import DeviceError
+from cer_gpu.predicates.cuda_source import cuda_source_of, places_of
+from cer_gpu.predicates.numba_source import slots_of
+from cer_gpu.predicates.terms import BIT, Program
 
 TILE_ROWS = 256
 """CER_TILE of `kernels/common.cuh`."""
@@ -44,7 +44,7 @@ Selected = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 
 class Stored(Protocol):
-    """A column in memory (`cer_gpu.engine.inputs.Stored`)."""
+    """A column in memory (`cer_gpu.predicates.inputs.Stored`)."""
 
     @property
     def values(self) -> npt.NDArray[Any]: ...  # noqa: D102
@@ -59,7 +59,7 @@ class Stored(Protocol):
 
 
 class Symbols(Protocol):
-    """The symbols of words (`cer_gpu.engine.symbols.SymbolTable`)."""
+    """The symbols of words (`cer_gpu.predicates.symbols.SymbolTable`)."""
 
     @property
     def version(self) -> int:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.normal_form import normal_form
-from cer_gpu.backend.cuda_generation import cuda_source_of, struct_of
-from cer_gpu.backend.generation import HEADER, source_of
 from cer_gpu.ceql.parser import parse
-from cer_gpu.engine.predicates import GuardWords
+from cer_gpu.predicates.cuda_source import cuda_source_of, struct_of
+from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.predicates.numba_source import HEADER, source_of
 
 WORDS = re.compile(
     r"def|run|for|in|range|while|if|else|return|min|[BFHIU]|fmod|prefetch|quotient|remainder|shape|n_rows|bits|integers"

@@ -1,6 +1,6 @@
 """Predicates over columns of every type against plain Python, three-valued, and the errors of types that do not fit.
 
-Numbers mean what is said at the top of cer_gpu/engine/binding.py; here it is written once more, row by row.
+Numbers mean what is said at the top of cer_gpu/predicates/binder.py; here it is written once more, row by row.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 import cer_gpu
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine.binding import Binder
-from cer_gpu.engine.interpreter import rows_of
+from cer_gpu.predicates.binder import Binder
+from cer_gpu.predicates.interpreter import rows_of
 
 OPERATORS = {
     "=": operator.eq,

@@ -29,9 +29,9 @@ from small_sizes import small_sizes
 
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.backend import generated as backend
-from cer_gpu.engine import predicates
-from cer_gpu.engine.predicates import COMPILED, INTERPRETED, GuardWords
+from cer_gpu.predicates import generated as backend
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates.guards import COMPILED, INTERPRETED, GuardWords
 
 N_PROGRAMS = max(3, strategies.EXAMPLES // 75)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cer_gpu.backend.terms import (
+from cer_gpu.predicates.terms import (
     BIT,
     F8,
     I8,

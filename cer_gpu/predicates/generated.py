@@ -17,10 +17,10 @@ from typing import Any
 from numba import config
 from numba.core import types
 
-from cer_gpu.backend.generation import slots_of, source_of
 from cer_gpu.backend.jit import is_kept, kernel
-from cer_gpu.backend.terms import BIT, F8, I8, U8, Program, parts
 from cer_gpu.cache import cache_folder, whole_file
+from cer_gpu.predicates.numba_source import slots_of, source_of
+from cer_gpu.predicates.terms import BIT, F8, I8, U8, Program, parts
 
 Run = Callable[..., Any]
 

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.terms import BIT, F8, I8, STORED, U8, Column, Constant, Given
 from cer_gpu.columnar.columns import Block, Bools, stored_values
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.resident import is_resident
-from cer_gpu.engine.numbers import floats
+from cer_gpu.predicates.numbers import floats
+from cer_gpu.predicates.terms import BIT, F8, I8, STORED, U8, Column, Constant, Given
 
 Rows = Bools | bool
 """Which rows, or one answer for all of them."""

@@ -8,7 +8,8 @@ from cases import Case, pushed, rows_of
 from host_device import Build, HostDevice, has_compiler
 from small_sizes import small_sizes
 
-from cer_gpu.engine import placement, predicates
+from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates import placement
 
 
 @pytest.fixture(scope="module")
