@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from cer_gpu.ceql.checks import NEEDS_TIME
-from cer_gpu.engine.sources import Source, open_events
-from cer_gpu.engine.standard_input import open_standard_input
 from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.standard_input import open_standard_input
 from cer_gpu.query import Query, analyse
 
 STANDARD = "-"

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cer_gpu.engine.texts import plain
+from cer_gpu.io.texts import plain
 
 SHOWN_ITEMS = 6
 """Positions or events of one row."""

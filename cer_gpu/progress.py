@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.text import Text
 
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.sources import Parts, Source
+from cer_gpu.io.sources import Parts, Source
 from cer_gpu.tally import Tally
 
 

@@ -27,7 +27,6 @@ from cer_gpu.engine.partitions import Keys
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.ranges import Window, cut
 from cer_gpu.engine.reorder import LATE
-from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
 from cer_gpu.engine.threads import on_threads, threads_that_help
 from cer_gpu.errors import (
@@ -41,6 +40,7 @@ from cer_gpu.errors import (
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
+from cer_gpu.io.sources import Source, open_events
 from cer_gpu.predicates.binder import column_type, type_errors
 from cer_gpu.predicates.guards import type_column_type
 from cer_gpu.predicates.placement import check_device

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.sources import Source
-from cer_gpu.engine.texts import plain
+from cer_gpu.io.sources import Source
+from cer_gpu.io.texts import plain
 from cer_gpu.predicates.guards import type_column_type
 from cer_gpu.preview import preview
 from cer_gpu.tally import counted

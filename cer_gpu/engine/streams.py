@@ -12,9 +12,9 @@ from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, STRING, B
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.engine.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
 from cer_gpu.engine.merge import Chunk, merge_runs
-from cer_gpu.engine.sources import BATCH_ROWS, Source
 from cer_gpu.engine.times import order_column_type, to_keys
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.io.sources import BATCH_ROWS, Source
 
 STREAM_COLUMN = "$stream"
 """The column of merged events that names the stream of each: dictionary<int32, large_string>."""

@@ -17,7 +17,7 @@ import pyarrow as pa
 from cer_gpu.engine.channel import Channel, Reading
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.ranges import Range, Sizes
-from cer_gpu.engine.sources import Source
+from cer_gpu.io.sources import Source
 
 FEWEST_ROWS = 1 << 20
 """A stream of fewer rows is evaluated in one, unless a number of threads is asked for."""

@@ -15,10 +15,10 @@ from cer_gpu.engine.counts import CountBuffers
 from cer_gpu.engine.evaluator import Evaluator, Options, Positions
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.plan import Binding, Plan
-from cer_gpu.engine.sources import Source
 from cer_gpu.engine.stacks import ChainLister
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
+from cer_gpu.io.sources import Source
 
 DECODE, PREDICATES, PARTITIONS, LOOP, LISTING, OUTPUT, REST = (
     "decode",

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.sources import Source, open_events
-from cer_gpu.engine.texts import plain, to_json
 from cer_gpu.errors import OptionError
+from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.texts import plain, to_json
 from cer_gpu.query import Query
 from cer_gpu.report.samples import Sample, fingerprints
 

@@ -13,7 +13,7 @@ from importlib import resources
 from string import Template
 from typing import Any
 
-from cer_gpu.engine.sinks import naming, result_file
+from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.query import Query
 from cer_gpu.report.content import content
 from cer_gpu.report.found import paths

@@ -189,7 +189,7 @@ def test_a_run_that_is_stopped_has_written_whole_rows(format):
 @unbuffered_or_not
 def test_a_second_signal_does_not_wait_for_the_reader(n_rows):
     pq.write_table(pa.table({"type": ["A"] * 2000}), "long.parquet")
-    before = f"import cer_gpu.engine.sinks as s; s.TEXT_ROWS = {n_rows}"
+    before = f"import cer_gpu.io.sinks as s; s.TEXT_ROWS = {n_rows}"
     args = ["run", ENDLESS, "long.parquet", "-o", "-"]
     process = start(*args, before=before, stdout=PIPE, stderr=PIPE, text=False)
     assert os.read(process.stdout.fileno(), 1) == b"{"

@@ -18,8 +18,8 @@ from strategies import property_settings
 
 import cer_gpu
 from cer_gpu.engine import layouts, streams
-from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
+from cer_gpu.io.sources import Source, open_events
 
 STRINGS = [
     pa.string(),

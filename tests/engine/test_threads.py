@@ -18,7 +18,7 @@ from cer_gpu.engine import ranges as module
 from cer_gpu.engine import threads as on_threads
 from cer_gpu.engine.channel import Reading
 from cer_gpu.engine.ranges import Range, Sizes, Window, ranges
-from cer_gpu.engine.sources import Parts, Source
+from cer_gpu.io.sources import Parts, Source
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "80")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]

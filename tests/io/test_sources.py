@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from cer_gpu.engine.sources import open_events
+from cer_gpu.io.sources import open_events
 
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 5 AND name <> 'n3'] WITHIN 6 EVENTS")
 N = 90

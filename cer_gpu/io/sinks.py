@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
-from cer_gpu.engine.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 from cer_gpu.errors import OptionError
+from cer_gpu.io.texts import TEXT, csv_header, csv_lines, is_quoted, json_lines, to_csv
 
 FORMATS = ("parquet", "arrow", "csv", "jsonl")
 PIPE_FORMATS = ("arrow", "csv", "jsonl")
@@ -82,7 +82,7 @@ def open_sink(
 
     Notes
     -----
-    `cer_gpu.engine.texts` says how CSV and JSON lines have the values. Columns that are dictionaries are written as
+    `cer_gpu.io.texts` says how CSV and JSON lines have the values. Columns that are dictionaries are written as
     their values, for an Arrow file holds one dictionary for all its rows.
     """
     shown = Path(path)

@@ -10,9 +10,9 @@ import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
 
-from cer_gpu.engine import sinks
-from cer_gpu.engine.sinks import FORMATS, PIPE_FORMATS, open_pipe, open_sink
 from cer_gpu.errors import OptionError
+from cer_gpu.io import sinks
+from cer_gpu.io.sinks import FORMATS, PIPE_FORMATS, open_pipe, open_sink
 
 EVENT = pa.struct([("kind", pa.dictionary(pa.int8(), pa.string())), ("price", pa.float64())])
 SCHEMA = pa.schema(

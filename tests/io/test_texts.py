@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cer_gpu.engine.texts import csv_header, csv_lines, json_lines, plain, to_csv, to_json
+from cer_gpu.io.texts import csv_header, csv_lines, json_lines, plain, to_csv, to_json
 
 # ---- what is read back --------------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def read_csv(batch):
 
 
 def expected(value, kind):
-    """What JSON holds for a value, by the table of cer_gpu.engine.texts."""
+    """What JSON holds for a value, by the table of cer_gpu.io.texts."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if value is None:

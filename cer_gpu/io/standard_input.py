@@ -6,8 +6,8 @@ from typing import IO
 
 import pyarrow as pa
 
-from cer_gpu.engine.sources import Source, open_events
 from cer_gpu.errors import EventsError
+from cer_gpu.io.sources import Source, open_events
 
 _EXPECTED = "expected an Arrow IPC stream (such as `cer-gpu run ... -o - --format arrow` writes)"
 _STREAM = b"\xff\xff\xff\xff"

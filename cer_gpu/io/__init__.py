@@ -1,0 +1,1 @@
+"""Sources of events and sinks of complex events."""
