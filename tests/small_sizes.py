@@ -12,14 +12,13 @@ from cer_gpu.engine import (
     intervals,
     key_index,
     keyed_stacks,
-    layouts,
     matches,
     partitions,
     retention,
     run,
     stacks,
-    streams,
 )
+from cer_gpu.order import layouts, streams
 from cer_gpu.predicates import symbols
 
 SMALL = (

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.io.texts import plain
+from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.query import Query
 from cer_gpu.report.found import Events, Found, find, variables_of
 

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from strategies import property_settings
 
 import cer_gpu
-from cer_gpu.engine import layouts
-from cer_gpu.engine.layouts import Layouts
-from cer_gpu.engine.reorder import Reorder
+from cer_gpu.order import layouts
+from cer_gpu.order.layouts import Layouts
+from cer_gpu.order.reorder import Reorder
 
 LOW, HIGH, TOP = -(2**63), 2**63 - 1, 2**64 - 1
 MOMENTS = [pa.timestamp("us", "UTC"), pa.timestamp("s"), pa.duration("ns"), pa.date32(), pa.date64()]

@@ -26,10 +26,11 @@ from hypothesis import strategies as st
 from strategies import property_settings
 
 import cer_gpu
-from cer_gpu.engine import layouts, merge, order
-from cer_gpu.engine.order import sort_source
-from cer_gpu.engine.times import key_to_time, stable_order, to_floats, to_keys
 from cer_gpu.io.sources import Source, open_events
+from cer_gpu.order import layouts, merge
+from cer_gpu.order import sorting as order
+from cer_gpu.order.sorting import sort_source
+from cer_gpu.order.times import key_to_time, stable_order, to_floats, to_keys
 
 LOW, HIGH, TOP = -(2**63), 2**63 - 1, 2**64 - 1
 INTEGERS = [pa.from_numpy_dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
@@ -495,7 +496,7 @@ def test_a_folder_that_vanishes():
 FULL = """
 import resource, sys, os
 import pyarrow as pa, numpy as np
-from cer_gpu.engine.order import sort_source
+from cer_gpu.order.sorting import sort_source
 from cer_gpu.io.sources import open_events
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
 batches = [pa.record_batch({"at": pa.array(np.random.default_rng(i).permutation(10_000))}) for i in range(20)]

@@ -10,11 +10,11 @@ import pyarrow as pa
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, STRING, Block, kind_of
 from cer_gpu.columnar.moments import has_zone
-from cer_gpu.engine.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
-from cer_gpu.engine.merge import Chunk, merge_runs
-from cer_gpu.engine.times import order_column_type, to_keys
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.io.sources import BATCH_ROWS, Source
+from cer_gpu.order.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
+from cer_gpu.order.merge import Chunk, merge_runs
+from cer_gpu.order.times import order_column_type, to_keys
 
 STREAM_COLUMN = "$stream"
 """The column of merged events that names the stream of each: dictionary<int32, large_string>."""

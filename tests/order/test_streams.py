@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from strategies import property_settings
 
 import cer_gpu
-from cer_gpu.engine import layouts, streams
-from cer_gpu.engine.streams import STREAM_COLUMN, merge_sources
 from cer_gpu.io.sources import Source, open_events
+from cer_gpu.order import layouts, streams
+from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
 
 STRINGS = [
     pa.string(),

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.columnar.columns import Block
-from cer_gpu.engine.layouts import Layouts, n_bytes
-from cer_gpu.engine.merge import Chunk, merge_runs, rebatch, sort_chunks
-from cer_gpu.engine.times import Keys, Times, order_column_type, to_keys
 from cer_gpu.errors import EventsError
 from cer_gpu.io.sources import BATCH_ROWS, Source
+from cer_gpu.order.layouts import Layouts, n_bytes
+from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
+from cer_gpu.order.times import Keys, Times, order_column_type, to_keys
 
 WAYS = 64
 """Runs that are merged at once: each has its file open and a chunk in memory."""

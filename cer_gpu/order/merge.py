@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.layouts import Layouts
-from cer_gpu.engine.times import Keys, stable_order
+from cer_gpu.order.layouts import Layouts
+from cer_gpu.order.times import Keys, stable_order
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Events in the order of time: sorting, merging, and events that arrive late."""
