@@ -6,19 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from cer_gpu.columnar import clocks, strings
-from cer_gpu.engine import (
-    chain_counter,
-    evaluator,
-    intervals,
-    key_index,
-    keyed_stacks,
-    matches,
-    partitions,
-    retention,
-    run,
-    stacks,
-)
+from cer_gpu.engine import chain_counter, evaluator, intervals, keyed_stacks, matches, retention, run, stacks
 from cer_gpu.order import layouts, streams
+from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbols
 
 SMALL = (

@@ -29,7 +29,6 @@ from cer_gpu.engine.keyed_stacks import KeyedStacks
 from cer_gpu.engine.loop import Relevant
 from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.outputs import Output, output_schema
-from cer_gpu.engine.partitions import Partitions
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.retention import Retained
 from cer_gpu.engine.run import Run
@@ -38,6 +37,7 @@ from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.partition.partitions import Partitions
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet, types_named

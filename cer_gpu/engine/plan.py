@@ -21,9 +21,9 @@ from cer_gpu.ceql.syntax import Name, Within
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.engine.loop import RunOptions
-from cer_gpu.engine.partitions import Keys
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.partition.partitions import Keys
 from cer_gpu.predicates.binder import column_type
 from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.placement import CPU

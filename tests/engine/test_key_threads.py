@@ -61,8 +61,8 @@ def test_the_table_of_one_thread(monkeypatch, seed):
 
 def test_texts_that_are_forgotten_keep_their_thread(monkeypatch):
     """Codes of texts change when idle partitions are dropped, and the share of a text does not."""
-    monkeypatch.setattr("cer_gpu.engine.partitions.SWEEP_FROM", 4)
-    monkeypatch.setattr("cer_gpu.engine.partitions.SWEEP_TEXTS_FROM", 4)
+    monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_FROM", 4)
+    monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_TEXTS_FROM", 4)
     monkeypatch.setattr(module, "BATCH_ROWS", 7)
     rng = random.Random(5)
     n = 3000

@@ -14,7 +14,7 @@ from cases import by_automaton
 import cer_gpu
 from cer_gpu.backend import evaluation, keyed_stacks
 from cer_gpu.engine import keyed_stacks as engine_stacks
-from cer_gpu.engine import partitions
+from cer_gpu.partition import partitions
 
 
 def positions(query, events):

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.columnar.columns import Bools, is_string, plain_texts, plain_type, take_rows
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.engine.key_index import Texts, encoder_of, index_of
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.partition.key_index import Texts, encoder_of, index_of
 from cer_gpu.predicates.binder import column_type
 
 Int32 = npt.NDArray[np.int32]

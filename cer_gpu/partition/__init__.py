@@ -1,0 +1,1 @@
+"""PARTITION BY: keys to dense partition ids."""
