@@ -6,10 +6,12 @@ from contextlib import contextmanager
 import pytest
 
 from cer_gpu.columnar import clocks, strings
-from cer_gpu.engine import chain_counter, evaluator, intervals, keyed_stacks, matches, retention, run, stacks
+from cer_gpu.engine import evaluator, retention
 from cer_gpu.order import layouts, streams
 from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbols
+from cer_gpu.runtime import chain_counter, keyed_stacks, matches, run, stacks
+from cer_gpu.runtime import live_intervals as intervals
 
 SMALL = (
     (evaluator, "BLOCK_ROWS", 7),

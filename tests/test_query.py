@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.engine.matches import OUTPUT_ROWS
 from cer_gpu.predicates import placement
+from cer_gpu.runtime.matches import OUTPUT_ROWS
 
 TEXT = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 5] WITHIN 8 EVENTS"
 BATCH_ROWS = 50

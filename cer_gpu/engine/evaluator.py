@@ -20,19 +20,10 @@ from cer_gpu.columnar.columns import Block, numbers_of
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.engine.chain_counter import ChainCounter
 from cer_gpu.engine.checkpoint import State
-from cer_gpu.engine.counter import Counter
-from cer_gpu.engine.counts import CountBuffers
-from cer_gpu.engine.intervals import LiveIntervals
-from cer_gpu.engine.keyed_stacks import KeyedStacks
-from cer_gpu.engine.loop import Relevant
-from cer_gpu.engine.matches import MatchBuffers
 from cer_gpu.engine.outputs import Output, output_schema
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.retention import Retained
-from cer_gpu.engine.run import Run
-from cer_gpu.engine.stacks import Stacks
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
@@ -41,6 +32,15 @@ from cer_gpu.partition.partitions import Partitions
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet, types_named
+from cer_gpu.runtime.chain_counter import ChainCounter
+from cer_gpu.runtime.counter import Counter
+from cer_gpu.runtime.counts import CountBuffers
+from cer_gpu.runtime.keyed_stacks import KeyedStacks
+from cer_gpu.runtime.live_intervals import LiveIntervals
+from cer_gpu.runtime.loop import Relevant
+from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.run import Run
+from cer_gpu.runtime.stacks import Stacks
 
 BLOCK_ROWS = 1 << 18
 """Rows evaluated at once: the temporaries of the predicates stay in the cache."""
@@ -121,7 +121,7 @@ class Evaluator:
 
     @property
     def holds_back(self) -> bool:
-        """Whether events wait until one may end a complex event (`cer_gpu.engine.intervals`)."""
+        """Whether events wait until one may end a complex event (`cer_gpu.runtime.live_intervals`)."""
         plan = self._plan
         if plan.within is None or plan.partition or self.output == "events":
             return False

@@ -12,7 +12,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.columnar.recycling import MOST_FREE, Recycler
-from cer_gpu.engine import matches
+from cer_gpu.runtime import matches
 
 
 def address(array: npt.NDArray[Any]) -> int:

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import cer_gpu
-from cer_gpu.engine import evaluator, matches, run
+from cer_gpu.engine import evaluator
+from cer_gpu.runtime import matches, run
 
 OUTPUTS = ("positions", "bindings", "events", "count")
 

@@ -258,7 +258,8 @@ def test_as_many_threads_as_help(monkeypatch, facts, by_range, n_threads):
 def test_a_process_ends_though_results_are_read_in_part(tmp_path, clauses):
     program = f"""
 import pyarrow as pa, cer_gpu
-from cer_gpu.engine import key_threads, matches, ranges, threads
+from cer_gpu.engine import key_threads, ranges, threads
+from cer_gpu.runtime import matches
 matches.OUTPUT_ROWS, threads.MOST_WAITING, key_threads.MOST_WAITING = 3, 1, 1
 ranges.SAMPLE_ROWS = 1
 query = cer_gpu.compile("SELECT * FROM S WHERE A ; A {clauses}")

@@ -13,8 +13,8 @@ from cases import by_automaton
 
 import cer_gpu
 from cer_gpu.backend import evaluation, keyed_stacks
-from cer_gpu.engine import keyed_stacks as engine_stacks
 from cer_gpu.partition import partitions
+from cer_gpu.runtime import keyed_stacks as engine_stacks
 
 
 def positions(query, events):

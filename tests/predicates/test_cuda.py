@@ -174,7 +174,7 @@ def test_a_checkpoint_goes_on_on_another_device(host):
 def test_what_came_before_an_error_is_listed(host, monkeypatch):
     """As on the CPU: a block that is on its way is not heard of before its turn."""
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 100)
-    monkeypatch.setattr("cer_gpu.engine.matches.OUTPUT_ROWS", 3)
+    monkeypatch.setattr("cer_gpu.runtime.matches.OUTPUT_ROWS", 3)
     good = events(400).combine_chunks()
     texts = pa.Array.from_buffers(
         pa.string(), 1, [None, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff")]

@@ -12,12 +12,12 @@ import pytest
 import cer_gpu
 from cer_gpu.automaton.chain import Chain, Step
 from cer_gpu.backend.windows import LIVE_CHUNK
-from cer_gpu.engine import intervals
-from cer_gpu.engine.chain_counter import ChainCounter
-from cer_gpu.engine.counter import Counter
-from cer_gpu.engine.intervals import LiveIntervals
-from cer_gpu.engine.loop import Relevant
-from cer_gpu.engine.stacks import Stacks
+from cer_gpu.runtime import live_intervals as intervals
+from cer_gpu.runtime.chain_counter import ChainCounter
+from cer_gpu.runtime.counter import Counter
+from cer_gpu.runtime.live_intervals import LiveIntervals
+from cer_gpu.runtime.loop import Relevant
+from cer_gpu.runtime.stacks import Stacks
 
 A, B, C, B_AND_C = range(1, 5)
 CHAINS = ("A ; B", "A ; B+ ; C", "A ; B ; (C OR D)")

@@ -16,9 +16,9 @@ from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
-from cer_gpu.engine.loop import Int32, Int64, Loop, Relevant, RunOptions
-from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
 from cer_gpu.errors import EventsError
+from cer_gpu.runtime.loop import Int32, Int64, Loop, Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 
 REBASE_POSITION = 1 << 30
 """Positions are kept as 32-bit numbers from a base, which moves on once they pass this."""

@@ -16,7 +16,7 @@ from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend.windows import live_events
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.engine.loop import Relevant
+from cer_gpu.runtime.loop import Relevant
 
 SAMPLE = 64
 """One event of so many tells how frequent the ends are."""

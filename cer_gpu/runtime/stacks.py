@@ -12,9 +12,9 @@ from cer_gpu.automaton.chain import Chain
 from cer_gpu.backend import stacks as loops
 from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.columnar.memory import Scratch, room
-from cer_gpu.engine.loop import Int64, Relevant, RunOptions
-from cer_gpu.engine.matches import MatchBuffers, OutputBuffers
 from cer_gpu.errors import EventsError
+from cer_gpu.runtime.loop import Int64, Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 
 INITIAL_SIZE = 1 << 12
 """Instances that each stack, and events that a complex event, have room for at first."""

@@ -12,10 +12,10 @@ from cer_gpu.automaton.chain import Chain
 from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.evaluation import GLOBAL_WINDOW
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
-from cer_gpu.engine.loop import Int64, Relevant, RunOptions
-from cer_gpu.engine.matches import MatchBuffers
-from cer_gpu.engine.stacks import ChainLister
 from cer_gpu.errors import EventsError
+from cer_gpu.runtime.loop import Int64, Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.stacks import ChainLister
 
 INITIAL_SIZE = 1 << 12
 """Instances that there is room for at first."""

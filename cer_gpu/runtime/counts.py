@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.columnar.recycling import Recycler
-from cer_gpu.engine import matches
 from cer_gpu.errors import EventsError
+from cer_gpu.runtime import matches
 
 Int64 = npt.NDArray[np.int64]
 

@@ -10,10 +10,10 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import counting, tecs
 from cer_gpu.backend import evaluation as ev
-from cer_gpu.engine import run
-from cer_gpu.engine.counts import CountBuffers, CountOutput, too_many_at
-from cer_gpu.engine.loop import Loop, Relevant, RunOptions
 from cer_gpu.errors import EventsError
+from cer_gpu.runtime import run
+from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
+from cer_gpu.runtime.loop import Loop, Relevant, RunOptions
 
 
 class Counter(Loop):

@@ -7,7 +7,7 @@ import pytest
 from cases import by_automaton
 
 import cer_gpu
-from cer_gpu.engine import run
+from cer_gpu.runtime import run
 
 QUERIES = [
     "SELECT * FROM S WHERE A ; B+ ; C WITHIN 5 EVENTS",

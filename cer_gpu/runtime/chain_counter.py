@@ -11,9 +11,9 @@ from cer_gpu.automaton.chain import Chain
 from cer_gpu.backend import chain_counting as loop
 from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.columnar.memory import larger_ring
-from cer_gpu.engine.counts import CountBuffers, CountOutput, too_many_at
-from cer_gpu.engine.loop import Relevant, RunOptions
 from cer_gpu.errors import EventsError
+from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
+from cer_gpu.runtime.loop import Relevant, RunOptions
 
 INITIAL_SIZE = 1 << 12
 """Relevant events of a window that there is room for at first."""

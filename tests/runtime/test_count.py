@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.engine import run
+from cer_gpu.runtime import run
 
 
 def assert_counts_the_rows(query, events):
