@@ -28,7 +28,6 @@ from cer_gpu.command_line import (
     say_errors,
     say_notes,
 )
-from cer_gpu.engine.outputs import OUTPUTS
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.given_events import STANDARD, Streams, analyse_over, given_streams
@@ -37,6 +36,7 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.json_output import error_facts, to_json
 from cer_gpu.order.reorder import LATE
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.preview import preview, rows_to_show
 from cer_gpu.progress import Display, Watched, working
 from cer_gpu.query import DEVICES, Query, analyse

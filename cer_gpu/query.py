@@ -21,7 +21,6 @@ from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.dealing import Clauses, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.engine.key_threads import on_threads_by_key
-from cer_gpu.engine.outputs import OUTPUTS, output_schema
 from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.engine.ranges import Window, cut
 from cer_gpu.engine.threads import on_threads, threads_that_help
@@ -40,6 +39,7 @@ from cer_gpu.io.sources import Source, open_events
 from cer_gpu.order.reorder import LATE
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
+from cer_gpu.output.outputs import OUTPUTS, output_schema
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.predicates.binder import column_type, type_errors
 from cer_gpu.predicates.guards import type_column_type

@@ -23,8 +23,8 @@ from cer_gpu.command_line import (
     say,
     say_errors,
 )
-from cer_gpu.engine.outputs import OUTPUTS
 from cer_gpu.errors import CerError, OptionError
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import analyse
 from cer_gpu.signals import Signals
 from spark_glue.archive import package

@@ -6,8 +6,9 @@ from contextlib import contextmanager
 import pytest
 
 from cer_gpu.columnar import clocks, strings
-from cer_gpu.engine import evaluator, retention
+from cer_gpu.engine import evaluator
 from cer_gpu.order import layouts, streams
+from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbols
 from cer_gpu.runtime import chain_counter, keyed_stacks, matches, run, stacks

@@ -6,7 +6,7 @@ import strategies
 from rendering import to_ceql
 
 import cer_gpu
-from cer_gpu.engine.outputs import OUTPUTS
+from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.deal import choose
 
 
