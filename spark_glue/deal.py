@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.engine.dealing import against_keys, against_ranges, at_or_before
 from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.planning.dealing import against_keys, against_ranges, at_or_before
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.engine.plan import Plan
 from cer_gpu.errors import CheckpointError
+from cer_gpu.planning.plan import Plan
 
 MAGIC = b"CERGPU\r\n"
 VERSION = 5

@@ -21,7 +21,6 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.engine.checkpoint import State
-from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
@@ -29,6 +28,7 @@ from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import Output, output_schema
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.partitions import Partitions
+from cer_gpu.planning.plan import Binding, Plan
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet, types_named

@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.engine.evaluator import Evaluator, Options, Positions
-from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
 from cer_gpu.io.sources import Source
+from cer_gpu.planning.plan import Binding, Plan
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.stacks import ChainLister

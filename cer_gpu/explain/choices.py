@@ -6,11 +6,11 @@ from typing import Any
 
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.ceql.checks import CHOOSE_FIRST
-from cer_gpu.engine.dealing import Clauses, against_keys, against_ranges, of_threads
 from cer_gpu.engine.evaluator import Evaluator, Options
-from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.explain.words import window_text
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.planning.dealing import Clauses, against_keys, against_ranges, of_threads
+from cer_gpu.planning.plan import Binding, Plan
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 

@@ -12,8 +12,8 @@ from cer_gpu.ceql.syntax import leaves
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.engine.evaluator import BLOCK_ROWS, Options, table_of
-from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.planning.plan import Binding, Plan
 from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.symbols import SymbolTable, Words
 from cer_gpu.predicates.types_met import types_named

@@ -12,8 +12,6 @@ from cer_gpu.ceql.checks import defined_variables, repeated_variables
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
-from cer_gpu.engine.dealing import Clauses
-from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.explain.analysis import Matches, analyse, count
 from cer_gpu.explain.choices import choices
@@ -22,6 +20,8 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.words import in_words
 from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
 from cer_gpu.io.sources import Source
+from cer_gpu.planning.dealing import Clauses
+from cer_gpu.planning.plan import Binding, Plan
 
 
 def explain(

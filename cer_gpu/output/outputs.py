@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import times_to_arrow
-from cer_gpu.engine.plan import Binding, Plan
 from cer_gpu.errors import OptionError
 from cer_gpu.output.retention import Retained
+from cer_gpu.planning.plan import Binding, Plan
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 

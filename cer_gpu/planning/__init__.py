@@ -1,0 +1,1 @@
+"""A checked formula to the plan of its evaluation."""
