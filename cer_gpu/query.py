@@ -19,9 +19,6 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
-from cer_gpu.engine.key_threads import on_threads_by_key
-from cer_gpu.engine.ranges import Window, cut
-from cer_gpu.engine.threads import on_threads, threads_that_help
 from cer_gpu.errors import (
     CerError,
     EventsError,
@@ -38,6 +35,9 @@ from cer_gpu.order.reorder import LATE
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
 from cer_gpu.output.outputs import OUTPUTS, output_schema
+from cer_gpu.parallel.key_threads import on_threads_by_key
+from cer_gpu.parallel.ranges import Window, cut
+from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.dealing import Clauses, of_threads
 from cer_gpu.planning.plan import Binding, Plan

@@ -8,7 +8,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu import tally
-from cer_gpu.engine import ranges
+from cer_gpu.parallel import ranges
 
 MISSPELT = "SELECT * FROM S WHERE LANDED ; DEPARTD"
 NOTE = "no event has the type 'DEPARTD'; did you mean 'DEPARTED'?"

@@ -14,11 +14,11 @@ import pytest
 from cases import sorted_rows
 
 import cer_gpu
-from cer_gpu.engine import ranges as module
-from cer_gpu.engine import threads as on_threads
-from cer_gpu.engine.channel import Reading
-from cer_gpu.engine.ranges import Range, Sizes, Window, ranges
 from cer_gpu.io.sources import Parts, Source
+from cer_gpu.parallel import ranges as module
+from cer_gpu.parallel import threads as on_threads
+from cer_gpu.parallel.channel import Reading
+from cer_gpu.parallel.ranges import Range, Sizes, Window, ranges
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "80")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
@@ -258,7 +258,9 @@ def test_as_many_threads_as_help(monkeypatch, facts, by_range, n_threads):
 def test_a_process_ends_though_results_are_read_in_part(tmp_path, clauses):
     program = f"""
 import pyarrow as pa, cer_gpu
-from cer_gpu.engine import key_threads, ranges, threads
+from cer_gpu.parallel import key_threads
+from cer_gpu.parallel import ranges
+from cer_gpu.parallel import threads
 from cer_gpu.runtime import matches
 matches.OUTPUT_ROWS, threads.MOST_WAITING, key_threads.MOST_WAITING = 3, 1, 1
 ranges.SAMPLE_ROWS = 1

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.engine.channel import Channel, Reading
 from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.parallel.channel import Channel, Reading
 
 BATCH_ROWS = 1 << 20
 """Rows that all threads have read before their results are merged, at most."""

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from cer_gpu.engine.channel import Channel, Reading
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.ranges import Range, Sizes
 from cer_gpu.io.sources import Source
+from cer_gpu.parallel.channel import Channel, Reading
+from cer_gpu.parallel.ranges import Range, Sizes
 
 FEWEST_ROWS = 1 << 20
 """A stream of fewer rows is evaluated in one, unless a number of threads is asked for."""

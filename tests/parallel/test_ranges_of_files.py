@@ -14,11 +14,11 @@ import pytest
 from cases import sorted_rows
 
 import cer_gpu
-from cer_gpu.engine import ranges as module
-from cer_gpu.engine import threads
-from cer_gpu.engine.ranges import Sizes, Window, ranges_of_parts
 from cer_gpu.io import sources
 from cer_gpu.io.sources import open_events
+from cer_gpu.parallel import ranges as module
+from cer_gpu.parallel import threads
+from cer_gpu.parallel.ranges import Sizes, Window, ranges_of_parts
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "60")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B) ; C", "A AS a ; C FILTER a[x > 3]"]

@@ -11,8 +11,8 @@ import pytest
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.engine import key_threads as module
-from cer_gpu.engine import threads as ranges
+from cer_gpu.parallel import key_threads as module
+from cer_gpu.parallel import threads as ranges
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "60")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B)+ ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]

@@ -1,0 +1,1 @@
+"""One stream on several threads, by ranges or by keys."""
