@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 import cer_gpu
-from cer_gpu.command_line import (
+from cer_gpu.cli.command_line import (
     Commands,
     chosen_type_column,
     query_options,
@@ -23,10 +23,10 @@ from cer_gpu.command_line import (
     say,
     say_errors,
 )
+from cer_gpu.cli.signals import Signals
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import analyse
-from cer_gpu.signals import Signals
 from spark_glue.archive import package
 from spark_glue.deal import STRATEGIES, choose, explain
 from spark_glue.errors import plain_errors

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError, did_you_mean
-from cer_gpu.tally import counted
 from spark_glue.deal import Done
 from spark_glue.errors import plain_errors
 from spark_glue.match import matching

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from cer_gpu import tally
+from cer_gpu.cli import tally
 from cer_gpu.parallel import ranges
 
 MISSPELT = "SELECT * FROM S WHERE LANDED ; DEPARTD"

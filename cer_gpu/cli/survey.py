@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.cli.preview import preview
+from cer_gpu.cli.tally import counted
 from cer_gpu.io.sources import Source
 from cer_gpu.io.texts import plain
 from cer_gpu.predicates.guards import type_column_type
-from cer_gpu.preview import preview
-from cer_gpu.tally import counted
 
 FIRST_ROWS = 1000
 """Rows in which the first values are looked for."""

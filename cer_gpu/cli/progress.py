@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
+from cer_gpu.cli.tally import Tally
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.io.sources import Parts, Source
-from cer_gpu.tally import Tally
 
 
 class Watched(Source):

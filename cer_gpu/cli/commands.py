@@ -15,7 +15,7 @@ import pyarrow as pa
 from click.shell_completion import get_completion_class
 
 import cer_gpu
-from cer_gpu.command_line import (
+from cer_gpu.cli.command_line import (
     Commands,
     abandon_stdout,
     chosen_type_column,
@@ -28,22 +28,22 @@ from cer_gpu.command_line import (
     say_errors,
     say_notes,
 )
+from cer_gpu.cli.given_events import STANDARD, Streams, analyse_over, given_streams
+from cer_gpu.cli.json_output import error_facts, to_json
+from cer_gpu.cli.preview import preview, rows_to_show
+from cer_gpu.cli.progress import Display, Watched, working
+from cer_gpu.cli.signals import Signals, Stopped
+from cer_gpu.cli.survey import count_types, survey, survey_text
+from cer_gpu.cli.tally import Pace, Tally, counted
 from cer_gpu.errors import CerError, QueryError, QueryTypeError
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.given_events import STANDARD, Streams, analyse_over, given_streams
 from cer_gpu.io.sinks import ENDINGS, FORMATS, Sink, check_target, naming, open_pipe, open_sink, result_file
 from cer_gpu.io.sources import open_events
-from cer_gpu.json_output import error_facts, to_json
 from cer_gpu.order.reorder import LATE
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.preview import preview, rows_to_show
-from cer_gpu.progress import Display, Watched, working
 from cer_gpu.query import DEVICES, Query, analyse
 from cer_gpu.report import write_report
-from cer_gpu.signals import Signals, Stopped
-from cer_gpu.survey import count_types, survey, survey_text
-from cer_gpu.tally import Pace, Tally, counted
 
 TEXT_WIDTH = 200
 """Of a preview that goes to a file or another program: as wide as it needs to be."""
