@@ -16,6 +16,7 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.normal_form import normal_form, variable_name
 from cer_gpu.ceql.checks import check, defined_variables
 from cer_gpu.ceql.parser import parse
+from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
@@ -44,7 +45,6 @@ from cer_gpu.planning.plan import Binding, Plan
 from cer_gpu.predicates.binder import column_type, type_errors
 from cer_gpu.predicates.guards import type_column_type
 from cer_gpu.predicates.placement import check_device
-from cer_gpu.query_file import read_query_file, with_hint_of_a_file
 
 DEVICES = ("auto", "cpu", "cuda")
 

@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
-from cer_gpu.query_file import read_query_file
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
