@@ -19,6 +19,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
+from cer_gpu.columnar.columns import column_type
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.errors import (
     CerError,
@@ -42,7 +43,7 @@ from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.dealing import Clauses, of_threads
 from cer_gpu.planning.plan import Binding, Plan
-from cer_gpu.predicates.binder import column_type, type_errors
+from cer_gpu.predicates.binder import type_errors
 from cer_gpu.predicates.guards import type_column_type
 from cer_gpu.predicates.placement import check_device
 

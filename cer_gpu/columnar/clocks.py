@@ -11,12 +11,10 @@ import pyarrow as pa
 
 from cer_gpu.backend.windows import first_fall, window_lows
 from cer_gpu.ceql.syntax import Within
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
-from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, column_type, kind_of, numbers_of
+from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring, read_only
 from cer_gpu.columnar.moments import UNITS, per_second
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
-from cer_gpu.predicates.binder import column_type
-from cer_gpu.predicates.inputs import read_only
 
 TIME_UNITS = UNITS
 

@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.ceql.syntax import Span
 from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.errors import QueryTypeError, did_you_mean
 
 Bools = npt.NDArray[np.bool_]
 
@@ -232,3 +234,22 @@ def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_decimal(data_type) and data_type.byte_width > 8:
         return values[:: data_type.byte_width // 8]  # the lowest word holds any value of at most 18 digits
     return values.astype(np.float64) if values.dtype.kind == "f" and values.dtype.itemsize < 8 else values
+
+
+def column_type(schema: pa.Schema, name: str, text: str | None, span: Span | None) -> pa.DataType:
+    """Return the type of a column, for a dictionary that of its values.
+
+    Raises
+    ------
+    QueryTypeError
+        When there is none, or more than one, of that name.
+    """
+    found = schema.get_all_field_indices(name)
+    if len(found) != 1:
+        how_many = "no column" if not found else f"{len(found)} columns"
+        hint = "rename all but one" if found else did_you_mean(name, schema.names, "columns")
+        message = f"the events have {how_many} {name!r}"
+        start, end = span or (None, None)
+        raise QueryTypeError(message, text, start, end, hint)
+    data_type = schema.field(found[0]).type
+    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type

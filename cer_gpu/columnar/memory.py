@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.compaction import gather
-from cer_gpu.predicates.inputs import read_only
 
 LARGE = 1 << 20
 """Bytes from which on memory is asked of the system, to which it goes back when it is done with."""
@@ -27,6 +26,18 @@ GROWS_IN_PLACE = sys.platform == "linux"
 _PRIVATE: dict[str, Any] = {}
 if hasattr(mmap, "MAP_PRIVATE"):  # not on Windows, where it is private anyway
     _PRIVATE["flags"] = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+
+
+def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return an array as one that is contiguous, aligned and not to be written to: code is compiled for these only."""
+    flags = array.flags
+    if not (flags.c_contiguous and flags.aligned):
+        array = array.copy()
+    elif not flags.writeable:
+        return array
+    array = array.view()
+    array.flags.writeable = False
+    return array
 
 
 def room(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:

@@ -12,9 +12,8 @@ import pyarrow as pa
 from cer_gpu.backend.partitions import UNKNOWN, assign_partitions, assign_partitions_of_texts, hash_keys, hash_words
 from cer_gpu.columnar.columns import Bools, is_string, known_codes, numbers_of, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
-from cer_gpu.columnar.memory import Gathered, Scratch
+from cer_gpu.columnar.memory import Gathered, Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.predicates.inputs import read_only
 
 Words = npt.NDArray[np.uint64]
 Int32 = npt.NDArray[np.int32]

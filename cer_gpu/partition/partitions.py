@@ -10,11 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql.syntax import Name
-from cer_gpu.columnar.columns import Bools, is_string, plain_texts, plain_type, take_rows
+from cer_gpu.columnar.columns import Bools, column_type, is_string, plain_texts, plain_type, take_rows
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.partition.key_index import Texts, encoder_of, index_of
-from cer_gpu.predicates.binder import column_type
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]

@@ -19,11 +19,10 @@ from cer_gpu.backend.evaluation import (
 )
 from cer_gpu.ceql.syntax import Name, Within
 from cer_gpu.columnar.clocks import time_column_type, window_length
-from cer_gpu.columnar.columns import plain_type
+from cer_gpu.columnar.columns import column_type, plain_type
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.partition.partitions import Keys
-from cer_gpu.predicates.binder import column_type
 from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.types_met import TypesMet

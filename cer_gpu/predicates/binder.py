@@ -20,9 +20,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, Bools, kind_of
+from cer_gpu.columnar.columns import (
+    BOOLEAN,
+    DECIMAL,
+    FLOAT,
+    INTEGER,
+    MOMENT,
+    NOTHING,
+    STRING,
+    Block,
+    Bools,
+    column_type,
+    kind_of,
+)
 from cer_gpu.columnar.moments import ZoneError, has_zone, per_second, read_moment
-from cer_gpu.errors import NULL_HINT, QueryTypeError, did_you_mean, nearest
+from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.inputs import CODES, FLOATS, Inputs
 from cer_gpu.predicates.interpreter import OPERATORS
@@ -361,25 +373,6 @@ def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str)
         except QueryTypeError as error:
             errors.append(error)
     return errors
-
-
-def column_type(schema: pa.Schema, name: str, text: str | None, span: s.Span | None) -> pa.DataType:
-    """Return the type of a column, for a dictionary that of its values.
-
-    Raises
-    ------
-    QueryTypeError
-        When there is none, or more than one, of that name.
-    """
-    found = schema.get_all_field_indices(name)
-    if len(found) != 1:
-        how_many = "no column" if not found else f"{len(found)} columns"
-        hint = "rename all but one" if found else did_you_mean(name, schema.names, "columns")
-        message = f"the events have {how_many} {name!r}"
-        start, end = span or (None, None)
-        raise QueryTypeError(message, text, start, end, hint)
-    data_type = schema.field(found[0]).type
-    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """Terms -> the source of one CUDA C++ kernel over the rows of a block (`kernels/select.cuh` has the loop).
 
 What is generated is one function, which makes the bit vector of one row by calls of device functions in `kernels/`.
-As in `cer_gpu.predicates.numba_source` it is made of the tables below, of slots and of positions of bits, and of nothing
-else.  Everything that it reads is named by its place in one array of 64-bit numbers, `in`: addresses in device memory,
-first bits, constants and last entries of tables.  So all queries have kernels of the same arguments.
+As in `cer_gpu.predicates.numba_source`, it is made of the tables below, of slots and of positions of bits, and of
+nothing else.  Everything that it reads is named by its place in one array of 64-bit numbers, `in`: addresses in device
+memory, first bits, constants and last entries of tables.  So all queries have kernels of the same arguments.
 """
 
 from __future__ import annotations

@@ -14,13 +14,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from numba import config
-from numba.core import types
-
 from cer_gpu.backend.jit import is_kept, kernel
+from cer_gpu.backend.signatures import INT64, array_of, kept_in
 from cer_gpu.cache import cache_folder, whole_file
 from cer_gpu.predicates.numba_source import slots_of, source_of
-from cer_gpu.predicates.terms import BIT, F8, I8, U8, Program, parts
+from cer_gpu.predicates.terms import BIT, I8, U8, Program, parts
 
 Run = Callable[..., Any]
 
@@ -30,20 +28,6 @@ ROWS_TO_LOAD = 1 << 17
 """So many rows are evaluated another way before code that is kept on disk is loaded ..."""
 ROWS_TO_COMPILE = 1 << 21
 """... or code is compiled."""
-
-_TYPES = {
-    "i1": types.int8,
-    "i2": types.int16,
-    "i4": types.int32,
-    I8: types.int64,
-    "u1": types.uint8,
-    "u2": types.uint16,
-    "u4": types.uint32,
-    U8: types.uint64,
-    "f4": types.float32,
-    F8: types.float64,
-    BIT: types.uint8,
-}
 
 
 class Generated:
@@ -95,19 +79,18 @@ class Generated:
 
     def _signature(self, nullable: bool) -> tuple[Any, ...]:
         program, slots = self.program, self.slots
-        word = _TYPES[program.word]
-        columns = [_array(_TYPES[column.stored]) for column in slots.columns]
+        columns = [array_of("u1" if column.stored == BIT else column.stored) for column in slots.columns]
         if nullable:
-            columns += [_array(types.uint8)] * len(slots.columns)
-        constants = [_array(_TYPES[dtype]) for dtype in slots.constants]
+            columns += [array_of("u1")] * len(slots.columns)
+        constants = [array_of(dtype) for dtype in slots.constants]
         codes = [column for column in (program.types, program.streams) if column is not None]
-        tables = [_array(word, 2 if program.word == U8 else 1)] * len(codes)
-        tables += [_array(types.uint8)] * (len(slots.tables) + len(slots.given))
-        read = [types.int64, *columns, _array(types.int64), *constants, *tables]
+        tables = [array_of(program.word, 2 if program.word == U8 else 1)] * len(codes)
+        tables += [array_of("u1")] * (len(slots.tables) + len(slots.given))
+        read = [INT64, *columns, array_of(I8), *constants, *tables]
         if program.word == U8:
-            return (*read, types.Array(types.uint64, 2, "C"))
-        written = types.Array(types.int32, 1, "C")
-        return (*read, written, types.int64, written, written, types.int64, types.Array(word, 1, "C"))
+            return (*read, array_of(U8, 2, written=True))
+        rows = array_of("i4", written=True)
+        return (*read, rows, INT64, rows, rows, INT64, array_of(program.word, written=True))
 
 
 _shared = lru_cache(256)(Generated)
@@ -127,9 +110,8 @@ def generated(program: Program) -> Generated | None:
 
 def source_folder() -> Path:
     """Return where sources are written: in Numba's own folder where one is set, else in the user's cache."""
-    numbas: str = getattr(config, "CACHE_DIR", "")
-    if numbas:
-        folder = Path(numbas, "cer_gpu_generated")
+    if kept_in():
+        folder = Path(kept_in(), "cer_gpu_generated")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if os.access(folder, os.W_OK | os.X_OK):
@@ -137,10 +119,6 @@ def source_folder() -> Path:
         except OSError:
             pass
     return cache_folder("generated")
-
-
-def _array(dtype: Any, n_dimensions: int = 1) -> Any:
-    return types.Array(dtype, n_dimensions, "C", readonly=True)
 
 
 def _function(source: str) -> Run:

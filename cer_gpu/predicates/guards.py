@@ -18,14 +18,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
+from cer_gpu.columnar.columns import NOTHING, Block, column_type, is_string, kind_of
 from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
 from cer_gpu.errors import CerError, EventsError, QueryTypeError
-from cer_gpu.predicates.binder import Binder, column_type, columns_of
+from cer_gpu.predicates.binder import Binder, columns_of
 from cer_gpu.predicates.cuda_pass import CudaPass, Job, Rows
 from cer_gpu.predicates.generated import generated
-from cer_gpu.predicates.inputs import CODES, Stored, read_only
+from cer_gpu.predicates.inputs import CODES, Stored
 from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.numba_source import CHUNK, slots_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device

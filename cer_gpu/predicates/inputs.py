@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import Block, Bools, stored_values
 from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
 from cer_gpu.predicates.numbers import floats
 from cer_gpu.predicates.terms import BIT, F8, I8, STORED, U8, Column, Constant, Given
@@ -134,18 +135,6 @@ def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:
     return (
         (None, 0) if array.null_count == 0 else (read_only(np.frombuffer(array.buffers()[0], np.uint8)), array.offset)
     )
-
-
-def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return an array as one that is contiguous, aligned and not to be written to: code is compiled for these only."""
-    flags = array.flags
-    if not (flags.c_contiguous and flags.aligned):
-        array = array.copy()
-    elif not flags.writeable:
-        return array
-    array = array.view()
-    array.flags.writeable = False
-    return array
 
 
 def _stored(data_type: pa.DataType) -> str:

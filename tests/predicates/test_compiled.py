@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 
+import numba
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -129,7 +130,7 @@ QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 1
 def nothing_kept(tmp_path, monkeypatch):
     """Nothing is compiled yet, neither here nor on disk."""
     monkeypatch.setattr(backend, "source_folder", lambda: tmp_path)
-    monkeypatch.setattr(backend.config, "CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(predicates, "TIER", None)
     backend._shared.cache_clear()
     yield tmp_path
