@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.automaton.cea import ANY, build_cea
-from cer_gpu.automaton.chain import find_chain
+from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.determinize import Determinization
-from cer_gpu.automaton.normal_form import normal_form, variable_name
-from cer_gpu.ceql.checks import check, defined_variables
+from cer_gpu.automaton.strategies import ALL
+from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
-from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
-from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.columnar.columns import column_type
+from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.errors import (
     CerError,
@@ -36,15 +32,14 @@ from cer_gpu.io.sources import Source, open_events
 from cer_gpu.order.reorder import LATE
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
-from cer_gpu.output.outputs import OUTPUTS, output_schema
+from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import Window, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
-from cer_gpu.partition.partitions import Keys
-from cer_gpu.planning.dealing import Clauses, of_threads
-from cer_gpu.planning.plan import Binding, Plan
-from cer_gpu.predicates.binder import type_errors
-from cer_gpu.predicates.guards import type_column_type
+from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
+from cer_gpu.planning.physical import PhysicalPlan, physical_plan
+from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.placement import check_device
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -128,15 +123,15 @@ def analyse(
         )
         errors: list[QueryError] = found.errors
         if schema is not None:
-            errors += _schema_errors(syntax, schema, type_column, time_column, time_unit)
+            errors += schema_errors(syntax, schema, type_column, time_column, time_unit)
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
-        plan = _plan(syntax, type_column, time_column, time_unit)
+        plan = plan_of(syntax, type_column, time_column, time_unit)
     except RecursionError:
         return None, [QueryTooLargeError("the query is nested too deeply")]
     except QueryError as error:
         return None, [error]
-    query = Query(plan, tuple(found.notes))
+    query = Query(plan, (*found.notes, *strategy_notes(syntax)))
     if schema is not None:
         try:
             query.bind(_with_stream(schema) if plan.several_streams else schema)
@@ -145,74 +140,9 @@ def analyse(
     return query, []
 
 
-def _schema_errors(
-    syntax: QuerySyntax, schema: pa.Schema, type_column: str | None, time_column: str | None, time_unit: str | None
-) -> list[QueryError]:
-    """Return all that does not fit a schema: tests, the type column, attributes, keys, the time column, the window."""
-    text = syntax.text
-    predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
-    errors: list[QueryError] = [*type_errors(predicates, schema, text)]
-    selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
-    tests: list[Callable[[], object]] = [
-        *(partial(column_type, schema, name.name, text, name.span) for name in selected),
-        *(partial(Keys, (names,), schema, text) for names in syntax.partition),
-    ]
-    if type_column is not None:
-        tests.append(partial(type_column_type, schema, type_column))
-    within = syntax.within
-    if within is not None and (within.kind != "time" or time_column is not None):
-        tests.append(partial(window_length, within, schema, time_column, time_unit, text))
-    if time_column is not None and (within is None or within.kind != "time"):
-        tests.append(partial(time_column_type, schema, time_column))
-    for test in tests:
-        try:
-            test()
-        except QueryError as error:
-            errors.append(error)
-    return errors
-
-
 def _with_stream(schema: pa.Schema) -> pa.Schema:
     """Return the schema of one of several streams as that of all of them merged."""
     return schema if STREAM_COLUMN in schema.names else schema.append(pa.field(STREAM_COLUMN, pa.string()))
-
-
-def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None, time_unit: str | None) -> Plan:
-    streams = tuple(name.name for name in syntax.streams)
-    items = syntax.select.items
-    if items is None:
-        variables = list(defined_variables(syntax.formula))
-    else:
-        variables = [variable_name(item.variable) for item in items]
-    attributes: dict[str, Name] | None = None
-    if items and all(item.attributes is not None for item in items):
-        attributes = {name.name: name for item in items for name in item.attributes or ()}
-    formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
-    cea = build_cea(formula, frozenset(variables))
-    strategy = "NEXT" if syntax.select.strategy == "NXT" else syntax.select.strategy
-    if strategy in ("ALL", "ANY", "STRICT"):
-        steps = find_chain(formula, cea.guards, frozenset(variables), strict=strategy == "STRICT")
-        if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
-            steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
-    else:
-        steps = f"the strategy is {strategy}"
-    return Plan(
-        text=syntax.text,
-        cea=cea,
-        chain=None if isinstance(steps, str) else steps,
-        against_chain=steps if isinstance(steps, str) else None,
-        strategy=strategy,
-        variables=tuple(dict.fromkeys(variables)),
-        attributes=None if attributes is None else tuple(attributes.values()),
-        streams=streams,
-        partition=syntax.partition,
-        within=syntax.within,
-        consume=syntax.consume,
-        limit=syntax.limit,
-        type_column=type_column,
-        time_column=time_column,
-        time_unit=time_unit,
-    )
 
 
 class Query:
@@ -229,7 +159,7 @@ class Query:
     def __init__(self, plan: Plan, notes: tuple[str, ...] = ()) -> None:
         self._plan = plan
         self.notes = notes
-        self._bound: Binding | None = None
+        self._bindings = Bindings(plan)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle what it was made of, not what it was last bound to."""
@@ -256,18 +186,24 @@ class Query:
         return self._plan.time_unit
 
     @property
-    def clauses(self) -> Clauses:
-        """The clauses that decide how the events may be dealt to several processes."""
-        plan = self._plan
-        within = plan.within
-        return Clauses(
-            keys=tuple(tuple(name.name for name in names) for names in plan.partition),
-            strategy=plan.strategy,
-            consume=plan.consume,
-            window=None if within is None else within.kind,
-            window_column=None if within is None or within.attribute is None else within.attribute.name,
-            limit=plan.limit,
-        )
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """The column names in each bracket of PARTITION BY."""
+        return self._plan.keys
+
+    @property
+    def window_kind(self) -> str | None:
+        """The kind of the window: "events", "time" or "attribute"; None where there is none."""
+        return self._plan.window
+
+    @property
+    def window_attribute(self) -> str | None:
+        """The column of WITHIN n [attribute]."""
+        return self._plan.window_attribute
+
+    def physical_plan(self, output: str = "positions") -> PhysicalPlan:
+        """Return how the query is evaluated to an output, and how its events may be dealt, with the reasons."""
+        _check_options(output=output)
+        return physical_plan(self._plan, OUTPUTS[output])
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -294,7 +230,7 @@ class Query:
     def without_choice(self) -> Query:
         """Return the query that finds the same complex events and those that LIMIT or ANY leaves out."""
         plan = self._plan
-        strategy = "ALL" if plan.strategy == "ANY" else plan.strategy
+        strategy = ALL if plan.strategy.most_at_an_end else plan.strategy
         return Query(replace(plan, strategy=strategy, limit=None), self.notes)
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
@@ -309,21 +245,21 @@ class Query:
     def bind(self, schema: pa.Schema) -> Binding:
         """Check the query against a schema; raises QueryTypeError when it does not fit.
 
-        What is returned is only to be read: all who ask for the same schema get the same.
+        All that ask for the same schema get the same value, which never changes.
         """
-        bound = self._bound
-        if bound is None or not bound.schema.equals(schema, check_metadata=True):
-            bound = self._bound = Binding(self._plan, schema)
-        return bound
+        binding = self._bindings.bind(schema)
+        binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
+        return binding
 
     def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:
         """Return the names of the columns that the query reads from events of a schema."""
-        return self.bind(schema).columns_for(output)
+        return self.bind(schema).columns_for(OUTPUTS[output])
 
     def output_schema(self, schema: pa.Schema, output: str = "positions") -> pa.Schema:
         """Return the schema of the results over events of a schema."""
         _check_options(output=output)
-        return output_schema(self._plan, self.bind(schema), output)
+        made = OUTPUTS[output]
+        return made.schema_of(self.bind(schema).result_columns(made))
 
     def evaluate(
         self,
@@ -450,9 +386,9 @@ class Query:
         With several threads the evaluator only counts; None: as many as help.
         """
         names = self.columns(source.schema, evaluator.output)
-        evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
+        evaluator.expect(source.schema)
         may_be_cut = evaluator.may_be_cut and not source.resident
-        dealt = of_threads(self.clauses)[0] if may_be_cut else "one"
+        dealt = evaluator.physical.dealing.threads if may_be_cut else "one"
         n_threads = threads_that_help(source, by_range=dealt == "range") if threads is None else threads
         if n_threads == 1 or dealt == "one":
             found = evaluator.over(source.batches(names))
@@ -505,7 +441,8 @@ class Query:
             raise OptionError(
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
-        return Evaluator(self._plan, Options(output, lateness, late, share, position_column, first_end, device=device))
+        options = Options(output, lateness, late, share, position_column, first_end, device=device)
+        return Evaluator(self._bindings, options)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Say what the query means, and how it runs.
@@ -532,7 +469,7 @@ class Query:
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
         source = None if events is None else self.source(events)
-        return explain(self._plan, self.notes, self.clauses, source, self.matches if analyze else None)
+        return explain(self._bindings, self.notes, source, self.matches if analyze else None)
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on where another one made a checkpoint.
@@ -559,7 +496,7 @@ class Query:
         >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[0, 2], [1, 2]]
         """
-        return Evaluator.restore(self._plan, blob)
+        return Evaluator.restore(self._bindings, blob)
 
 
 def _by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str, Any]:

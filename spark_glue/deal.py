@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError, did_you_mean
-from cer_gpu.planning.dealing import against_keys, against_ranges, at_or_before
+from cer_gpu.planning.dealing import at_or_before
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
 
@@ -97,17 +97,17 @@ def explain(query: Query, strategy: str = "auto") -> str:
 
 def times_beside(query: Query, first: str) -> list[str]:
     """Return the columns that must not decrease, but for the first of the order: tasks have to check that."""
-    return [name for name in (query.time_column, query.clauses.window_column) if name not in (None, first)]
+    return [name for name in (query.time_column, query.window_attribute) if name not in (None, first)]
 
 
 def _against(query: Query, first: str | None) -> dict[str, str | None]:
     """Return for each strategy why it is not exact for the query; None: it is."""
-    clauses = query.clauses
-    by_key = against_keys(clauses)
+    exact = query.physical_plan().dealing.tasks
     unchecked = [] if first is None else times_beside(query, first)
-    if by_key is None and unchecked:
-        by_key = f"that {unchecked[0]!r} never decreases is to be seen only where the events of all keys are together"
-    return {"partition": by_key, "range": against_ranges(clauses), "replicate": None}
+    if exact["partition"] is None and unchecked:
+        why = f"that {unchecked[0]!r} never decreases is to be seen only where the events of all keys are together"
+        return {**exact, "partition": why}
+    return exact
 
 
 _WAYS = {

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.deal import Done
 from spark_glue.errors import plain_errors
 from spark_glue.match import matching
@@ -87,7 +88,7 @@ class Summary:
 
     def __str__(self) -> str:
         """Say it in a few lines."""
-        found = counted(self.n_found, "row of bindings" if self.output == "bindings" else "complex event")
+        found = counted(self.n_found, "complex event" if OUTPUTS[self.output].counted else OUTPUTS[self.output].row)
         order = "the events lay in order" if self.was_in_order else "the events were sorted"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "

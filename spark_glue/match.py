@@ -151,8 +151,7 @@ def matching(
 def _cut(query: Query, events: pa.Schema, order: list[str]) -> Cut:
     length = query.window_units(events)
     assert length is not None
-    clauses = query.clauses
-    return Cut(None if clauses.window == "events" else clauses.window_column or order[0], length)
+    return Cut(None if query.window_kind == "events" else query.window_attribute or order[0], length)
 
 
 def check_order(df: DataFrame, order: Sequence[str]) -> None:
@@ -191,7 +190,7 @@ def _dealt(numbered: Numbered, query: Query, strategy: str, n_parts: int, types:
     if strategy == "replicate":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if strategy == "partition":
-        keys = [sf.coalesce(*(sf.col(quoted(name)) for name in names)) for names in query.clauses.keys]
+        keys = [sf.coalesce(*(sf.col(quoted(name)) for name in names)) for names in query.keys]
         for key in keys:
             df = df.filter(key.isNotNull())
         # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN

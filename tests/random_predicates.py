@@ -17,8 +17,14 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
 from cer_gpu.predicates import guards as predicates
-from cer_gpu.predicates.guards import INTERPRETED, GuardWords
+from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords
 from cer_gpu.predicates.symbols import SymbolTable
+
+
+def guard_words(guards, schema, type_column, text, stream_column=None, **options):
+    """Bind guards to a schema, and return their evaluation."""
+    return GuardWords(BoundGuards(guards, schema, type_column, text, stream_column), **options)
+
 
 INTEGERS = [pa.from_numpy_dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]
@@ -149,7 +155,7 @@ def guards_of(rng: random.Random, n: int, streams: bool) -> tuple[Guard, ...]:
             rng.choice("ABCD"), tree(text) if rng.random() < 0.9 else None, rng.choice("AB") if streams else None
         )
         try:
-            GuardWords((guard,), SCHEMA, "type", text)
+            guard_words((guard,), SCHEMA, "type", text)
         except cer_gpu.QueryTypeError:
             continue
         found[guard] = None

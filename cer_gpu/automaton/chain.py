@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Repeat, Then
+from cer_gpu.automaton.table import Table
 
 MAX_STEPS = 64
 
@@ -110,7 +111,7 @@ def _differ(a: Guard, b: Guard) -> bool:
     return types or streams
 
 
-class Chain:
+class Chain(Table):
     """The symbols of a chain met so far; takes the place of `Determinization` where there is nothing to determinise.
 
     Attributes
@@ -160,6 +161,9 @@ class Chain:
             self.steps_of[symbol, : len(steps)] = steps
             self.ending[symbol] = steps[:1] == [len(self.steps) - 1]
         return symbol
+
+    def met(self, most: int) -> None:
+        """Return None: a chain has no determinised states."""
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 

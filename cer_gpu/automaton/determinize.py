@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL
-from cer_gpu.automaton.selection import Key, Move, Reader, selection
+from cer_gpu.automaton.selection import Key, Move, Reader
+from cer_gpu.automaton.strategies import ALL, Strategy
+from cer_gpu.automaton.table import Table
 from cer_gpu.errors import QueryTooLargeError
 
 QUIET = 0
@@ -44,14 +46,13 @@ MAX_TABLE = 1 << 22
 Int32 = npt.NDArray[np.int32]
 
 
-class Determinization:
+class Determinization(Table):
     """The states, symbols and transitions met so far, as the tables that the loops run on.
 
     Parameters
     ----------
     cea
     strategy
-        ALL, ANY, NEXT, LAST, MAX or STRICT.
     labelled
         Whether runs differ also by which variables hold an event ("bindings"), and not only by which they mark.
 
@@ -80,7 +81,7 @@ class Determinization:
         Of a step, at most.
     """
 
-    def __init__(self, cea: CEA, strategy: str = "ALL", *, labelled: bool = False) -> None:
+    def __init__(self, cea: CEA, strategy: Strategy = ALL, *, labelled: bool = False) -> None:
         self.labels = [frozenset[str]()]
         marks = {frozenset[str](): 0}
         # transitions that differ in their guards alone do the same: a symbol says which of these edges fire
@@ -96,10 +97,10 @@ class Determinization:
         closure = _silent_closure(cea)
         self._last = sum(1 << i for i, (_, _, target) in enumerate(edges) if closure[target] >> FINAL & 1)
         reader = Reader(list(edges), closure)
-        self.has_gaps = strategy == "STRICT" or not reader.is_quiet(waiting)
+        self.has_gaps = strategy.consecutive or not reader.is_quiet(waiting)
         self.max_moves = 1 + max(mark for _, mark, _ in edges)
 
-        self._selection = selection(strategy, reader)
+        self._selection = strategy.selection(reader)
         self._keys: list[Key] = []
         self._states: dict[Key, int] = {}
         self._controls: dict[Key, int] = {}
@@ -200,6 +201,11 @@ class Determinization:
         while not self.moves[end, 2] & LAST:
             end += 1
         return [tuple(move) for move in self.moves[first : end + 1].tolist()]
+
+    def met(self, most: int) -> dict[str, Any]:
+        """Return how many states and symbols were met, and of the first `most` states the CEA states they stand for."""
+        shown = [self.states_of(state) for state in range(min(self.n_states, most))]
+        return {"n_states": self.n_states, "n_symbols": self.n_symbols, "states": shown}
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 

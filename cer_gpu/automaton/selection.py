@@ -84,25 +84,12 @@ class Selection(Protocol):
         """Return the set of CEA states that the runs in a determinised state are in."""
 
 
-def selection(strategy: str, reader: Reader) -> Selection:
-    """Return a strategy over a CEA; ANY is ALL with one complex event listed at each end."""
-    match strategy:
-        case "ALL" | "ANY":
-            return _All(reader)
-        case "STRICT":
-            return _Strict(reader)
-        case "MAX":
-            return _Max(reader)
-        case _:
-            return _Ordered(reader, marked_first=strategy == "LAST")
-
-
 def _move(mark: int, target: int, key: Key) -> Move:
     return Move(mark, key if target & ~END else None, bool(target & END))
 
 
-class _All:
-    """Everything (CEL, section 6): a state is the set of CEA states that its runs are in."""
+class Everything:
+    """All complex events (CEL, section 6): a state is the set of CEA states that its runs are in."""
 
     control: Key = ()
 
@@ -110,17 +97,20 @@ class _All:
         self._reader = reader
 
     def inside(self, state: Key) -> int:
+        """Return the set of CEA states of a determinised state."""
         return int(state)
 
     def step(self, state: Key, fired: int) -> list[Move]:
+        """Return the moves of a determinised state."""
         return [_move(mark, target, target & ~END) for mark, target in self._reader.read(state, fired).items()]
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        """Return the moves of a run that begins, and the next control."""
         return self.step(self._reader.initial, fired), control
 
 
-class _Strict:
-    """Marked events are consecutive (CEL, C.3.1): a state says also if marking has not begun, goes on or is over."""
+class Strict:
+    """Complex events of consecutive positions (CEL, C.3.1): a state adds if marking is to begin, goes on or is over."""
 
     control: Key = ()
     _BEFORE, _DURING, _AFTER = 0, 1, 2
@@ -129,9 +119,11 @@ class _Strict:
         self._reader = reader
 
     def inside(self, state: Key) -> int:
+        """Return the set of CEA states of a determinised state."""
         return int(state[0])
 
     def step(self, state: Key, fired: int) -> list[Move]:
+        """Return the moves of a determinised state."""
         inside, phase = state
         moves = []
         for mark, target in self._reader.read(inside, fired).items():
@@ -142,11 +134,12 @@ class _Strict:
         return moves
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        """Return the moves of a run that begins, and the next control."""
         return self.step((self._reader.initial, self._BEFORE), fired), control
 
 
-class _Max:
-    """None that is strictly contained in another (CEL, C.3.4, where S and T are pairs; ties make them triples).
+class Maximal:
+    """Complex events that no other one strictly contains (CEL, C.3.4, where S and T are pairs; ties make them triples).
 
     A state is (the states of its runs, those of all runs that marked the same, those of runs that marked strictly
     more, whether nothing is marked); the control is the two in the middle for the runs that marked nothing.
@@ -158,9 +151,11 @@ class _Max:
         self._reader = reader
 
     def inside(self, state: Key) -> int:
+        """Return the set of CEA states of a determinised state."""
         return int(state[0])
 
     def step(self, state: Key, fired: int) -> list[Move]:
+        """Return the moves of a determinised state."""
         inside, same, more, nothing = state
         if nothing:
             same |= self._reader.initial
@@ -175,6 +170,7 @@ class _Max:
         return moves
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        """Return the moves of a run that begins, and the next control."""
         same, more = control
         moves = self.step((self._reader.initial, same, more, 1), fired)
         _, (equals, larger) = self._advance(same | self._reader.initial, more, fired)
@@ -197,7 +193,7 @@ class _Max:
         return unmarked, marked
 
 
-class _Ordered:
+class Ordered:
     """The greatest in an order on what runs marked: NEXT and LAST (CEL, C.3.2 and C.3.3).
 
     The control is a sequence of groups, best first; the runs of a group marked the same, and a group holds the sets
@@ -213,13 +209,16 @@ class _Ordered:
         self._known: dict[tuple[Key, int], tuple[Key, dict[Key, list[Move]]]] = {}
 
     def inside(self, state: Key) -> int:
+        """Return the set of CEA states of a determinised state."""
         return int(state[2])
 
     def step(self, state: Key, fired: int) -> list[Move]:
+        """Return the moves of a determinised state."""
         sequence, group, inside = state
         return self._advance(sequence, fired)[1].get((group, inside), [])
 
     def fresh(self, control: Key, fired: int) -> tuple[list[Move], Key]:
+        """Return the moves of a run that begins, and the next control."""
         sequence, moves = self._advance(control, fired)
         return moves.get(None, []), sequence
 

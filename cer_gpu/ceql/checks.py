@@ -15,8 +15,6 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, did_you_mean
 
 NEEDS_TIME = "WITHIN in HOURS, MINUTES or SECONDS needs a time column"
-CHOOSE_FIRST = ("NEXT", "LAST", "MAX")
-"""Selection strategies that choose before WITHIN is looked at."""
 
 
 @dataclass
@@ -41,7 +39,6 @@ def check(
     checker.select()
     checker.partition()
     checker.window(has_time_column, moments)
-    checker.strategy()
     return found
 
 
@@ -186,18 +183,6 @@ class _Checker:
             if len(moments) == 1:
                 name = f"time_column={moments[0]!r} (--time-column {moments[0]})"
             self.error(NEEDS_TIME, within.span, f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]")
-
-    def strategy(self) -> None:
-        within, chosen = self.query.within, self.query.select.strategy
-        if within is None or chosen not in CHOOSE_FIRST:
-            return
-        length = " ".join(self.query.text[slice(*within.span)].split())
-        length = length if length.isprintable() else "the window"
-        if chosen == "MAX":
-            outcome = f"where one that it keeps is longer than {length}, neither that one is reported nor a part of it"
-        else:
-            outcome = f"where its choice is longer than {length}, that end has no answer"
-        self.note(f"{chosen} chooses before WITHIN is looked at: {outcome}")
 
     # ---- formulas and filters -----------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cer_gpu.io.texts import plain
+from cer_gpu.output.outputs import OUTPUTS
 
 SHOWN_ITEMS = 6
 """Positions or events of one row."""
@@ -32,7 +33,7 @@ CUT_EVENTS = "(events are cut: SELECT x[a, b] shows fewer columns, COLUMNS=300 m
 
 def rows_to_show(output: str) -> int:
     """Return how many rows of an output are shown where nobody says how many; an event takes a line of its own."""
-    return 8 if output == "events" else 20
+    return 8 if OUTPUTS[output].keeps_events else 20
 
 
 def preview(rows: pa.Table, width: int | None) -> str:

@@ -7,8 +7,7 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_ROWS = {"positions": "complex event", "events": "complex event", "bindings": "row of bindings", "count": "position"}
-"""What one row of an output is."""
+from cer_gpu.output.outputs import OUTPUTS
 
 
 class Tally:
@@ -17,7 +16,7 @@ class Tally:
     Parameters
     ----------
     output
-        One of `cer_gpu.query.OUTPUTS`.
+        One of `cer_gpu.output.outputs.OUTPUTS`.
     limit
         How many rows are wanted; None: all.
 
@@ -29,7 +28,7 @@ class Tally:
 
     def __init__(self, output: str, limit: int | None = None) -> None:
         self.n_rows = 0
-        self._output = output
+        self._output = OUTPUTS[output]
         self._limit = limit
         self._n_counted = 0
 
@@ -37,7 +36,7 @@ class Tally:
         """Count the rows of a batch that are wanted, and return them."""
         wanted = batch if self._limit is None else batch.slice(0, self._limit - self.n_rows)
         self.n_rows += wanted.num_rows
-        if self._output == "count" and wanted.num_rows:
+        if self._output.counted and wanted.num_rows:
             # the sum of counts that fit 64 bits may not
             self._n_counted += int(pc.sum(wanted.column("count").cast(pa.decimal128(38, 0))).as_py())
         return wanted
@@ -50,14 +49,14 @@ class Tally:
     @property
     def n_complex_events(self) -> int | None:
         """How many complex events the rows stand for; None where that is not known: several valuations can be one."""
-        if self._output == "bindings":
+        if self._output.labelled:
             return None
-        return self._n_counted if self._output == "count" else self.n_rows
+        return self._n_counted if self._output.counted else self.n_rows
 
     @property
     def rows(self) -> str:
         """Say how many rows there are."""
-        return counted(self.n_rows, _ROWS[self._output])
+        return counted(self.n_rows, self._output.row)
 
     @property
     def none(self) -> str:
@@ -66,7 +65,7 @@ class Tally:
 
     def __str__(self) -> str:
         """Say what was found."""
-        if self._output != "count":
+        if not self._output.counted:
             return self.rows
         return f"{counted(self._n_counted, 'complex event')} at {self.rows}"
 

@@ -24,6 +24,10 @@ class PerDictionary:
         self._values: pa.Array | None = None  # kept alive, so that its address stays its own
         self._table: npt.NDArray[Any] | None = None
 
+    def fresh(self) -> PerDictionary:
+        """Return another one that computes the same and has met no dictionary."""
+        return PerDictionary(self._compute)
+
     def __call__(self, values: pa.Array) -> npt.NDArray[Any]:
         """Return the table of a dictionary, with one row of zeros more (so that code 0 can always be looked up)."""
         if self._table is None or self._values is None or not _same_memory(values, self._values):

@@ -55,6 +55,18 @@ class State:
         """Return the arrays of a part of the evaluator."""
         return {name[len(part) + 1 :]: array for name, array in self.arrays.items() if name.startswith(part + ".")}
 
+    def add_texts(self, part: str, texts: dict[int, pa.Array]) -> None:
+        """Add numbered arrays of texts."""
+        self.tables |= {f"{part}{i}": pa.table({"text": values}) for i, values in texts.items()}
+
+    def texts(self, part: str) -> dict[int, pa.Array]:
+        """Return the arrays of texts of a part, by their numbers."""
+        return {
+            int(name[len(part) :]): table["text"].combine_chunks()
+            for name, table in self.tables.items()
+            if name.startswith(part)
+        }
+
     def to_bytes(self) -> bytes:
         """Return the checkpoint."""
         header = {"version": VERSION, "query": _identity(self.plan), "options": self.options, "facts": self.facts}

@@ -11,10 +11,13 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import leaves
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.engine.evaluator import BLOCK_ROWS, Options, table_of
+from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.planning.plan import Binding, Plan
-from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.physical import physical_plan
+from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.symbols import SymbolTable, Words
 from cer_gpu.predicates.types_met import types_named
 
@@ -42,10 +45,11 @@ class Counts:
         How many events satisfy each of `type_tests`, of `atomic_predicates` and of `CEA.guards`.
     """
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    def __init__(self, bindings: Bindings) -> None:
+        self._bindings = bindings
+        self._plan = plan = bindings.plan
         self._types, self._predicates = type_tests(plan), atomic_predicates(plan)
-        self._table = table_of(plan, Options())
+        self._table = physical_plan(plan, OUTPUTS["positions"]).table()
         self._binding: Binding | None = None
         self._types_met = types_named((guard.event_type for guard in plan.cea.guards), plan.type_column)
         self._coders: dict[str, StringCoder] = {}
@@ -58,10 +62,9 @@ class Counts:
         """Count the events of a batch."""
         if self._binding is None or not self._binding.fits(batch.schema):
             self._bind(batch.schema)
-        assert self._binding is not None
         for first in range(0, batch.num_rows, BLOCK_ROWS):
             block = Block(batch.slice(first, BLOCK_ROWS), self._coders)
-            words = self._binding.guards.words(block)
+            words = self._guards.words(block)
             self.n_events += block.n_rows
             self.n_relevant += len(self._symbols.select(words)[1])
             self.guards += _ones(words, len(self.guards))
@@ -76,8 +79,8 @@ class Counts:
 
     def _bind(self, schema: pa.Schema) -> None:
         plan = self._plan
-        self._binding = Binding(plan, schema, with_attributes=False, types_met=self._types_met)
-        guards = self._binding.guards
+        self._binding = self._bindings.bind(schema)
+        guards = self._guards = GuardWords(self._binding.guards, types_met=self._types_met)
         self._symbols = SymbolTable(self._table, guards.dtype, guards.n_guards)
         streams = STREAM_COLUMN if plan.several_streams else None
         self._of_types = self._tests(self._types, schema, plan.type_column, streams)
@@ -87,7 +90,7 @@ class Counts:
         schema, type_column, stream_column = columns
         if not tests:
             return None
-        return GuardWords(tuple(tests), schema, type_column, self._plan.text, stream_column)
+        return GuardWords(BoundGuards(tuple(tests), schema, type_column, self._plan.text, stream_column))
 
 
 def _ones(words: Words, n_bits: int) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -20,14 +20,13 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.words import in_words
 from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
 from cer_gpu.io.sources import Source
-from cer_gpu.planning.dealing import Clauses
-from cer_gpu.planning.plan import Binding, Plan
+from cer_gpu.planning.binding import Bindings
+from cer_gpu.planning.plan import Plan
 
 
 def explain(
-    plan: Plan,
+    bindings: Bindings,
     notes: tuple[str, ...],
-    clauses: Clauses,
     source: Source | None = None,
     matches: Matches | None = None,
 ) -> Explanation:
@@ -35,13 +34,14 @@ def explain(
 
     Parameters
     ----------
-    plan, notes, clauses
+    bindings, notes
         Of the query.
     source
         Events, in which what satisfies the predicates is counted.
     matches
         Finds the complex events of a source, which is then measured.
     """
+    plan = bindings.plan
     try:
         syntax = parse(plan.text)
         formula = normal_form(
@@ -58,14 +58,14 @@ def explain(
         raise QueryTooLargeError("the query is nested too deeply to be explained") from None
     binding = counts = analysis = None
     if source is not None:
-        binding = Binding(plan, source.schema, with_attributes=False)
+        binding = bindings.bind(source.schema)
         if matches is None:
-            counts = count(source, plan, binding.columns)
+            counts = count(source, bindings)
         else:
-            counts, analysis = analyse(source, plan, binding.columns, matches)
+            counts, analysis = analyse(source, bindings, matches)
     facts |= {
         **_tests(plan, counts),
-        "plan": choices(plan, clauses, binding),
+        "plan": choices(plan, binding),
         "events": None if counts is None else {"n": counts.n_events, "n_relevant": counts.n_relevant},
         "analysis": analysis,
         "notes": [*notes, *(counts.notes if counts is not None else ())],

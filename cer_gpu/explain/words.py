@@ -6,19 +6,10 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then
+from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
 from cer_gpu.explain.writing import name_text, predicate_text, printable, stream_of
 
-_STRATEGIES = {
-    "ALL": "Every one is reported.",
-    "ANY": "Of those that end at one event, any one is reported.",
-    "STRICT": "Only those are reported whose kept events stand at consecutive positions (STRICT).",
-}
-_CHOICES = {
-    "NEXT": "the one that takes the earliest events it can, and as many as it can, is {} (NEXT).",
-    "LAST": "the one that takes the latest events it can, and as many as it can, is {} (LAST).",
-    "MAX": "those that are no part of another are {} (MAX).",
-}
 _CONSUME = {
     "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
     "PARTITION": "Once one is found, all that was read before in its group is forgotten (CONSUME BY PARTITION).",
@@ -26,7 +17,7 @@ _CONSUME = {
 _LATER, _NEXT = "later", "at the very next position"
 
 
-def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: str) -> list[str]:
+def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> list[str]:
     """Return a query in plain words, line by line.
 
     Parameters
@@ -36,7 +27,6 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: str) -> list[st
     formula
         WHERE in LP-normal form, in which every filter stands at its event.
     strategy
-        ALL, ANY, NEXT, LAST, MAX or STRICT.
     """
     streams = [name.name for name in syntax.streams]
     where = f" in {_listed([name_text(name) for name in streams], 'and')}" if streams else ""
@@ -52,15 +42,15 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: str) -> list[st
     return [printable(line) for line in lines]
 
 
-def _chosen(within: Within | None, strategy: str) -> list[str]:
+def _chosen(within: Within | None, strategy: Strategy) -> list[str]:
     """Return what the window and the strategy leave, in the order in which they do."""
     fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
-    if strategy not in _CHOICES:
-        return [*(["F" + fits] if fits else []), _STRATEGIES[strategy]]
-    choice = "Of those that end at one event, " + _CHOICES[strategy]
+    if not strategy.compares:
+        return [*(["F" + fits] if fits else []), strategy.words]
+    choice = "Of those that end at one event, " + strategy.words
     if not fits:
         return [choice.format("reported")]
-    return [choice.format("chosen"), f"{'Each' if strategy == 'MAX' else 'It'} is reported only if f{fits}"]
+    return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if f{fits}"]
 
 
 def window_text(within: Within) -> str:

@@ -1,6 +1,13 @@
-"""Complex events as Arrow rows: the four outputs, and their schemas."""
+"""Complex events as Arrow rows: one class for each form of the results.
+
+A new output is one more class here, in `OUTPUTS`: its schema, its rows, and what it needs of an evaluation.
+"""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -8,100 +15,200 @@ import pyarrow as pa
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError
 from cer_gpu.output.retention import Retained
-from cer_gpu.planning.plan import Binding, Plan
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 
-OUTPUTS = ("positions", "bindings", "events", "count")
-
 _POSITIONS = pa.list_(pa.int64())
+Fields = list[tuple[str, pa.DataType]]
 
 
-def output_schema(plan: Plan, binding: Binding | None, output: str) -> pa.Schema:
-    """Return the schema of the results.
+@dataclass(frozen=True)
+class Columns:
+    """The columns that results may have, of one query over one schema.
 
-    Parameters
+    Attributes
     ----------
-    binding
-        None where no event has been seen: what depends on the types of columns is then left out.
-
-    Raises
-    ------
-    OptionError
-        When two columns would have one name.
+    variables : tuple of str
+        Selected by the query.
+    time_type : pyarrow.DataType or None
+        Of the time column; None: there is none, or no event has been seen.
+    keys : tuple of (str, pyarrow.DataType)
+        Of PARTITION BY; empty while no event has been seen.
+    attributes : pyarrow.Schema or None
+        Of the events; None while none has been seen.
     """
-    time_type = None if binding is None else binding.time_type
-    if output == "count":
-        fields = [("end", pa.int64()), ("count", pa.int64())]
-        fields += [("end_time", time_type)] if time_type is not None else []
-    else:
-        fields = [("start", pa.int64()), ("end", pa.int64()), ("positions", _POSITIONS)]
-        fields += [("start_time", time_type), ("end_time", time_type)] if time_type is not None else []
-    if binding is not None:
-        fields += zip(binding.keys.names, binding.keys.types, strict=True)
-    if output == "bindings":
-        fields += [(name, _POSITIONS) for name in plan.variables]
-    elif output == "events" and binding is not None:
-        fields.append(("events", pa.list_(pa.struct(list(binding.attribute_schema)))))
-    names = [name for name, _ in fields]
-    for name in names:
-        if names.count(name) > 1:
-            raise OptionError(
-                f"the output {output!r} would have two columns named {name!r}\n"
-                "hint: give the variable another name with AS, or begin the bracket of PARTITION BY with another name"
-            )
-    return pa.schema(fields)
+
+    variables: tuple[str, ...]
+    time_type: pa.DataType | None = None
+    keys: tuple[tuple[str, pa.DataType], ...] = ()
+    attributes: pa.Schema | None = None
 
 
-class Output:
-    """Makes the rows of the results.
+class Output(ABC):
+    """A form of the results.
 
     Parameters
     ----------
+    columns
     labels
-        What each mark stands for (`Determinization.labels`).
+        The variables of each mark (`Table.labels`).
     retained
-        The rows that complex events may hold; for "events".
+        Where it `keeps_events`: the rows that complex events may hold.
+
+    Attributes
+    ----------
+    name : str
+    row : str
+        What a row stands for, in the singular.
+    counted : bool
+        True: complex events are counted, and none is listed.
+    labelled : bool
+        True: complex events are told apart by the variables that hold their events.
+    keeps_events : bool
+        True: the attributes of events are kept for as long as a complex event may hold them.
+    schema : pyarrow.Schema
     """
 
-    def __init__(
-        self, plan: Plan, binding: Binding, output: str, labels: list[frozenset[str]], retained: Retained | None
-    ) -> None:
-        self.schema = output_schema(plan, binding, output)
-        self._time_type = binding.time_type
-        self._retained = retained
-        variables = plan.variables if output == "bindings" else ()
-        self._holds = [np.array([name in held for held in labels]) for name in variables]
+    name: ClassVar[str]
+    row: ClassVar[str] = "complex event"
+    counted: ClassVar[bool] = False
+    labelled: ClassVar[bool] = False
+    keeps_events: ClassVar[bool] = False
 
-    def rows(self, found: MatchBuffers | CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return one row for each complex event, or for each position that ends any.
+    def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
+        self.schema = self.schema_of(columns)
+        self._columns, self._labels, self._retained = columns, labels, retained
+
+    @classmethod
+    def schema_of(cls, columns: Columns) -> pa.Schema:
+        """Return the schema of the results; columns whose types are not known yet are left out.
+
+        Raises
+        ------
+        OptionError
+            When two columns would have one name.
+        """
+        fields = cls._fields(columns)
+        names = [name for name, _ in fields]
+        for name in names:
+            if names.count(name) > 1:
+                raise OptionError(
+                    f"the output {cls.name!r} would have two columns named {name!r}\n"
+                    "hint: give the variable another name with AS, or begin the bracket of PARTITION BY with another "
+                    "name"
+                )
+        return pa.schema(fields)
+
+    @classmethod
+    @abstractmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        """Return names and types of the columns, in their order."""
+
+    @abstractmethod
+    def rows(self, found: Any, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return the rows for what a runtime found.
 
         Parameters
         ----------
+        found : MatchBuffers or, where it is `counted`, CountBuffers
         keys
-            The keys of the events that end them.
+            Of PARTITION BY, of the events that end complex events.
         """
-        columns = self._counts(found, keys) if isinstance(found, CountBuffers) else self._matches(found, keys)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
-    def _counts(self, found: CountBuffers, keys: list[pa.Array]) -> list[pa.Array]:
-        times = [] if self._time_type is None else [times_to_arrow(found.times, self._time_type)]
-        return [pa.array(found.ends), pa.array(found.counts), *times, *keys]
 
-    def _matches(self, found: MatchBuffers, keys: list[pa.Array]) -> list[pa.Array]:
-        offsets = pa.array(found.offsets)
+class Positions(Output):
+    """Start, end and kept positions of each complex event."""
+
+    name = "positions"
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        fields: Fields = [("start", pa.int64()), ("end", pa.int64()), ("positions", _POSITIONS)]
+        if columns.time_type is not None:
+            fields += [("start_time", columns.time_type), ("end_time", columns.time_type)]
+        return [*fields, *columns.keys]
+
+    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each complex event."""
+        offsets, time_type = pa.array(found.offsets), self._columns.time_type
         columns: list[pa.Array] = [
             pa.array(found.spans[0]),
             pa.array(found.spans[1]),
             pa.ListArray.from_arrays(offsets, pa.array(found.positions)),
         ]
-        if self._time_type is not None:
-            columns += [times_to_arrow(found.times[k], self._time_type) for k in (0, 1)]
-        columns += keys
+        if time_type is not None:
+            columns += [times_to_arrow(found.times[k], time_type) for k in (0, 1)]
+        columns += [*keys, *self._beside(found, offsets)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
+        """Return the columns beside those that all listed complex events have."""
+        return []
+
+
+class Bindings(Positions):
+    """Besides, the positions that each variable holds: one row for each valuation."""
+
+    name = "bindings"
+    row = "row of bindings"
+    labelled = True
+
+    def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
+        super().__init__(columns, labels, retained)
+        self._holds = [np.array([name in held for held in labels]) for name in columns.variables]
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        return [*super()._fields(columns), *((name, _POSITIONS) for name in columns.variables)]
+
+    def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
+        columns = []
         for holds in self._holds:
             held = holds[found.marks]
             before = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
             columns.append(pa.ListArray.from_arrays(pa.array(before[found.offsets]), pa.array(found.positions[held])))
-        if self._retained is not None:
-            columns.append(pa.ListArray.from_arrays(offsets, self._retained.take(found.positions)))
         return columns
+
+
+class Events(Positions):
+    """Besides, the events themselves, as structs of their attributes."""
+
+    name = "events"
+    keeps_events = True
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        fields = super()._fields(columns)
+        if columns.attributes is not None:
+            fields.append(("events", pa.list_(pa.struct(list(columns.attributes)))))
+        return fields
+
+    def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
+        assert self._retained is not None
+        return [pa.ListArray.from_arrays(offsets, self._retained.take(found.positions))]
+
+
+class Count(Output):
+    """The number of complex events that end at a position: one row for each that ends any."""
+
+    name = "count"
+    row = "position"
+    counted = True
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        fields: Fields = [("end", pa.int64()), ("count", pa.int64())]
+        if columns.time_type is not None:
+            fields.append(("end_time", columns.time_type))
+        return [*fields, *columns.keys]
+
+    def rows(self, found: CountBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each position that ends complex events."""
+        time_type = self._columns.time_type
+        times = [] if time_type is None else [times_to_arrow(found.times, time_type)]
+        columns = [pa.array(found.ends), pa.array(found.counts), *times, *keys]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+OUTPUTS: dict[str, type[Output]] = {made.name: made for made in (Positions, Bindings, Events, Count)}
+"""The outputs by their names."""

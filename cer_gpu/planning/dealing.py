@@ -1,66 +1,71 @@
-"""Whether the events of a query can be dealt to several evaluations that together find what one finds."""
+"""Dealing the events of a query to several evaluations that together find what one finds."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 
+from cer_gpu.planning.plan import Plan
+
 
 @dataclass(frozen=True)
-class Clauses:
-    """What of a query decides how its events may be dealt to several processes.
+class Dealing:
+    """The ways in which the events of a query may be dealt.
 
     Attributes
     ----------
-    keys
-        Of PARTITION BY: the names in each bracket.
-    strategy, consume
-    window
-        None, "events", "time" or "attribute".
-    window_column
-        Of WITHIN n [attribute].
-    limit
+    against_keys : str or None
+        Why events cannot be dealt by key; None: they can, exactly.
+    against_ranges : str or None
+        Why ranges of the stream, each with the window before it, are not exact; None: they are.
     """
 
-    keys: tuple[tuple[str, ...], ...]
-    strategy: str
-    consume: str
-    window: str | None
-    window_column: str | None
-    limit: int | None
+    against_keys: str | None
+    against_ranges: str | None
+
+    @property
+    def threads(self) -> str:
+        """The shares of threads: "range", "partition", or "one", where one thread evaluates everything."""
+        if self.against_ranges is None:
+            return "range"
+        return "partition" if self.against_keys is None else "one"
+
+    @property
+    def against_threads(self) -> str | None:
+        """Why one thread evaluates everything; None where several help."""
+        return self.against_ranges if self.threads == "one" else None
+
+    @property
+    def tasks(self) -> dict[str, str | None]:
+        """The shares of Spark tasks, the best first, each with why it is not exact; None: it is."""
+        return {"partition": self.against_keys, "range": self.against_ranges, "replicate": None}
 
 
-def against_keys(clauses: Clauses) -> str | None:
-    """Return why the events cannot be dealt by key; None: they can, exactly."""
-    if not clauses.keys:
+def dealing_of(plan: Plan) -> Dealing:
+    """Return how the events of a query may be dealt."""
+    return Dealing(_against_keys(plan), _against_ranges(plan))
+
+
+def _against_keys(plan: Plan) -> str | None:
+    if not plan.partition:
         return "the query has no PARTITION BY"
-    if clauses.consume == "ANY":
+    if plan.consume == "ANY":
         return "CONSUME BY ANY forgets what all partitions have read"
     return None
 
 
-def against_ranges(clauses: Clauses) -> str | None:
-    """Return why ranges with the window before them are not exact; None: they are."""
-    if clauses.window is None:
+def _against_ranges(plan: Plan) -> str | None:
+    if plan.window is None:
         return "the query has no WITHIN, so that a complex event may begin anywhere before"
-    if clauses.window == "events" and clauses.keys:
+    if plan.window == "events" and plan.partition:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
-    if clauses.strategy in ("NEXT", "LAST", "MAX"):
-        return f"{clauses.strategy} compares with complex events that may begin before the window"
-    if clauses.strategy == "ANY" or clauses.limit is not None:
-        what = "ANY" if clauses.strategy == "ANY" else "LIMIT"
-        return f"{what} keeps the first of an order that depends on the events before the window"
-    if clauses.consume != "NONE":
-        return f"CONSUME BY {clauses.consume} depends on what was found before"
+    if plan.strategy.against_ranges is not None:
+        return plan.strategy.against_ranges
+    if plan.limit is not None:
+        return "LIMIT keeps the first of an order that depends on the events before the window"
+    if plan.consume != "NONE":
+        return f"CONSUME BY {plan.consume} depends on what was found before"
     return None
-
-
-def of_threads(clauses: Clauses) -> tuple[str, str | None]:
-    """Return what threads are dealt, "range" or "partition", or "one" and why one thread evaluates everything."""
-    by_range = against_ranges(clauses)
-    if by_range is None:
-        return "range", None
-    return ("partition", None) if against_keys(clauses) is None else ("one", by_range)
 
 
 def at_or_before(value: float, length: float) -> float:

@@ -39,8 +39,8 @@ TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 INTERPRETED, COMPILED = "interpreted", "compiled"
 
 
-class GuardWords:
-    """Evaluates all guards of a query over blocks of one schema.
+class BoundGuards:
+    """The guards of a query over one schema: typed tests, and the code that is generated for them.  Never changes.
 
     Parameters
     ----------
@@ -49,26 +49,23 @@ class GuardWords:
     schema : pyarrow.Schema
     type_column
         The column of event types, or None where all events have one type.
-    stream_column
-        The column that says from which stream an event is, or None where guards test no stream.
     text
         The query, for error messages.
-    device
-        "cpu", "cuda" or "auto".
-    types_met
-        Takes note of the types that there are.
+    stream_column
+        The column that says from which stream an event is, or None where guards test no stream.
 
     Attributes
     ----------
-    columns : list of str
+    columns : tuple of str
         The columns that are read.
-    tier : str
-        How the last block was evaluated: `INTERPRETED` (NumPy, one operation at a time), `COMPILED` (one pass) or
-        `CUDA` (one kernel on a GPU).
-    placement : Placement
-        Which device the next block goes to, and why.
-    types_met : TypesMet
-        Which types there are.
+    n_guards : int
+    program : Program or None
+        The tests as terms; None where no event has a type, so that there is nothing to evaluate.
+
+    Raises
+    ------
+    QueryTypeError
+        When the predicates do not fit the schema.
     """
 
     def __init__(
@@ -78,44 +75,30 @@ class GuardWords:
         type_column: str | None,
         text: str,
         stream_column: str | None = None,
-        device: str = CPU,
-        types_met: TypesMet | None = None,
     ) -> None:
-        if TIER is not None and device == AUTO:
-            device = CUDA if TIER == CUDA else CPU
         self.n_guards = len(guards)
-        self._guards = guards
-        self.types_met = types_met or types_named((g.event_type for g in guards), type_column)
-        self._type_column = type_column
-        self._stream_column = stream_column
+        self.guards = guards
+        self.type_column = type_column
+        self.stream_column = stream_column
         data_type = None if type_column is None else type_column_type(schema, type_column)
         binder = Binder(schema, text)
         bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
-        self._inputs = inputs = binder.inputs
-        self._tests = [(i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None]
-        self._types = PerDictionary(self._type_words)
-        self._streams = PerDictionary(self._stream_words)
-        # the type test is the same for all events: there is one type, or no event has any
-        self._constant: npt.NDArray[Any] | None = None
+        self.inputs = inputs = binder.inputs
+        self.tests = tuple((i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None)
         no_type = data_type is not None and kind_of(data_type) == NOTHING
+        # the type test is the same for all events: there is one type, or no event has any
+        self.constant: npt.NDArray[Any] | None = None
         if data_type is None or no_type:
-            self._constant = self._pack([() if no_type else range(self.n_guards)])
-        read = columns_of([g.predicate for g in guards if g.predicate is not None])
+            self.constant = self.pack([() if no_type else range(self.n_guards)])
         named = [name for name in (type_column, stream_column) if name is not None]
-        self.columns = list(dict.fromkeys([*named, *read]))
-        self.tier = INTERPRETED
+        read = columns_of([g.predicate for g in guards if g.predicate is not None])
+        self.columns = tuple(dict.fromkeys([*named, *read]))
         types, streams = (None if n is None else inputs.column(n, CODES) for n in (type_column, stream_column))
-        program = Program(self.n_guards, types, streams, tuple(self._tests))
-        self._slots = slots_of(program)
-        self._code = None if no_type else generated(program)
-        self._constants = {
-            dtype: read_only(np.array(inputs.constants[dtype], dtype)) for dtype in self._slots.constants
-        }
-        self._allowed = np.empty(CHUNK, self.dtype)
-        self.placement = Placement(device, None if no_type else program)
-        self._program = program
-        self._pass: CudaPass | None = None
-        self._jobs: dict[Block, Job] = {}
+        program = Program(self.n_guards, types, streams, self.tests)
+        self.program = None if no_type else program
+        self.slots = slots_of(program)
+        self.code = None if no_type else generated(program)
+        self.constants = {dtype: read_only(np.array(inputs.constants[dtype], dtype)) for dtype in self.slots.constants}
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -124,8 +107,70 @@ class GuardWords:
 
     @property
     def may_compile(self) -> bool:
-        """Whether there is a compiled pass, where it pays."""
-        return self._code is not None and TIER != INTERPRETED
+        """True where there is a compiled pass, which is taken when it pays."""
+        return self.code is not None and TIER != INTERPRETED
+
+    def pack(self, rows: Sequence[Collection[int]]) -> npt.NDArray[Any]:
+        """Return one bit vector for each list of guards."""
+        if self.dtype != np.uint64:
+            return np.array([sum(1 << g for g in guards) for guards in rows], self.dtype)
+        words = np.zeros((len(rows), (self.n_guards + 63) // 64), np.uint64)
+        for row, guards in zip(words, rows, strict=True):
+            for g in guards:
+                row[g // 64] |= np.uint64(1 << g % 64)
+        return words
+
+
+class GuardWords:
+    """The evaluation of bound guards over blocks, with what it keeps from block to block.
+
+    Parameters
+    ----------
+    bound : BoundGuards
+    device
+        "cpu", "cuda" or "auto".
+    types_met
+        Takes note of the types that there are.
+
+    Attributes
+    ----------
+    bound : BoundGuards
+    tier : str
+        How the last block was evaluated: `INTERPRETED` (NumPy, one operation at a time), `COMPILED` (one pass) or
+        `CUDA` (one kernel on a GPU).
+    placement : Placement
+        The device of the next block, and why.
+    types_met : TypesMet
+    """
+
+    def __init__(self, bound: BoundGuards, device: str = CPU, types_met: TypesMet | None = None) -> None:
+        if TIER is not None and device == AUTO:
+            device = CUDA if TIER == CUDA else CPU
+        self.bound = bound
+        self.types_met = types_met or types_named((g.event_type for g in bound.guards), bound.type_column)
+        self.tier = INTERPRETED
+        self.placement = Placement(device, bound.program)
+        self._inputs = bound.inputs.fresh()
+        self._types = PerDictionary(self._type_words)
+        self._streams = PerDictionary(self._stream_words)
+        self._allowed = np.empty(CHUNK, bound.dtype)
+        self._pass: CudaPass | None = None
+        self._jobs: dict[Block, Job] = {}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read."""
+        return self.bound.columns
+
+    @property
+    def n_guards(self) -> int:
+        """The number of guards."""
+        return self.bound.n_guards
+
+    @property
+    def dtype(self) -> npt.DTypeLike:
+        """The type of a word (`BoundGuards.dtype`)."""
+        return self.bound.dtype
 
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; where they go to a GPU, each is on its way before the one ahead of it is selected from."""
@@ -175,14 +220,15 @@ class GuardWords:
     def _choose(self, block: Block) -> None:
         """Decide where a block goes."""
         resident = any(is_resident(block.batch.column(name)) for name in self.columns)
-        if resident and self._slots.given:
+        if resident and self.bound.slots.given:
             refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
         self.placement.choose(resident)
 
     def _cuda(self) -> CudaPass:
         """Return the kernels, compiled at the first use."""
         if self._pass is None:
-            self._pass = CudaPass(open_device(), self._program)
+            assert self.bound.program is not None
+            self._pass = CudaPass(open_device(), self.bound.program)
         return self._pass
 
     def _submitted(self, block: Block, symbols: SymbolTable) -> Job:
@@ -193,16 +239,16 @@ class GuardWords:
         self._pass = None
 
     def _stored(self, block: Block) -> dict[int, Stored]:
-        return {column.slot: self._inputs.stored(column, block) for column in self._slots.columns}
+        return {column.slot: self._inputs.stored(column, block) for column in self.bound.slots.columns}
 
     def _rows(self, block: Block, stored: dict[int, Stored]) -> Rows:
         """Return what the tests read of a block."""
-        inputs, slots, n = self._inputs, self._slots, block.n_rows
+        inputs, slots, n = self._inputs, self.bound.slots, block.n_rows
         tables: dict[str | int, npt.NDArray[Any]] = {}
-        if self._type_column is not None:
-            tables["types"] = read_only(self._types(block.stored_codes(self._type_column)[1]))
-        if self._stream_column is not None:
-            tables["streams"] = read_only(self._streams(block.stored_codes(self._stream_column)[1]))
+        if self.bound.type_column is not None:
+            tables["types"] = read_only(self._types(block.stored_codes(self.bound.type_column)[1]))
+        if self.bound.stream_column is not None:
+            tables["streams"] = read_only(self._streams(block.stored_codes(self.bound.stream_column)[1]))
         for slot in slots.tables:
             column, table = inputs.tables[slot]
             values = block.stored_codes(inputs.columns[column.slot][0])[1]
@@ -210,14 +256,14 @@ class GuardWords:
         return Rows(
             n,
             stored,
-            self._constants,
+            self.bound.constants,
             tables,
             {slot: read_only(np.broadcast_to(inputs.given[slot](block), n)).view(np.uint8) for slot in slots.given},
         )
 
     def _compiled(self, block: Block) -> Callable[..., Any] | None:
         """Return the compiled pass over a block, or None where there is none or it does not pay."""
-        code, n = self._code, block.n_rows
+        code, n = self.bound.code, block.n_rows
         if code is None or not n or TIER == INTERPRETED:
             return None
         by_slot = self._stored(block)
@@ -231,7 +277,7 @@ class GuardWords:
         if nullable:
             arguments += [_all_valid(n) if column.valid is None else column.valid for column in stored]
         bits = [bit for column in stored for bit in (column.first_bit, column.first_valid)]
-        arguments += [read_only(np.array(bits, np.int64)), *self._constants.values()]
+        arguments += [read_only(np.array(bits, np.int64)), *self.bound.constants.values()]
         arguments += [*rows.tables.values(), *rows.given.values()]
         return partial(run, n, *arguments)
 
@@ -243,20 +289,20 @@ class GuardWords:
         uint8 or uint16 array, shape (n rows,), for at most 8 or 16 guards; otherwise uint64, shape (n rows,
         n words), bit g being bit g % 64 of word g // 64.
         """
-        if self._constant is not None:
-            words = np.repeat(self._constant, block.n_rows, axis=0)
+        if self.bound.constant is not None:
+            words = np.repeat(self.bound.constant, block.n_rows, axis=0)
         else:
-            assert self._type_column is not None
-            coded = block.coded(self._type_column)
+            assert self.bound.type_column is not None
+            coded = block.coded(self.bound.type_column)
             words = self._types(coded.values).take(coded.codes, axis=0)
-            valid = block.valid(self._type_column)
+            valid = block.valid(self.bound.type_column)
             if valid is not None:
                 words[~valid] = 0
-        if self._stream_column is not None:
-            streams = block.coded(self._stream_column)
+        if self.bound.stream_column is not None:
+            streams = block.coded(self.bound.stream_column)
             words &= self._streams(streams.values).take(streams.codes, axis=0)
         one = words.dtype.type(1)
-        for guard, test in self._tests:
+        for guard, test in self.bound.tests:
             word = words if words.ndim == 1 else words[:, guard // 64]
             bit = words.dtype.type(guard if words.ndim == 1 else guard % 64)
             rows = rows_of(test, self._inputs, block)
@@ -268,33 +314,25 @@ class GuardWords:
 
     def _type_words(self, values: pa.Array) -> npt.NDArray[Any]:
         by_type: dict[str | None, list[int]] = {}
-        for i, guard in enumerate(self._guards):
+        for i, guard in enumerate(self.bound.guards):
             by_type.setdefault(guard.event_type, []).append(i)
         by_type.pop(None, None)
         try:
             texts = values.to_pylist()
         except UnicodeDecodeError as error:
-            raise EventsError(f"the type column {self._type_column!r} holds text that is not UTF-8: {error}") from None
+            raise EventsError(
+                f"the type column {self.bound.type_column!r} holds text that is not UTF-8: {error}"
+            ) from None
         self.types_met.add(texts)
-        return self._pack([by_type.get(text, []) for text in texts])
+        return self.bound.pack([by_type.get(text, []) for text in texts])
 
     def _stream_words(self, values: pa.Array) -> npt.NDArray[Any]:
-        return self._pack(
+        return self.bound.pack(
             [
-                [i for i, guard in enumerate(self._guards) if guard.stream is None or guard.stream == value]
+                [i for i, guard in enumerate(self.bound.guards) if guard.stream is None or guard.stream == value]
                 for value in values.to_pylist()
             ]
         )
-
-    def _pack(self, rows: Sequence[Collection[int]]) -> npt.NDArray[Any]:
-        """Return one bit vector for each list of guards."""
-        if self.dtype != np.uint64:
-            return np.array([sum(1 << g for g in guards) for guards in rows], self.dtype)
-        words = np.zeros((len(rows), (self.n_guards + 63) // 64), np.uint64)
-        for row, guards in zip(words, rows, strict=True):
-            for g in guards:
-                row[g // 64] |= np.uint64(1 << g % 64)
-        return words
 
 
 @lru_cache(4)

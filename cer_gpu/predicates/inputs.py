@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,10 @@ class Inputs:
     constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: []})
     tables: list[tuple[Column, PerDictionary]] = field(default_factory=list)
     given: list[Callable[[Block], Rows]] = field(default_factory=list)
+
+    def fresh(self) -> Inputs:
+        """Return the same slots for another evaluation: what it keeps of dictionaries is its own."""
+        return replace(self, tables=[(column, table.fresh()) for column, table in self.tables])
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
         """Return the term for a column of which there is one."""

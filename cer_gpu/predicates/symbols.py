@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.chain import Chain
-from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.table import Table
 from cer_gpu.backend.compaction import UNSEEN, insert_word, select_by_hash, select_by_table
 from cer_gpu.columnar.memory import Scratch
 
@@ -42,7 +41,7 @@ class SymbolTable:
         Another number after each change of `arrays`.
     """
 
-    def __init__(self, table: Determinization | Chain, dtype: npt.DTypeLike, n_guards: int) -> None:
+    def __init__(self, table: Table, dtype: npt.DTypeLike, n_guards: int) -> None:
         self._table = table
         self._selected = Scratch(np.int32), Scratch(np.int32)
         self.version = 0

@@ -31,7 +31,7 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
     """Evaluate a query and return what its report holds; arguments are those of `cer_gpu.report.write_report`."""
     rereadable = Events(query, events, sort=sort)
     found = find(query, rereadable, threads)
-    keys = [names[0] for names in query.clauses.keys]
+    keys = [names[0] for names in query.keys]
     held: dict[str, Any] = {
         "query": query.text,
         "words": _words(query),

@@ -109,7 +109,7 @@ def _rereadable(events: Any) -> Any:
 def find(query: Query, events: Events, threads: int | None = None) -> Found:
     """Evaluate a query, and keep what a report needs."""
     drawn, detailed = Sample(MAX_DRAWN), Sample(MAX_REFERENCES)
-    partitions = _Partitions([names[0] for names in query.clauses.keys])
+    partitions = _Partitions([names[0] for names in query.keys])
     evaluator = query.evaluator()
     n_matches = 0
     for batch in query.matches(events.open(), evaluator, threads):

@@ -13,13 +13,14 @@ from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
-from cer_gpu.runtime.loop import Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.protocol import Length, Runtime
 
 INITIAL_SIZE = 1 << 12
 """Relevant events of a window that there is room for at first."""
 
 
-class ChainCounter:
+class ChainCounter(Runtime):
     """Feeds relevant events to the loop that counts the complex events of a chain.
 
     Parameters
@@ -31,7 +32,10 @@ class ChainCounter:
         Of the window, uint64 or float64; None where there is none.
     """
 
-    def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
+    engine = "counter"
+    reads_chain = True
+
+    def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         self.options = options
         self._chain = chain
         self._windowed = length is not None

@@ -13,15 +13,18 @@ from cer_gpu.backend import evaluation as ev
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import run
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
-from cer_gpu.runtime.loop import Loop, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.loop import Loop
+from cer_gpu.runtime.protocol import Length
 
 
 class Counter(Loop):
-    """Feeds relevant events to the loop that counts complex events, and gives it what it asks for."""
+    """The automaton that counts: relevant events through the loop that counts complex events."""
 
+    engine = "counter"
     N_PART = counting.N_PART
 
-    def __init__(self, table: Determinization, options: RunOptions) -> None:
+    def __init__(self, table: Determinization, options: RunOptions, length: Length = None) -> None:
         super().__init__(table, options, np.zeros((0, counting.N_SLOT), np.int64))
         self._rows = np.zeros((0, 4), np.uint64)
         n_records = 1 if options.window == ev.NO_WINDOW else run.INITIAL_SIZE

@@ -26,6 +26,11 @@ class CountBuffers:
         """Return how many ends there are."""
         return len(self.ends)
 
+    @property
+    def n_complex_events(self) -> int:
+        """The number of complex events over all ends."""
+        return int(self.counts.sum())
+
 
 class CountOutput:
     """The arrays that a loop writes ends and counts to; full ones are handed over.

@@ -13,9 +13,11 @@ from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.evaluation import GLOBAL_WINDOW
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.loop import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Int64, Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.protocol import Length
 from cer_gpu.runtime.stacks import ChainLister
+from cer_gpu.stages import LISTING
 
 INITIAL_SIZE = 1 << 12
 """Instances that there is room for at first."""
@@ -48,7 +50,9 @@ class KeyedStacks(ChainLister):
         Of the window, uint64 or float64; None where there is none.
     """
 
-    def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
+    keeps_partitions = True
+
+    def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         super().__init__(chain, options, length, loops.N_REGS)
         n_stacks = chain.n_waiting
         self._clock = self._length.dtype
@@ -87,7 +91,7 @@ class KeyedStacks(ChainLister):
                 self._regs,
                 ends,
             )
-            yield from self._list(events, n_ends)
+            yield from self.stages.each(LISTING, self._list(events, n_ends))
             if stopped < n and stopped == begin:
                 self._make_room(events.moments[begin])
             begin = stopped
@@ -112,7 +116,7 @@ class KeyedStacks(ChainLister):
         )
         return status
 
-    def live_positions(self) -> Int64:
+    def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         self._drop(self._last_clock)
         return np.unique(self._instances[self._kept, loops.PLACE])

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.chain import Chain
-from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.table import Table
 from cer_gpu.backend.windows import live_events
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.runtime.loop import Relevant
+from cer_gpu.runtime.events import Relevant
 
 SAMPLE = 64
 """One event of so many tells how frequent the ends are."""
@@ -37,7 +36,7 @@ class LiveIntervals:
         Of the window, uint64 or float64.
     """
 
-    def __init__(self, table: Chain | Determinization, length: np.uint64 | np.float64) -> None:
+    def __init__(self, table: Table, length: np.uint64 | np.float64) -> None:
         self._table = table
         self._length = length
         self._held: list[Relevant] = []

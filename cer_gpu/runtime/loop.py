@@ -1,9 +1,7 @@
-"""What the loop that lists and the loop that counts have in common: their events, partitions, states and slots."""
+"""The base of the two runtimes that read a determinised automaton: partitions, active states and their slots."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,126 +10,11 @@ import numpy.typing as npt
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
-
-FARTHEST = 1 << 29
-"""Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
+from cer_gpu.runtime.events import RunOptions
+from cer_gpu.runtime.protocol import Runtime
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How events are to be read.
-
-    Attributes
-    ----------
-    window
-        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.backend.evaluation`).
-    width
-        Of a window that counts events: all, or those of a partition (COUNT_WINDOW); -1 for others.
-    partitioned
-        Whether there are partitions.
-    timed
-        Whether start and end times are wanted.
-    limit
-        At most so many complex events for one end; 0 for all.
-    consume
-        CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
-    labelled
-        Whether the marks of the kept positions are wanted.
-    share
-        (k, n): list part k of n of the complex events; None for all.
-    first_end
-        Complex events that end before this position are not listed.
-    placed
-        Whether the positions that are reported are given.
-    """
-
-    window: int = ev.NO_WINDOW
-    width: int = -1
-    partitioned: bool = False
-    timed: bool = False
-    limit: int = 0
-    consume: int = ev.CONSUME_NONE
-    labelled: bool = False
-    share: tuple[int, int] | None = None
-    first_end: int = 0
-    placed: bool = False
-
-    @property
-    def numbers_its_partitions(self) -> bool:
-        """Whether starts are numbered in each partition by itself."""
-        return self.partitioned and self.window != ev.GLOBAL_WINDOW
-
-    @property
-    def in_positions(self) -> bool:
-        """Whether the window is measured in positions, so that it needs no clocks."""
-        return self.window == ev.GLOBAL_WINDOW and self.width >= 0
-
-
-@dataclass(frozen=True)
-class Relevant:
-    """Relevant events of a block.
-
-    Attributes
-    ----------
-    symbols : int32, shape (n,)
-    positions : int64, shape (n,)
-        Over the whole input.
-    lows : int64, shape (n,)
-        Ordinals of the first event in each window (empty unless it is a GLOBAL_WINDOW, and one of clocks).
-    clocks : int64, shape (n,)
-        Times for the output (empty when not timed).
-    partitions : int32, shape (n,)
-        (empty when there are none)
-    ordinals : int64, shape (n,)
-        Numbers in the partition (empty where they do not matter).
-    places : int64, shape (n,)
-        The positions that are reported (empty where they are `positions`).
-    moments : uint64 or float64, shape (n,)
-        Clocks that the window is measured with.
-    """
-
-    symbols: Int32
-    positions: Int64
-    lows: Int64
-    clocks: Int64
-    partitions: Int32
-    ordinals: Int64
-    places: Int64
-    moments: npt.NDArray[Any]
-
-    @property
-    def reported(self) -> Int64:
-        """The positions that are reported."""
-        return self.places if len(self.places) else self.positions
-
-    def at(self, indices: slice | Int32) -> Relevant:
-        """Return some of the events."""
-        return Relevant(*(each[indices] if len(each) else each for each in self._arrays))
-
-    def copy(self) -> Relevant:
-        """Return the events in memory of their own."""
-        return Relevant(*(each.copy() for each in self._arrays))
-
-    @property
-    def _arrays(self) -> list[npt.NDArray[Any]]:
-        return [getattr(self, f.name) for f in fields(self)]
-
-    def near_one_another(self) -> Iterator[Relevant]:
-        """Yield the events in pieces, so that the positions of each differ by no more than `FARTHEST`."""
-        begin = 0
-        while begin < len(self.positions):
-            end = int(np.searchsorted(self.positions, self.positions[begin] + FARTHEST, "right"))
-            if begin == 0 and end == len(self.positions):
-                yield self
-            else:
-                yield self.at(slice(begin, end))
-            begin = end
-
-
-class Loop:
+class Loop(Runtime):
     """The state of one evaluation, as the arrays that a loop works on.
 
     Parameters
@@ -152,6 +35,9 @@ class Loop:
 
     N_PART = tecs.N_PART
 
+    reads_chain = False
+    keeps_partitions = True
+
     def __init__(self, table: Determinization, options: RunOptions, slots: npt.NDArray[Any]) -> None:
         self.table = table
         self.options = options
@@ -165,8 +51,18 @@ class Loop:
         self.reserve_partitions(1)
 
     @property
+    def needs_lows(self) -> bool:
+        """True where a window ends for all partitions at once."""
+        return self.options.window == ev.GLOBAL_WINDOW
+
+    @property
+    def numbers_events(self) -> bool:
+        """True where starts are numbered in each partition by itself."""
+        return self.options.numbers_its_partitions
+
+    @property
     def n_relevant(self) -> int:
-        """Relevant events so far: the ordinal of the next one."""
+        """The ordinal of the next relevant event."""
         return int(self._regs[tecs.ORDINAL])
 
     # ---- partitions -----------------------------------------------------------------------------------------

@@ -35,6 +35,11 @@ class MatchBuffers:
         return len(self.spans[0])
 
     @property
+    def n_complex_events(self) -> int:
+        """The number of complex events: one a row."""
+        return len(self)
+
+    @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All of them."""
         return self.spans, self.times, self.offsets, self.positions, self.marks

@@ -17,8 +17,10 @@ from cer_gpu.backend import evaluation as ev
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.loop import Int32, Int64, Loop, Relevant, RunOptions
+from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
+from cer_gpu.runtime.loop import Loop
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
+from cer_gpu.runtime.protocol import Length
 
 REBASE_POSITION = 1 << 30
 """Positions are kept as 32-bit numbers from a base, which moves on once they pass this."""
@@ -35,9 +37,11 @@ INITIAL_PAIRS = 4
 
 
 class Run(Loop):
-    """Feeds relevant events to the loop that lists complex events, and gives it what it asks for."""
+    """The automaton: relevant events through the loop that lists complex events (CORE, algorithm 1)."""
 
-    def __init__(self, table: Determinization, options: RunOptions) -> None:
+    engine = "automaton"
+
+    def __init__(self, table: Determinization, options: RunOptions, length: Length = None) -> None:
         super().__init__(table, options, np.zeros((0, tecs.PAIRS + 2 * INITIAL_PAIRS), np.int32))
         self._regs[tecs.LONGEST] = 1
         self._apart = max(options.width, 0) // LANDMARKS_A_WINDOW + NEAR
@@ -63,6 +67,11 @@ class Run(Loop):
     def _last_node(self) -> int:
         """The id from which on ids are counted anew; where nodes are collected, they are then."""
         return REBASE_NODE if self.options.window == ev.GLOBAL_WINDOW else 1 << 40
+
+    @property
+    def needs_lows(self) -> bool:
+        """True where the window is measured by clocks: positions tell by themselves what has left it."""
+        return super().needs_lows and not self.options.in_positions
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
@@ -149,7 +158,7 @@ class Run(Loop):
         self._regs[tecs.N_OUT] = self._regs[tecs.N_VALUES] = 0
         return found
 
-    def live_positions(self) -> Int64:
+    def live(self) -> int | Int64:
         """Return the positions that complex events to come may hold, ascending; not for a GLOBAL_WINDOW."""
         self._collect()
         marks = self._nodes[: self._regs[tecs.NEXT_NODE], 0] >= 0

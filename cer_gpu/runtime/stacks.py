@@ -10,17 +10,19 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.backend import stacks as loops
-from cer_gpu.backend.evaluation import CONSUME_NONE
+from cer_gpu.backend.evaluation import CONSUME_NONE, COUNT_WINDOW
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.loop import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Int64, Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
+from cer_gpu.runtime.protocol import Length, Runtime
+from cer_gpu.stages import LISTING
 
 INITIAL_SIZE = 1 << 12
 """Instances that each stack, and events that a complex event, have room for at first."""
 
 
-class ChainLister:
+class ChainLister(Runtime):
     """What the stacks of a whole stream, and those of partitions, have in common: how complex events are listed.
 
     Parameters
@@ -33,9 +35,11 @@ class ChainLister:
         Registers of the loops.
     """
 
-    def __init__(
-        self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None, n_regs: int = loops.N_REGS
-    ) -> None:
+    engine = "stacks"
+    reads_chain = True
+    lists_by_itself = True
+
+    def __init__(self, chain: Chain, options: RunOptions, length: Length, n_regs: int = loops.N_REGS) -> None:
         self.options = options
         self._chain = chain
         self._length = np.uint64(2**64 - 1) if length is None else length
@@ -45,6 +49,11 @@ class ChainLister:
         self._path = np.zeros(INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+
+    @property
+    def numbers_events(self) -> bool:
+        """True where a window counts the events of a partition."""
+        return self.options.window == COUNT_WINDOW
 
     def flush(self) -> MatchBuffers:
         """Return the complex events found since the last call."""
@@ -95,7 +104,7 @@ class Stacks(ChainLister):
         Of the window, uint64 or float64; None where there is none.
     """
 
-    def __init__(self, chain: Chain, options: RunOptions, length: np.uint64 | np.float64 | None) -> None:
+    def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         super().__init__(chain, options, length)
         steps = chain.steps
         self._counts = np.zeros(len(steps) + 1, np.int64)
@@ -137,7 +146,7 @@ class Stacks(ChainLister):
                 self._began,
                 ends,
             )
-            yield from self._list(events, n_ends)
+            yield from self.stages.each(LISTING, self._list(events, n_ends))
             if not self._chain.repeated[-1]:
                 self._heights[-1] = self._bottoms[-1] = 0  # what ended there is listed
 
@@ -166,7 +175,7 @@ class Stacks(ChainLister):
         heights: Int64 = self._counts[1:]
         return heights
 
-    def live_positions(self) -> Int64:
+    def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         reach = zip(self._places, self._bottoms[1:], self._heights, strict=True)
         return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in reach]))

@@ -15,6 +15,7 @@ from cer_gpu.automaton import determinize
 from cer_gpu.automaton.cea import ANY, FINAL, INITIAL, build_cea
 from cer_gpu.automaton.determinize import LAST, OUTPUT, QUIET, STAY, UNKNOWN, Determinization
 from cer_gpu.automaton.normal_form import normal_form
+from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.parser import parse
 from cer_gpu.errors import QueryTooLargeError
 
@@ -74,7 +75,7 @@ def test_symbols_that_only_add_to_lists():
 
 @pytest.mark.parametrize(("strategy", "text"), [("ALL", "A : B ; C"), ("NEXT", "A ; B ; C"), ("MAX", "A ; B ; C")])
 def test_symbols_that_do_more(strategy, text):
-    table = Determinization(automaton(text), strategy)
+    table = Determinization(automaton(text), STRATEGIES[strategy])
     symbols = [table.symbol(1 << g) for g in range(3)]
     for _ in range(4):
         for symbol in symbols:
@@ -157,7 +158,7 @@ def test_labels():
 
 def run_strategy(strategy, text, words):
     """The determinised states' keys after the words, and the control's, for runs that begin at each word."""
-    table = Determinization(automaton(text), strategy)
+    table = Determinization(automaton(text), STRATEGIES[strategy])
     control, active = 0, set()
     for word in words:
         symbol = table.symbol(word)
@@ -185,7 +186,7 @@ def test_last_keeps_the_latest():
 def test_strict_forgets_what_cannot_go_on():
     states, _ = run_strategy("STRICT", "A ; B", [1, 1])
     assert [phase for _, phase in states] == [1, 2]  # marking goes on, and is over
-    assert Determinization(automaton("A ; B"), "STRICT").has_gaps
+    assert Determinization(automaton("A ; B"), STRATEGIES["STRICT"]).has_gaps
 
 
 def test_max_knows_who_marked_more():
@@ -266,11 +267,11 @@ def test_a_step_is_unknown_until_it_is_resolved():
 @pytest.mark.parametrize("strategy", ["ALL", "NEXT", "LAST", "MAX", "STRICT"])
 def test_a_snapshot_numbers_states_as_before(strategy):
     cea = automaton("A ; (B OR A)+ : C")
-    table = Determinization(cea, strategy)
+    table = Determinization(cea, STRATEGIES[strategy])
     words = [1, 2, 3, 1, 4, 2, 1, 5]
     for word in words:
         table.resolve(table.symbol(word), range(table.n_states), 0)
-    again = Determinization(cea, strategy)
+    again = Determinization(cea, STRATEGIES[strategy])
     again.restore(json.loads(json.dumps(table.snapshot())))
     assert again.snapshot() == table.snapshot()
     assert [again.symbol(word) for word in words] == [table.symbol(word) for word in words]
@@ -280,7 +281,7 @@ def test_a_query_meets_only_the_symbols_of_its_events():
     query = cer_gpu.compile("SELECT * FROM S WHERE " + " OR ".join(f"(T{i} FILTER T{i}[a > {i}])" for i in range(40)))
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["T0", "T0", "U", "T7"], "a": [1, -1, 1, 9]}))
-    assert evaluator._table.n_symbols == 2  # the quiet one, and one for all types that do the same
+    assert evaluator.pipeline.table.n_symbols == 2  # the quiet one, and one for all types that do the same
 
 
 # ---- bounds ------------------------------------------------------------------------------------------------

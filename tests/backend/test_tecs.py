@@ -68,7 +68,7 @@ def run_over(text, types):
     evaluator = by_automaton(cer_gpu.compile(text)).evaluator()
     for _ in evaluator.push_batches(pa.record_batch({"type": pa.array(types, pa.string())})):
         pass
-    return evaluator._run
+    return evaluator.pipeline.runtime
 
 
 @pytest.mark.parametrize("text", FIXED)

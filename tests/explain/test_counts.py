@@ -9,8 +9,8 @@ from cases import Case, CaseOfStreams
 import cer_gpu
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.ceql import syntax as s
-from cer_gpu.explain.analysis import Stages
 from cer_gpu.explain.counting import atomic_predicates, type_tests
+from cer_gpu.stages import MeasuredStages
 
 
 def as_reference(node):
@@ -126,8 +126,8 @@ def test_stages_are_those_of_the_engine():
 
 def test_a_stage_stops_the_one_around_it(monkeypatch):
     now = iter([0.0, 1.0, 4.0, 9.0])
-    monkeypatch.setattr("cer_gpu.explain.analysis.time.perf_counter", lambda: next(now))
-    stages = Stages()
+    monkeypatch.setattr("cer_gpu.stages.time.perf_counter", lambda: next(now))
+    stages = MeasuredStages()
     with stages.stage("loop"), stages.stage("listing"):
         pass
     assert stages.seconds["loop"] == 1 + 5

@@ -133,11 +133,11 @@ def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engi
     query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10 [ts]"))
     evaluator, found = evaluate_in_pieces(query, events)
     assert found.num_rows == n // 2
-    assert evaluator._partitions.n < 2000
+    assert evaluator.pipeline.partitions.n < 2000
     # without a window they are needed
     query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"))
     evaluator, found = evaluate_in_pieces(query, events)
-    assert evaluator._partitions.n == n // 2
+    assert evaluator.pipeline.partitions.n == n // 2
 
 
 @ENGINES
@@ -149,8 +149,8 @@ def test_texts_of_events_that_hold_nothing_are_forgotten(monkeypatch, window, en
     events = pa.table({"type": ["Z"] * n, "key": [f"user {i}" for i in range(n)], "ts": range(n)})
     query = engine(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [key] {window}"))
     evaluator, _ = evaluate_in_pieces(query, events)
-    assert evaluator._partitions.n == 0
-    assert evaluator._partitions._encoders[0].n_texts <= 1000
+    assert evaluator.pipeline.partitions.n == 0
+    assert evaluator.pipeline.partitions._encoders[0].n_texts <= 1000
 
 
 def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch):
@@ -165,7 +165,7 @@ def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch
         for batch in pa.table({"type": ["A", "A", "A", "B", "B", "B"] * 500, "key": key}).to_batches(max_chunksize=300):
             evaluator.push(batch)
     assert len(swept) <= 2  # the texts of the first dictionary, once the second has come
-    assert evaluator._partitions._encoders[0].n_texts <= 510
+    assert evaluator.pipeline.partitions._encoders[0].n_texts <= 510
 
 
 @ENGINES
@@ -191,7 +191,7 @@ def test_partitions_whose_start_has_left_their_window_are_forgotten(monkeypatch,
     evaluator, _ = evaluate_in_pieces(
         engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] WITHIN 5 EVENTS")), events
     )
-    assert evaluator._partitions.n < 1000
+    assert evaluator.pipeline.partitions.n < 1000
 
 
 @pytest.mark.parametrize("n_keys", [63, 64, 128])
@@ -203,7 +203,7 @@ def test_what_is_never_completed_among_what_is(n_keys):
     evaluator, _ = evaluate_in_pieces(
         cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] CONSUME BY PARTITION"), events, rows=5000
     )
-    assert len(evaluator._run._instances) <= 1 << 13
+    assert len(evaluator.pipeline.runtime._instances) <= 1 << 13
 
 
 @pytest.mark.parametrize("window", ["WITHIN 20 EVENTS", "WITHIN 3000 [ts]", "CONSUME BY PARTITION", "CONSUME BY ANY"])
@@ -213,10 +213,10 @@ def test_stacks_hold_what_is_within_reach(window):
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] {window}")
     evaluator, found = evaluate_in_pieces(query, events)
     assert found.num_rows >= n // 4
-    assert len(evaluator._run._instances) == 1 << 12
+    assert len(evaluator.pipeline.runtime._instances) == 1 << 12
     if window != "CONSUME BY ANY":
         endless, _ = evaluate_in_pieces(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; D PARTITION BY [key]"), events)
-        assert n // 2 <= len(endless._run._instances) < 1.3 * n // 2
+        assert n // 2 <= len(endless.pipeline.runtime._instances) < 1.3 * n // 2
 
 
 @pytest.mark.parametrize("window", [150_000, 400_000])
@@ -231,8 +231,8 @@ def test_room_grows_by_little_while_the_window_moves(window):
     n_each = window // 200
     assert found.num_rows == n_each * (n_each + 1) // 2
     assert set(found["end"].to_pylist()) == {n}
-    assert evaluator._run._regs[keyed_stacks.BASE] > window
-    assert window // 2 <= len(evaluator._run._instances) < 1.3 * window // 2
+    assert evaluator.pipeline.runtime._regs[keyed_stacks.BASE] > window
+    assert window // 2 <= len(evaluator.pipeline.runtime._instances) < 1.3 * window // 2
 
 
 def test_the_ring_grows_while_it_goes_round(monkeypatch):
@@ -246,7 +246,7 @@ def test_the_ring_grows_while_it_goes_round(monkeypatch):
     (batch,) = events.combine_chunks().to_batches()
     starts = sorted(evaluator.push(batch)["start"].to_pylist())
     assert starts == [i for i, time in enumerate(times) if time >= 4980]
-    assert 64 < len(evaluator._run._instances) < 128
+    assert 64 < len(evaluator.pipeline.runtime._instances) < 128
 
 
 def test_more_instances_than_links_reach_over(monkeypatch):
@@ -265,10 +265,10 @@ def test_room_for_many_partitions_is_given_back(monkeypatch):
     events = pa.table({"type": ["A"] * len(times), "key": range(len(times)), "ts": times})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key] WITHIN 10000 [ts]")
     evaluator, _ = evaluate_in_pieces(query, events.slice(0, n_near))
-    assert len(evaluator._run._tops) >= n_near
+    assert len(evaluator.pipeline.runtime._tops) >= n_near
     evaluator, _ = evaluate_in_pieces(query, events)
-    assert len(evaluator._run._tops) < 2000
-    assert len(evaluator._partitions._keys) < 2000
+    assert len(evaluator.pipeline.runtime._tops) < 2000
+    assert len(evaluator.pipeline.partitions._keys) < 2000
 
 
 # ---- numbers of 32 bits ------------------------------------------------------------------------------------------

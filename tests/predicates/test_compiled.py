@@ -22,6 +22,7 @@ from random_predicates import (
     answers,
     batch_of,
     events,
+    guard_words,
     guards_of,
     tier,
     tree,
@@ -32,7 +33,7 @@ import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.predicates import generated as backend
 from cer_gpu.predicates import guards as predicates
-from cer_gpu.predicates.guards import COMPILED, INTERPRETED, GuardWords
+from cer_gpu.predicates.guards import COMPILED, INTERPRETED
 
 N_PROGRAMS = max(3, strategies.EXAMPLES // 75)
 
@@ -46,8 +47,8 @@ def test_words_are_those_of_numpy(seed):
     n_guards = [8, 24, 16, 70, 5][seed % 5]
     stream = "stream" if seed % 2 else None
     guards = guards_of(rng, n_guards, stream is not None)
-    words = GuardWords(guards, SCHEMA, "type", "", stream)
-    assert words._code is not None
+    words = guard_words(guards, SCHEMA, "type", "", stream)
+    assert words.bound.code is not None
     for nulls in (0.0, 0.3):
         batches = [batch_of(rng, rng.choice([0, 1, 7, 300, 2500]), nulls) for _ in range(6)]
         batches += [batches[-1].slice(i, 5) for i in (0, 1, 3)] + [batch_of(rng, 2100, nulls)]
@@ -66,7 +67,7 @@ def test_every_pair_of_extremes(op):
     texts += [f"x {op} y <> x {op} y", f"1 / (x {op} y) > 0"]
     guards = tuple(Guard(None, tree(text)) for text in texts)
     batch = pa.record_batch(columns)
-    words = GuardWords(guards, batch.schema, None, "")
+    words = guard_words(guards, batch.schema, None, "")
     assert answers(words, [batch], COMPILED) == answers(words, [batch], INTERPRETED)
 
 
@@ -74,14 +75,14 @@ def test_codes_outside_the_dictionary_are_of_no_type():
     codes = pa.array([0, 1, 1 << 30, -5, 0, 2], pa.int32())
     types = pa.DictionaryArray.from_arrays(codes, pa.array(["A", "B"]), safe=False)
     batch = pa.record_batch({"type": types, "x": pa.array([1.0] * 6)})
-    words = GuardWords((Guard("A", tree("x > 0")), Guard("B")), batch.schema, "type", "")
+    words = guard_words((Guard("A", tree("x > 0")), Guard("B")), batch.schema, "type", "")
     assert answers(words, [batch], COMPILED) == [[(0, 1), (1, 2), (4, 1)]]
 
 
 def test_memory_that_is_not_aligned():
     data = pa.py_buffer(b"\0" + np.arange(5.0).tobytes()).slice(1)
     batch = pa.record_batch({"x": pa.Array.from_buffers(pa.float64(), 5, [None, data])})
-    words = GuardWords((Guard(None, tree("x > 2")),), batch.schema, None, "")
+    words = guard_words((Guard(None, tree("x > 2")),), batch.schema, None, "")
     assert answers(words, [batch], COMPILED) == [[(3, 1), (4, 1)]]
 
 
@@ -142,7 +143,7 @@ def tiers(table: pa.Table, rows: int) -> list[str]:
     found = []
     for batch in table.combine_chunks().to_batches(max_chunksize=rows):
         evaluator.push(batch)
-        found.append(evaluator._binding.guards.tier)
+        found.append(evaluator.pipeline.guards.tier)
     return found
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from host_device import GXX, Build, HostDevice, has_compiler
-from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guards_of, tree
+from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guard_words, guards_of, tree
 
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
@@ -25,7 +25,7 @@ from cer_gpu.predicates import cuda_pass as cuda
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement, symbols
 from cer_gpu.predicates.cuda_source import struct_of
-from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED, GuardWords
+from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
 from cer_gpu.predicates.symbols import SymbolTable
 
 ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
@@ -77,8 +77,8 @@ def test_words_are_those_of_numpy_and_of_the_compiled_pass(device, seed):
     rng = random.Random(seed)
     stream = "stream" if seed % 2 else None
     guards = guards_of(rng, [8, 24, 16, 70, 5][seed % 5], stream is not None)
-    on_device = GuardWords(guards, SCHEMA, "type", "", stream, device=CUDA)
-    words = GuardWords(guards, SCHEMA, "type", "", stream)
+    on_device = guard_words(guards, SCHEMA, "type", "", stream, device=CUDA)
+    words = guard_words(guards, SCHEMA, "type", "", stream)
     for nulls in (0.0, 0.3):
         batches = [batch_of(rng, rng.choice([0, 1, 7, 300, 2500]), nulls) for _ in range(4)]
         batches += [batches[-1].slice(i, 5) for i in (0, 1, 3)] + [batch_of(rng, 2100, nulls)]
@@ -98,19 +98,19 @@ def test_every_pair_of_extremes(device):
     texts += [f"NOT x {op} y {c} -y" for op in "+-*/%" for c in ("<", "=", ">")]
     texts += ["a < x", "-a < 0 AND a < 0", "1 / (x * y) > 0", "a * x + b * y <> a * x"]
     guards = tuple(Guard(None, tree(text)) for text in texts)
-    on_device = GuardWords(guards, batch.schema, None, "", device=CUDA)
-    assert answers(on_device, [batch], CUDA) == answers(GuardWords(guards, batch.schema, None, ""), [batch], COMPILED)
+    on_device = guard_words(guards, batch.schema, None, "", device=CUDA)
+    assert answers(on_device, [batch], CUDA) == answers(guard_words(guards, batch.schema, None, ""), [batch], COMPILED)
 
 
 def test_many_programs_in_one_build(build):
     """Random sets of predicates, words of every width, against NumPy (one build, as each takes half a second)."""
     rng = random.Random(7)
     of_guards = [guards_of(rng, rng.choice([3, 8, 12, 16, 20, 66]), True) for _ in range(N_BUILT_AT_ONCE)]
-    made = [GuardWords(guards, SCHEMA, "type", "", "stream") for guards in of_guards]
+    made = [guard_words(guards, SCHEMA, "type", "", "stream") for guards in of_guards]
     pieces = [read_kernel_source("select.cuh")]
     for k, words in enumerate(made):
         pieces.append(
-            f"namespace n{k} {{ {struct_of(words._program)} }}\n"
+            f"namespace n{k} {{ {struct_of(words.bound.program)} }}\n"
             f"CER_KERNEL words{k}(const cer_u64* in, cer_i64 first, cer_i64 n, n{k}::cer_query::word* w) {{\n"
             f"  cer_words_of_rows<n{k}::cer_query>(in, first, n, w);\n}}\n"
         )
@@ -127,7 +127,7 @@ def test_many_programs_in_one_build(build):
             return dict.fromkeys(names, super().compile(source, [self.name])[self.name])
 
     for k, words in enumerate(made):
-        code = cuda.CudaPass(OneOfMany(k), words._program)
+        code = cuda.CudaPass(OneOfMany(k), words.bound.program)
         for nulls in (0.0, 0.3):
             block = Block(batch_of(rng, 300, nulls))
             slot = code._slots[0]
@@ -154,7 +154,7 @@ def test_one_block_is_on_its_way_while_the_one_ahead_of_it_is_evaluated(host, mo
     evaluator = cer_gpu.compile(QUERY).evaluator(device="cuda")
     begun = []
     evaluator.expect(events(0).schema)
-    guards = evaluator._binding.guards
+    guards = evaluator.pipeline.guards
     select = guards.select
     monkeypatch.setattr(guards, "select", lambda *a: (begun.append(len(guards._jobs)), select(*a))[1])
     evaluator.push(events(5000).combine_chunks().to_batches()[0])
@@ -208,14 +208,14 @@ def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
     batch = pa.record_batch({"x": np.random.default_rng(0).permutation(12_000)})
     for most_words in (3, 5000, 1 << 16):
         monkeypatch.setattr(symbols, "MAX_WORDS", most_words)
-        on_device = GuardWords(guards, batch.schema, None, "", device=CUDA)
+        on_device = guard_words(guards, batch.schema, None, "", device=CUDA)
         assert (
             answers(on_device, [batch, batch], CUDA)
             == [[(i, x) for i, x in enumerate(batch["x"].to_pylist()) if x]] * 2
         )
     numbered = AsTheyAppear()
     table = SymbolTable(numbered, np.uint64, 20)
-    GuardWords(guards, batch.schema, None, "", device=CUDA).select(Block(batch), table)
+    guard_words(guards, batch.schema, None, "", device=CUDA).select(Block(batch), table)
     assert list(numbered.symbols) == list(dict.fromkeys([0, *batch["x"].to_pylist()]))
 
 
@@ -231,7 +231,7 @@ def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
     evaluator = query.evaluator(device="cuda")
     found = [evaluator.push(batch) for batch in table.combine_chunks().to_batches()]
     assert pa.Table.from_batches(found).equals(expected)
-    assert evaluator._binding.guards._pass.most_rows == 4000  # of 8,000 in a block
+    assert evaluator.pipeline.guards._pass.most_rows == 4000  # of 8,000 in a block
     evaluator.finish()
     assert small.n_free == 200_000
     use(HostDevice(build, n_bytes=5_000))
@@ -251,7 +251,7 @@ def test_without_a_gpu(monkeypatch):
     assert evaluator.placement == ("cpu", "there is no driver")
     evaluator.push(events(10).to_batches()[0])
     assert evaluator.placement == ("cpu", "there is no driver")
-    assert evaluator._binding.guards.tier != CUDA
+    assert evaluator.pipeline.guards.tier != CUDA
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_auto_measures_both(host, monkeypatch):
     found, tiers, answers = [], [], []
     for batch in batches:
         answers.append(evaluator.push(batch))
-        tiers.append(evaluator._binding.guards.tier)
+        tiers.append(evaluator.pipeline.guards.tier)
         found.append(evaluator.placement)
     on_device = [tier == CUDA for tier in tiers]
     assert on_device[:7] == [False] * 4 + [True] * 3  # two to begin with, two measured; the first on CUDA is not
@@ -310,7 +310,7 @@ placement.missing, predicates.open_device = lambda: None, lambda: device
 for n_guards in (8, 16, 70):
     rng = random.Random(n_guards)
     guards = r.guards_of(rng, n_guards, True)
-    words = r.GuardWords(guards, r.SCHEMA, "type", "", "stream", device="cuda")
+    words = r.guard_words(guards, r.SCHEMA, "type", "", "stream", device="cuda")
     r.answers(words, [r.batch_of(rng, n, nulls) for nulls in (0.0, 0.3) for n in (1, 255, 600)], predicates.CUDA)
 print("done")
 """

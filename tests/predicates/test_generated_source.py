@@ -9,12 +9,12 @@ import tokenize
 import pyarrow as pa
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from random_predicates import guard_words
 
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.ceql.parser import parse
 from cer_gpu.predicates.cuda_source import cuda_source_of, struct_of
-from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.numba_source import HEADER, source_of
 
 WORDS = re.compile(
@@ -99,7 +99,7 @@ def sources_of(tests, names, texts, n_copies, types, typed):
     query = f"SELECT * FROM S WHERE {formula}"
     cea = build_cea(normal_form(parse(query).formula), selected=None)
     schema = pa.schema([("type", pa.string()), *zip(names, TYPES, strict=True)])
-    program = GuardWords(cea.guards, schema, "type" if typed else None, query)._code.program
+    program = guard_words(cea.guards, schema, "type" if typed else None, query).bound.program
     return [struct_of(program), *(source_of(program, nullable) for nullable in (False, True))]
 
 
@@ -134,12 +134,12 @@ def test_names_and_texts_are_not_in_the_source(tests, names, texts, n_copies, ty
 
 def test_constants_are_not_in_the_source():
     program = [
-        GuardWords(
+        guard_words(
             build_cea(normal_form(parse(f"SELECT * FROM S WHERE A FILTER A[{test}]").formula), selected=None).guards,
             pa.schema({"type": pa.string(), "n": pa.int64()}),
             "type",
             "",
-        )._code.program
+        ).bound.program
         for test in ("n + 12345 > 678", "n + 2 > 1")
     ]
     assert program[0] == program[1]

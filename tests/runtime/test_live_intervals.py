@@ -15,8 +15,8 @@ from cer_gpu.backend.windows import LIVE_CHUNK
 from cer_gpu.runtime import live_intervals as intervals
 from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
+from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.live_intervals import LiveIntervals
-from cer_gpu.runtime.loop import Relevant
 from cer_gpu.runtime.stacks import Stacks
 
 A, B, C, B_AND_C = range(1, 5)
@@ -36,7 +36,17 @@ def test_the_symbols_that_may_end(chain):
 
 def relevant(symbols, clocks):
     none = np.empty(0, np.int64)
-    return Relevant(symbols, np.arange(len(symbols)), none, none, none.astype(np.int32), none, none, clocks)
+    return Relevant(
+        symbols,
+        np.arange(len(symbols)),
+        none,
+        none,
+        none.astype(np.int32),
+        none,
+        none,
+        clocks,
+        np.empty((len(symbols), 0), np.int64),
+    )
 
 
 def fed(live, events, cuts):

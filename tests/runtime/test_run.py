@@ -80,9 +80,14 @@ def test_what_left_the_window_makes_room(within):
     table = pa.table({"type": random.Random(1).choices("ABCD", k=30_000), "ts": range(30_000)})
     evaluator = by_automaton(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; E WITHIN {within}")).evaluator()
     evaluator.push(table.to_batches()[0])
-    steady = evaluator._table.steady
-    assert sorted(steady[:, 0][: evaluator._table.n_symbols].tolist()) == [-1, 1, 1, 1]  # the quiet one never comes
-    assert len(evaluator._run._nodes) <= 4 * run.INITIAL_SIZE
+    steady = evaluator.pipeline.table.steady
+    assert sorted(steady[:, 0][: evaluator.pipeline.table.n_symbols].tolist()) == [
+        -1,
+        1,
+        1,
+        1,
+    ]  # the quiet one never comes
+    assert len(evaluator.pipeline.runtime._nodes) <= 4 * run.INITIAL_SIZE
 
 
 def test_a_complex_event_longer_than_any_buffer():
@@ -97,6 +102,6 @@ def test_events_too_far_apart_for_a_query_without_a_window(monkeypatch):
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B"))
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"]}))
-    evaluator.n_events = 1 << 31
+    evaluator._blocks.n_events = 1 << 31
     with pytest.raises(cer_gpu.EventsError, match="add WITHIN"):
         evaluator.push(pa.record_batch({"type": ["B"]}))

@@ -237,8 +237,8 @@ def test_memory_stays_within_the_window():
     for batch in events.to_batches(max_chunksize=10_000):
         evaluator.push(batch)
         counter.push(batch)
-    assert evaluator._run._places.shape[1] == 1 << 12
-    assert len(counter._run._seen) == 1 << 12
+    assert evaluator.pipeline.runtime._places.shape[1] == 1 << 12
+    assert len(counter.pipeline.runtime._seen) == 1 << 12
 
 
 def test_memory_is_what_is_left_where_ends_consume():
@@ -248,4 +248,4 @@ def test_memory_is_what_is_left_where_ends_consume():
         evaluator = query.evaluator(output=output)
         found = [evaluator.push(batch).num_rows for batch in events.to_batches(max_chunksize=10_000)]
         assert sum(found) == 100_000
-        assert evaluator._run._places.shape[1] == 1 << 12
+        assert evaluator.pipeline.runtime._places.shape[1] == 1 << 12

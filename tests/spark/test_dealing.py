@@ -63,16 +63,14 @@ def dealt(rng, events, query, strategy, n_parts):
         parts = [positions] * n_parts
     elif strategy == "partition":
         rows = events.to_pylist()
-        keys = [
-            tuple(next((r[c] for c in names if r[c] is not None), None) for names in query.clauses.keys) for r in rows
-        ]
+        keys = [tuple(next((r[c] for c in names if r[c] is not None), None) for names in query.keys) for r in rows]
         of_key = {key: rng.randrange(n_parts) for key in keys}
         parts = [
             np.array([i for i in range(n) if None not in keys[i] and of_key[keys[i]] == part], np.int64)
             for part in range(n_parts)
         ]
     else:
-        by_position = query.clauses.window == "events"
+        by_position = query.window_kind == "events"
         length = query.window_units(events.schema)
         where = positions if by_position else np.array(events["x"])
         stream = surveyed(rng, events, ["ts"])

@@ -1,0 +1,156 @@
+"""Batches of events cut into blocks: one set of columns, behind which several pipelines can stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.columnar.clocks import Clock
+from cer_gpu.columnar.columns import Block, numbers_of
+from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.engine.checkpoint import State
+from cer_gpu.errors import EventsError
+
+BLOCK_ROWS = 1 << 18
+"""Rows evaluated at once: the temporaries of the predicates stay in the cache."""
+
+Positions = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EventBlock:
+    """A block whose clocks are checked.
+
+    Attributes
+    ----------
+    columns : Block
+    first : int
+        The number of its first event.
+    given : int64 array, shape (n,), or None
+        The positions of its events, where a column tells them.
+    times : dict from column to array, shape (n,)
+        The values of the clocks.
+    """
+
+    columns: Block
+    first: int
+    given: Positions | None
+    times: dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch of events and where it stands in the stream.
+
+    Attributes
+    ----------
+    events : pyarrow.RecordBatch
+    first : int
+        The number of its first event.
+    given : int64 array, shape (n,), or None
+        The positions of its events, where a column tells them.
+    """
+
+    events: pa.RecordBatch
+    first: int
+    given: Positions | None
+
+    def rows_at(self, positions: Positions) -> Positions:
+        """Return the rows of events at positions in this batch."""
+        if self.given is None:
+            return positions - self.first
+        rows: Positions = np.searchsorted(self.given, positions)
+        return rows
+
+
+class Blocks:
+    """The columns of a stream, block by block: strings keep their codes, and clocks are checked once.
+
+    Parameters
+    ----------
+    clocks
+        Columns that must not decrease.
+    position_column
+        Tells the position of each event; None: events are counted.
+    begin
+        The number of the first event.
+
+    Attributes
+    ----------
+    clocks : dict from column to Clock
+    n_events : int
+        The number of the next event.
+    last_position : int
+        The last position that was given, or -1.
+    """
+
+    def __init__(self, clocks: tuple[str, ...], position_column: str | None, begin: int) -> None:
+        self.clocks = {name: Clock(name, begin) for name in clocks}
+        self.n_events = begin
+        self.last_position = -1
+        self._position_column = position_column
+        self._coders: dict[str, StringCoder] = {}
+
+    def restart(self, begin: int) -> None:
+        """Go on at another event, whose clocks may be earlier; strings keep their codes."""
+        self.clocks = {name: Clock(name, begin) for name in self.clocks}
+        self.n_events = begin
+
+    def batch(self, events: pa.RecordBatch) -> Batch:
+        """Return a batch with its place in the stream.
+
+        Raises
+        ------
+        EventsError
+            When given positions do not ascend.
+        """
+        name = self._position_column
+        given = None if name is None else self._checked(events.column(name))
+        return Batch(events, self.n_events, given)
+
+    def cut(self, batch: Batch, n_rows: int) -> Iterator[Block]:
+        """Yield the blocks of a batch, of at most so many rows."""
+        for start in range(0, batch.events.num_rows, n_rows):
+            yield Block(batch.events.slice(start, n_rows), self._coders)
+
+    def read(self, block: Block) -> EventBlock:
+        """Return the next block with its clocks.
+
+        Raises
+        ------
+        TimeOrderError
+            When a clock decreases, or is missing.
+        """
+        name = self._position_column
+        given = None if name is None else block.numbers(name)
+        times = {column: clock.read(block, given) for column, clock in self.clocks.items()}
+        first, self.n_events = self.n_events, self.n_events + block.n_rows
+        return EventBlock(block, first, given, times)
+
+    def _checked(self, column: pa.Array) -> Positions:
+        """Return given positions after checking that they ascend."""
+        positions = numbers_of(column)
+        before = np.concatenate([[self.last_position], positions])
+        if column.null_count or (before[1:] <= before[:-1]).any():
+            raise EventsError(f"the positions in {self._position_column!r} must ascend from 0, and none may be missing")
+        self.last_position = int(before[-1])
+        return positions
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self, state: State) -> None:
+        """Add the clocks and the last position to a checkpoint."""
+        state.facts["last_position"] = self.last_position
+        for i, clock in enumerate(self.clocks.values()):
+            state.facts[f"clock{i}"], state.tables[f"clock{i}"] = clock.snapshot()
+
+    def restore(self, state: State) -> None:
+        """Go on from a checkpoint."""
+        self.n_events, self.last_position = state.facts["n"][1], state.facts["last_position"]
+        for i, clock in enumerate(self.clocks.values()):
+            clock.restore(state.facts[f"clock{i}"], state.tables[f"clock{i}"])

@@ -1,0 +1,317 @@
+"""The stages of one query: blocks to symbols, partitions, partial matches, complex events and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.table import Table
+from cer_gpu.backend.compaction import number_rows
+from cer_gpu.backend.evaluation import (
+    CONSUME_ANY,
+    CONSUME_NONE,
+    CONSUME_PARTITION,
+    COUNT_WINDOW,
+    GLOBAL_WINDOW,
+    NO_WINDOW,
+)
+from cer_gpu.columnar.clocks import Clock, Window
+from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.memory import Scratch
+from cer_gpu.engine.blocks import Batch, EventBlock
+from cer_gpu.engine.checkpoint import State
+from cer_gpu.output.retention import Retained
+from cer_gpu.partition.partitions import Partitions
+from cer_gpu.planning.binding import Binding
+from cer_gpu.planning.physical import PhysicalPlan
+from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.predicates.symbols import SymbolTable
+from cer_gpu.predicates.types_met import TypesMet
+from cer_gpu.runtime.events import Relevant, RunOptions
+from cer_gpu.runtime.live_intervals import LiveIntervals
+from cer_gpu.runtime.protocol import Found
+from cer_gpu.runtime.registry import make_runtime
+from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
+
+Positions = npt.NDArray[np.int64]
+
+_CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The part of a stream that a pipeline reads, and what of its complex events it lists.
+
+    Attributes
+    ----------
+    begin : int
+        The number of the first event.
+    first_end : int
+        Complex events that end before this position are not listed.
+    share : (k, n) or None
+        List part k of n of the complex events.
+    deal : (k, n) or None
+        Evaluate the k-th of n shares of the keys.
+    """
+
+    begin: int = 0
+    first_end: int = 0
+    share: tuple[int, int] | None = None
+    deal: tuple[int, int] | None = None
+
+
+class Pipeline:
+    """One query over the blocks of a stream, as stages with names (`cer_gpu.stages`).
+
+    Parameters
+    ----------
+    physical
+    binding
+        To the schema of the first batch, whose types the results have.
+    reading
+    table
+        Gives events their symbols (`PhysicalPlan.table`).
+    device
+        Evaluates predicates: "cpu", "cuda" or "auto".
+    types_met
+        Takes note of the types of events.
+    stages
+        The hook that is told when a stage begins and ends.
+
+    Attributes
+    ----------
+    guards : GuardWords
+        Evaluates predicates over batches of the last schema.
+    runtime : Runtime
+    partitions : Partitions or None
+    tiers : set of str
+        The ways in which predicates were evaluated (`GuardWords.tier`).
+    """
+
+    def __init__(
+        self,
+        physical: PhysicalPlan,
+        binding: Binding,
+        reading: Reading,
+        table: Table,
+        *,
+        device: str,
+        types_met: TypesMet,
+        stages: Stages = NO_STAGES,
+    ) -> None:
+        self.physical = physical
+        self.binding = self._first = binding
+        self.table = table
+        self._device, self._types_met, self._stages = device, types_met, stages
+        self.tiers: set[str] = set()
+        self._positions = Scratch(np.int64)
+        self.guards = GuardWords(binding.guards, device, types_met)
+        self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
+        self.restart(reading)
+
+    def restart(self, reading: Reading) -> None:
+        """Begin with another part of the stream; what was compiled, and the symbols that were met, stay."""
+        self.rebind(self._first)
+        physical, binding, plan = self.physical, self._first, self.physical.plan
+        options = self._options = run_options(physical, binding, reading)
+        self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
+        self.runtime.stages = self._stages
+        self.partitions: Partitions | None = None
+        if plan.partition:
+            # events that are not relevant count where the window counts, and break what is contiguous
+            every = options.window == COUNT_WINDOW or self.table.has_gaps
+            numbered = self.runtime.numbers_events or self.table.has_gaps
+            self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
+        self._window: Window | None = None
+        if self.runtime.needs_lows:
+            assert binding.window_length is not None
+            self._window = Window(binding.window_length)
+        self._live: LiveIntervals | None = None
+        if physical.holds_back:
+            assert binding.window_length is not None
+            self._live = LiveIntervals(self.table, binding.window_length)
+        self._retained = Retained(binding.attribute_schema) if physical.output.keeps_events else None
+        self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
+        # of the first events of batches: their number, their position
+        self._places: list[tuple[int, int]] = [(0, 0)]
+
+    def rebind(self, binding: Binding) -> None:
+        """Go on with batches of another schema."""
+        if binding is not self.binding:
+            self.binding = binding
+            self.guards = GuardWords(binding.guards, self._device, self._types_met)
+
+    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Yield blocks; where predicates are evaluated on a GPU, the next one is on its way there."""
+        return self.guards.ahead(blocks, self._symbols)
+
+    # ---- the stages of a block --------------------------------------------------------------------------------
+
+    def feed(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[Found]:
+        """Evaluate a block and yield full buffers of what it ends, in the order of the ends.
+
+        Parameters
+        ----------
+        block
+        clocks
+            Of the stream: they give the relevant events their times.
+        """
+        columns = block.columns
+        with self._stages.stage(PREDICATES):
+            symbols, rows = self.guards.select(columns, self._symbols)
+        self.tiers.add(self.guards.tier)
+        partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
+        if self.partitions is not None:
+            with self._stages.stage(PARTITIONS):
+                self._sweep(self.partitions)
+                keys = self.binding.keys.arrays(columns.batch, self._first.keys.types)
+                symbols, rows, partitions, ordinals = self.partitions.assign(keys, symbols, rows)
+            if self.runtime.keeps_partitions:
+                self.runtime.reserve_partitions(self.partitions.n)
+        if not len(rows):
+            return
+        events = self._relevant(block, clocks, symbols, rows, partitions, ordinals)
+        if self._retained is not None:
+            self._retained.add(events.reported, columns.batch, rows)
+        for piece in [events] if self._live is None else self._live.take(events):
+            yield from self._run(piece)
+
+    def flush(self, batch: Batch) -> Iterator[Found]:
+        """Yield what a batch ended and no full buffer had; then drop the events that no complex event can hold."""
+        rest = self.runtime.flush()
+        if len(rest):
+            yield rest
+        if self._retained is None:
+            return
+        of_clocks = self.partitions is not None and self._options.window == GLOBAL_WINDOW
+        if of_clocks and batch.given is not None and len(batch.given):
+            self._places.append((batch.first, int(batch.given[0])))
+        if self._retained.wants_trim:
+            live = self.runtime.live()
+            if isinstance(live, int):
+                self._retained.keep_from(self._place_of(live))
+            else:
+                self._retained.keep(live)
+
+    def release(self) -> None:
+        """Let the runtime have all events that were held back; they end nothing."""
+        for held in self._live.release() if self._live is not None else ():
+            for _ in self._run(held):
+                raise AssertionError
+
+    def rows(self, found: Found, batch: Batch) -> Any:
+        """Return what was found in a batch as rows."""
+        with self._stages.stage(OUTPUT):
+            keys: list[Any] = []
+            if self.partitions is not None:
+                keys = self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
+            return self.output.rows(found, keys)
+
+    def _sweep(self, partitions: Partitions) -> None:
+        """Drop the partitions that hold nothing, once there are many."""
+        if partitions.wants_sweep:
+            kept = ~self.runtime.idle(partitions.n)
+            partitions.keep(kept)
+            self.runtime.keep_partitions(kept)
+
+    def _relevant(
+        self,
+        block: EventBlock,
+        clocks: dict[str, Clock],
+        symbols: npt.NDArray[np.int32],
+        rows: npt.NDArray[np.int32],
+        partitions: npt.NDArray[np.int32],
+        ordinals: Positions,
+    ) -> Relevant:
+        """Return the relevant events of a block, in memory that the next block uses again."""
+        plan, given = self.physical.plan, block.given
+        positions = self._positions.empty(len(rows))
+        number_rows(rows, block.first, positions)
+        nothing = np.empty(0, np.int64)
+        places = nothing
+        if given is not None and self.partitions is None:
+            positions = given[rows]
+        elif given is not None:
+            places = given[rows]
+        times = {name: clocks[name].at(rows, block.times[name]) for name in self.binding.clocks}
+        moments: npt.NDArray[Any] = positions.view(np.uint64)
+        if self._options.window == COUNT_WINDOW:
+            moments = ordinals.view(np.uint64)
+        column = self.binding.window_column
+        if column is not None:
+            moments = clocks[column].moments(times[column])
+        of_time = nothing if plan.time_column is None else times[plan.time_column].view(np.int64)
+        attributes = np.empty((len(rows), 0), np.int64)
+        return Relevant(symbols, positions, nothing, of_time, partitions, ordinals, places, moments, attributes)
+
+    def _run(self, events: Relevant) -> Iterator[Found]:
+        """Feed relevant events to the runtime."""
+        if self._window is not None:
+            events = replace(events, lows=self._window.lows(events.moments, self.runtime.n_relevant))
+        for piece in events.near_one_another():
+            yield from self._stages.each(LOOP, self.runtime.feed(piece))
+
+    def _place_of(self, position: int) -> int:
+        """Return a given position that is not after that of an event, by the batches since."""
+        if self.binding.position_column is None or self.partitions is None:
+            return position
+        while len(self._places) > 1 and self._places[1][0] <= position:
+            self._places.pop(0)
+        return self._places[0][1]
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self, state: State) -> None:
+        """Add the state of all stages to a checkpoint."""
+        self.release()
+        state.facts["table"] = self.table.snapshot()
+        state.schemas["binding"] = self.binding.schema
+        state.add_arrays("run", self.runtime.snapshot())
+        if self._window is not None:
+            state.add_arrays("window", self._window.snapshot())
+        if self.partitions is not None:
+            arrays, texts = self.partitions.snapshot()
+            state.add_arrays("partitions", arrays)
+            state.add_texts("texts", texts)
+        if self._retained is not None:
+            state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
+
+    def restore(self, state: State, binding: Binding) -> None:
+        """Go on from a checkpoint with batches of a binding; the table has been restored before."""
+        self.rebind(binding)
+        self.runtime.restore(state.part("run"))
+        if self._window is not None:
+            self._window.restore(state.part("window"))
+        if self.partitions is not None:
+            self.partitions.restore(state.part("partitions"), state.texts("texts"))
+        if self._retained is not None:
+            self._retained.restore(state.arrays["retained"], state.tables["retained"])
+
+
+def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading) -> RunOptions:
+    """Return how a runtime is to read the events."""
+    plan: Plan = physical.plan
+    window, width = NO_WINDOW, -1
+    if plan.within is not None:
+        window = COUNT_WINDOW if plan.within.kind == "events" and plan.partition else GLOBAL_WINDOW
+        if plan.within.kind == "events":
+            assert binding.window_length is not None
+            width = int(min(int(binding.window_length), 1 << 62))
+    consume = _CONSUME[plan.consume]
+    return RunOptions(
+        window=window,
+        width=width,
+        partitioned=bool(plan.partition),
+        timed=plan.time_column is not None,
+        limit=plan.strategy.most_at_an_end or plan.limit or 0,
+        consume=CONSUME_PARTITION if consume and not plan.partition else consume,
+        labelled=physical.output.labelled,
+        share=reading.share,
+        first_end=reading.first_end,
+        placed=binding.position_column is not None and bool(plan.partition),
+    )

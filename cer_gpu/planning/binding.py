@@ -1,0 +1,157 @@
+"""The binding: a plan over one schema, made once for each schema and never changed."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.columnar.clocks import time_column_type, window_length
+from cer_gpu.columnar.columns import column_type, plain_type
+from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.outputs import Columns, Output
+from cer_gpu.partition.partitions import Keys
+from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.guards import BoundGuards
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Typed tests, the window in units of its column, keys and attributes; made by `bind`.
+
+    Attributes
+    ----------
+    plan : Plan
+    schema : pyarrow.Schema
+    position_column : str or None
+        Tells the position of each event; it is no attribute.
+    guards : BoundGuards
+    time_type : pyarrow.DataType or None
+    window_column : str or None
+        The column that the window is measured in; None: positions, or there is no window.
+    window_length : numpy.uint64 or numpy.float64 or None
+    keys : Keys
+    clocks : tuple of str
+        Columns that must not decrease.
+    columns_on_host : tuple of str
+        Columns that are read by more than predicates.
+    """
+
+    plan: Plan
+    schema: pa.Schema
+    position_column: str | None
+    guards: BoundGuards
+    time_type: pa.DataType | None
+    window_column: str | None
+    window_length: np.uint64 | np.float64 | None
+    keys: Keys
+    clocks: tuple[str, ...]
+    columns_on_host: tuple[str, ...]
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the query reads, whatever its output."""
+        return tuple(dict.fromkeys([*self.guards.columns, *self.columns_on_host]))
+
+    @cached_property
+    def attribute_schema(self) -> pa.Schema:
+        """The attributes that "events" has, without dictionaries.
+
+        Raises
+        ------
+        QueryTypeError
+            When one that SELECT names is not there.
+        """
+        plan, schema = self.plan, self.schema
+        if plan.attributes is None:
+            kinds = {field.name: field.type for field in schema if field.name != self.position_column}
+        else:
+            kinds = {name.name: column_type(schema, name.name, plan.text, name.span) for name in plan.attributes}
+        return pa.schema([(name, plain_type(kind)) for name, kind in kinds.items()])
+
+    def columns_for(self, output: type[Output]) -> list[str]:
+        """Return the columns that an output needs, in the order of the schema."""
+        wanted = {*self.columns, *(self.attribute_schema.names if output.keeps_events else ())}
+        return [name for name in self.schema.names if name in wanted]
+
+    def result_columns(self, output: type[Output]) -> Columns:
+        """Return what the columns of the results are made of."""
+        keys = tuple(zip(self.keys.names, self.keys.types, strict=True))
+        return Columns(
+            self.plan.variables, self.time_type, keys, self.attribute_schema if output.keeps_events else None
+        )
+
+    def fits(self, schema: pa.Schema) -> bool:
+        """Return whether batches of another schema can be evaluated with this binding."""
+        return all(
+            len(schema.get_all_field_indices(name)) == 1 and schema.field(name).type == self.schema.field(name).type
+            for name in self.columns
+        )
+
+
+def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> Binding:
+    """Bind a plan to a schema.
+
+    Raises
+    ------
+    QueryTypeError
+        When the query does not fit the schema.
+    EventsError
+        When the query names several streams, and the events do not say which is theirs.
+    """
+    text = plan.text
+    stream_column = STREAM_COLUMN if plan.several_streams else None
+    if stream_column is not None and stream_column not in schema.names:
+        raise EventsError(
+            f"the query names the streams {', '.join(plan.streams)}, and the events do not say which is theirs\n"
+            "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch "
+            "with its stream's name"
+        )
+    guards = BoundGuards(plan.cea.guards, schema, plan.type_column, text, stream_column)
+    time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
+    if plan.time_unit is not None and (time_type is None or not pa.types.is_integer(time_type)):
+        raise QueryTypeError(
+            f"time_unit={plan.time_unit!r} is the unit of an integer time column, and "
+            + ("none is named" if time_type is None else f"{plan.time_column!r} is {time_type}")
+        )
+    window_column, length = None, None
+    if plan.within is not None:
+        window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
+    keys = Keys(plan.partition, schema, text)
+    positions = [] if position_column is None else [position_column]
+    for name in positions:
+        if column_type(schema, name, None, None) != pa.int64():
+            raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
+    clocks = tuple(dict.fromkeys(name for name in (plan.time_column, window_column) if name is not None))
+    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions]))
+    return Binding(plan, schema, position_column, guards, time_type, window_column, length, keys, clocks, on_host)
+
+
+class Bindings:
+    """The last binding of a query, for all that ask for the same schema; safe to use from many threads.
+
+    Parameters
+    ----------
+    plan
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._last: Binding | None = None
+        self._lock = threading.Lock()
+
+    def bind(self, schema: pa.Schema, position_column: str | None = None) -> Binding:
+        """Return the binding to a schema; errors are those of `bind`."""
+        with self._lock:
+            last = self._last
+            if (
+                last is None
+                or last.position_column != position_column
+                or not last.schema.equals(schema, check_metadata=True)
+            ):
+                last = self._last = bind(self.plan, schema, position_column)
+            return last

@@ -1,0 +1,103 @@
+"""The passes from a checked query to its plan, in their order, and the checks against a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pyarrow as pa
+
+from cer_gpu.automaton.cea import build_cea
+from cer_gpu.automaton.chain import find_chain
+from cer_gpu.automaton.normal_form import normal_form, variable_name
+from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.ceql.checks import defined_variables
+from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
+from cer_gpu.columnar.clocks import time_column_type, window_length
+from cer_gpu.columnar.columns import column_type
+from cer_gpu.errors import QueryError
+from cer_gpu.partition.partitions import Keys
+from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.binder import type_errors
+from cer_gpu.predicates.guards import type_column_type
+
+
+def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | None, time_unit: str | None) -> Plan:
+    """Run the passes from a checked query to its plan.
+
+    1. `normal_form`: every filter moves to the event that it filters.
+    2. `build_cea`: the automaton, of linear size.
+    3. `find_chain`: the steps of a pattern that stacks can evaluate, where the strategy allows it.
+    """
+    streams = tuple(name.name for name in syntax.streams)
+    items = syntax.select.items
+    if items is None:
+        variables = list(defined_variables(syntax.formula))
+    else:
+        variables = [variable_name(item.variable) for item in items]
+    attributes: dict[str, Name] | None = None
+    if items and all(item.attributes is not None for item in items):
+        attributes = {name.name: name for item in items for name in item.attributes or ()}
+    formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
+    cea = build_cea(formula, frozenset(variables))
+    strategy = STRATEGIES[syntax.select.strategy]
+    if strategy.on_chains:
+        steps = find_chain(formula, cea.guards, frozenset(variables), strict=strategy.consecutive)
+        if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
+            steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
+    else:
+        steps = f"the strategy is {strategy.name}"
+    return Plan(
+        text=syntax.text,
+        cea=cea,
+        chain=None if isinstance(steps, str) else steps,
+        against_chain=steps if isinstance(steps, str) else None,
+        strategy=strategy,
+        variables=tuple(dict.fromkeys(variables)),
+        attributes=None if attributes is None else tuple(attributes.values()),
+        streams=streams,
+        partition=syntax.partition,
+        within=syntax.within,
+        consume=syntax.consume,
+        limit=syntax.limit,
+        type_column=type_column,
+        time_column=time_column,
+        time_unit=time_unit,
+    )
+
+
+def strategy_notes(syntax: QuerySyntax) -> list[str]:
+    """Return a remark where the strategy chooses before the window is looked at."""
+    within, strategy = syntax.within, STRATEGIES[syntax.select.strategy]
+    if within is None or strategy.too_long is None:
+        return []
+    length = " ".join(syntax.text[slice(*within.span)].split())
+    outcome = strategy.too_long.format(length if length.isprintable() else "the window")
+    return [f"{strategy.name} chooses before WITHIN is looked at: {outcome}"]
+
+
+def schema_errors(
+    syntax: QuerySyntax, schema: pa.Schema, type_column: str | None, time_column: str | None, time_unit: str | None
+) -> list[QueryError]:
+    """Return all that does not fit a schema: tests, the type column, attributes, keys, the time column, the window."""
+    text = syntax.text
+    predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
+    errors: list[QueryError] = [*type_errors(predicates, schema, text)]
+    selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
+    tests: list[Callable[[], object]] = [
+        *(partial(column_type, schema, name.name, text, name.span) for name in selected),
+        *(partial(Keys, (names,), schema, text) for names in syntax.partition),
+    ]
+    if type_column is not None:
+        tests.append(partial(type_column_type, schema, type_column))
+    within = syntax.within
+    if within is not None and (within.kind != "time" or time_column is not None):
+        tests.append(partial(window_length, within, schema, time_column, time_unit, text))
+    if time_column is not None and (within is None or within.kind != "time"):
+        tests.append(partial(time_column_type, schema, time_column))
+    for test in tests:
+        try:
+            test()
+        except QueryError as error:
+            errors.append(error)
+    return errors

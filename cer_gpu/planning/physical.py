@@ -1,0 +1,142 @@
+"""The physical plan: which model, which runtime, what may be dealt and held back, and why.
+
+`PhysicalPlan` is a value.  `explain`, threads, Spark's strategies and shares all read it, and so does the evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.table import Table
+from cer_gpu.output.outputs import Output
+from cer_gpu.planning.dealing import Dealing, dealing_of
+from cer_gpu.planning.plan import Plan
+from cer_gpu.runtime.registry import RUNTIMES
+
+
+class Model(StrEnum):
+    """The automaton models."""
+
+    CEA = "CEA"
+    RMA = "RMA"
+    PCEA = "PCEA"
+
+
+@dataclass(frozen=True)
+class PhysicalPlan:
+    """The way of one query to one output.
+
+    Attributes
+    ----------
+    plan : Plan
+    output : type of Output
+    model : Model
+    runtime : str
+        One of `cer_gpu.runtime.registry.RUNTIMES`.
+    reason : str
+        Why this runtime, in words that `explain` shows.
+    holds_back : bool
+        True: events wait until one may end a complex event (`cer_gpu.runtime.live_intervals`).
+    dealing : Dealing
+    """
+
+    plan: Plan
+    output: type[Output]
+    model: Model
+    runtime: str
+    reason: str
+    holds_back: bool
+    dealing: Dealing
+
+    @property
+    def engine(self) -> str:
+        """The family of the runtime: "stacks", "automaton" or "counter"."""
+        return RUNTIMES[self.runtime].engine
+
+    def table(self) -> Table:
+        """Make the table that gives events their symbols."""
+        plan = self.plan
+        if RUNTIMES[self.runtime].reads_chain:
+            assert plan.chain is not None
+            return Chain(plan.chain)
+        return Determinization(plan.cea, plan.strategy, labelled=self.output.labelled)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The facts that a runtime is chosen by."""
+
+    plan: Plan
+    output: type[Output]
+    share: bool
+
+    @property
+    def is_chain(self) -> bool:
+        """True where the pattern is a chain."""
+        return self.plan.chain is not None
+
+    @property
+    def counts_chain(self) -> bool:
+        """True where the complex events of a chain can be counted step by step."""
+        neighbours = any(step.neighbour for step in self.plan.chain or ())
+        return self.output.counted and self.is_chain and not self.plan.partition and not neighbours
+
+    @property
+    def lists_chain(self) -> bool:
+        """True where instance stacks can list the complex events of a chain."""
+        # a step whose variables depend on the guard has no mark of its own
+        unclear = self.output.labelled and any(step.labels is None for step in self.plan.chain or ())
+        return not self.output.counted and self.is_chain and not self.share and not unclear
+
+    @property
+    def finds_the_same(self) -> bool:
+        """True where no complex event, and no count, depends on what was found, or was there, before the window."""
+        return self.plan.strategy.independent and self.plan.consume == "NONE"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A runtime, when it is chosen, and why; `may_hold_back` tells if events may reach it only once they are of use."""
+
+    runtime: str
+    condition: Callable[[Asked], bool]
+    reason: str
+    may_hold_back: Callable[[Asked], bool]
+
+
+_STACKS = "the pattern is a chain; each step has a stack of events, and nothing is determinised"
+_COUNTER = "complex events are counted, and not listed"
+
+CHOICES = (
+    Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
+    Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
+    Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
+    Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
+    Choice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
+)
+"""The runtimes of the CEA; the first whose condition holds is taken."""
+
+
+def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> PhysicalPlan:
+    """Choose how a query is evaluated.
+
+    Parameters
+    ----------
+    plan
+    output
+    share
+        True where only a share of the complex events is listed.
+    """
+    asked = Asked(plan, output, share)
+    chosen = next(choice for choice in CHOICES if choice.condition(asked))
+    reason = chosen.reason
+    if chosen.runtime == "automaton" and plan.against_chain is not None:
+        reason += f" (no stacks: {plan.against_chain})"
+    waits = plan.within is not None and not plan.partition and not output.keeps_events
+    return PhysicalPlan(
+        plan, output, Model.CEA, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
+    )

@@ -1,0 +1,103 @@
+"""The protocol of runtimes: relevant events in, complex events or their counts out.
+
+A runtime holds all partial matches of one evaluation.  What it can do and what it needs stands in attributes with
+defaults, so that whoever feeds it asks for these and never for its class.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.runtime.counts import CountBuffers
+from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.stages import NO_STAGES, Stages
+
+Found = MatchBuffers | CountBuffers
+"""A full buffer of complex events, or of how many end where."""
+
+Length = np.uint64 | np.float64 | None
+"""Of the window, in units of its clocks; None where there is none."""
+
+
+class Runtime(ABC):
+    """One way of evaluation; made by `cer_gpu.runtime.registry.make_runtime`.
+
+    Attributes
+    ----------
+    engine : str
+        The family that `explain` shows: "stacks", "automaton" or "counter".
+    reads_chain : bool
+        True: symbols come from a `Chain`; False: from a `Determinization`.
+    lists_by_itself : bool
+        True: listing is a stage of its own, after the partial matches of a piece are updated.
+    keeps_partitions : bool
+        True: several partitions are held at once, and may be dropped and numbered anew.
+    options : RunOptions
+    stages : Stages
+        Takes the time of the stages that the runtime tells apart.
+    """
+
+    engine: ClassVar[str]
+    reads_chain: ClassVar[bool]
+    lists_by_itself: ClassVar[bool] = False
+    keeps_partitions: ClassVar[bool] = False
+    options: RunOptions
+    stages: Stages = NO_STAGES
+
+    @property
+    def needs_lows(self) -> bool:
+        """True: `Relevant.lows` must hold the ordinal of the first event in each window."""
+        return False
+
+    @property
+    def numbers_events(self) -> bool:
+        """True: `Relevant.ordinals` must hold the number of each event in its partition."""
+        return False
+
+    @property
+    def n_relevant(self) -> int:
+        """The number of events fed so far; only where `needs_lows`."""
+        raise NotImplementedError
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the partial matches and of the buffers that the loop writes to."""
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
+
+    @abstractmethod
+    def feed(self, events: Relevant) -> Iterator[Found]:
+        """Process relevant events and yield full buffers, in the order of the ends."""
+
+    @abstractmethod
+    def flush(self) -> Found:
+        """Return what was found since the last full buffer."""
+
+    def live(self) -> int | Int64:
+        """Return the first position, or all positions (ascending), that complex events to come may hold."""
+        raise NotImplementedError
+
+    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first partitions hold nothing; only where it `keeps_partitions`."""
+        raise NotImplementedError
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the partitions that are not `kept` and number the others anew, in their order."""
+        raise NotImplementedError
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        raise NotImplementedError
+
+    @abstractmethod
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+
+    @abstractmethod
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""

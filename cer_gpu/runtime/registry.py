@@ -1,0 +1,40 @@
+"""The runtimes by name, and the one function that makes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cer_gpu.automaton.table import Table
+from cer_gpu.runtime.chain_counter import ChainCounter
+from cer_gpu.runtime.counter import Counter
+from cer_gpu.runtime.events import RunOptions
+from cer_gpu.runtime.keyed_stacks import KeyedStacks
+from cer_gpu.runtime.protocol import Length, Runtime
+from cer_gpu.runtime.run import Run
+from cer_gpu.runtime.stacks import Stacks
+
+RUNTIMES: dict[str, type[Runtime]] = {
+    "automaton": Run,
+    "counter": Counter,
+    "stacks": Stacks,
+    "keyed_stacks": KeyedStacks,
+    "chain_counter": ChainCounter,
+}
+
+
+def make_runtime(name: str, table: Table, options: RunOptions, length: Length) -> Runtime:
+    """Make a runtime.
+
+    Parameters
+    ----------
+    name
+        One of RUNTIMES.
+    table
+        A `Chain` where the runtime `reads_chain`, else a `Determinization`.
+    options
+    length
+        Of the window.
+    """
+    made: Any = RUNTIMES[name]
+    runtime: Runtime = made(table, options, length)
+    return runtime

@@ -1,0 +1,94 @@
+"""The stages of an evaluation, and the clock that may stand behind them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+DECODE, PREDICATES, PARTITIONS, LOOP, LISTING, OUTPUT, REST = (
+    "decode",
+    "predicates",
+    "partitions",
+    "loop",
+    "listing",
+    "output",
+    "rest",
+)
+STAGES = {
+    DECODE: "until the next batch of events is there; files are decoded ahead, on another thread",
+    PREDICATES: "predicates to bit vectors to symbols; only relevant events pass",
+    PARTITIONS: "keys of PARTITION BY to numbers of partitions",
+    LOOP: "relevant events to partial matches",
+    LISTING: "partial matches to complex events",
+    OUTPUT: "complex events to Arrow",
+    REST: "all else",
+}
+"""The stages in the order in which the data passes them, each in a line."""
+
+Item = TypeVar("Item")
+
+_NOTHING = contextlib.nullcontext()
+
+
+class Stages:
+    """The hook of a pipeline: told when a stage begins and ends; this one takes no note of it."""
+
+    def stage(self, name: str | None) -> AbstractContextManager[None]:
+        """Let a block of code be part of a stage; None: of no stage."""
+        return _NOTHING
+
+    def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
+        """Return the same items; making each is part of a stage."""
+        return items
+
+
+NO_STAGES = Stages()
+
+
+class MeasuredStages(Stages):
+    """The seconds that each stage took; while a stage runs, the one around it does not.
+
+    Attributes
+    ----------
+    seconds : dict from stage to float
+    """
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+        self._running: list[str] = []
+        self._since = 0.0
+
+    @property
+    def running(self) -> str | None:
+        """The stage that runs now; None between stages."""
+        return self._running[-1] or None if self._running else None
+
+    @contextlib.contextmanager
+    def stage(self, name: str | None) -> Iterator[None]:
+        """Count the time of a block of code as that of a stage."""
+        self._switch()
+        self._running.append(name or "")
+        try:
+            yield
+        finally:
+            self._switch()
+            self._running.pop()
+
+    def each(self, name: str, items: Iterator[Item]) -> Iterator[Item]:
+        """Yield items; the time that making them takes is that of a stage."""
+        while True:
+            with self.stage(name):
+                try:
+                    item = next(items)
+                except StopIteration:
+                    return
+            yield item
+
+    def _switch(self) -> None:
+        now = time.perf_counter()
+        if self._running and self._running[-1]:
+            self.seconds[self._running[-1]] += now - self._since
+        self._since = now
