@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
@@ -163,11 +162,3 @@ def say_notes(notes: Sequence[str]) -> None:
 def file_of(error: CerError, name: str | None) -> str | None:
     """Return the file of the query for an error that is in the query."""
     return name if isinstance(error, QueryError) and error.text is not None else None
-
-
-# ---- completion ---------------------------------------------------------------------------------------------------
-
-
-def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell complete the name of a file."""
-    return [CompletionItem(incomplete, type="file")]

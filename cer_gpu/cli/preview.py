@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,6 +16,8 @@ from rich.text import Text
 
 from cer_gpu.io.texts import plain
 
+TEXT_WIDTH = 200
+"""Of a preview that goes to a file or another program: as wide as it needs to be."""
 SHOWN_ITEMS = 6
 """Positions or events of one row."""
 SHOWN_TEXT = 40
@@ -33,6 +37,11 @@ CUT_EVENTS = "(events are cut: SELECT x[a, b] shows fewer columns, COLUMNS=300 m
 def rows_to_show(output: str) -> int:
     """Return how many rows of an output are shown where nobody says how many; an event takes a line of its own."""
     return 8 if output == "events" else 20
+
+
+def table_width() -> int | None:
+    """Return how wide a table may be; None: as the terminal, or as COLUMNS says."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else TEXT_WIDTH
 
 
 def preview(rows: pa.Table, width: int | None) -> str:

@@ -11,7 +11,7 @@ import pytest
 from command_line import ROOT, finish, start
 
 import cer_gpu
-from cer_gpu.cli.run import cli as commands
+from cer_gpu.cli.group import cli as commands
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 WRONG = "SELECT *\nFROM S WHERE A ; B\nFILTER b[price > 1]"
