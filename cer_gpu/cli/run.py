@@ -120,9 +120,9 @@ def run(
     with contextlib.ExitStack() as stack:
         # a query in a file is an input too
         inputs = [*streams.paths, *([query] if name else [])]
-        sink = (
-            None if out is None else stack.enter_context(open_target(out, format_, evaluation.schema, inputs, signals))
-        )
+        sink = None
+        if out is not None:
+            sink = stack.enter_context(open_target(out, format_, evaluation.schema, inputs, signals))
         hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
         display = stack.enter_context(Display(evaluation.n_rows, tally, hidden=hidden, sorts=sort))
 
@@ -149,31 +149,12 @@ def run(
     notes += [] if tally.n_rows else compiled.notes
 
     if as_json:
-        summary = {
-            "n_events": evaluation.n_read,
-            "n_late": evaluator.n_late,
-            "output": output,
-            "n_rows": tally.n_rows,
-            "n_complex_events": tally.n_complex_events,
-            "is_full": tally.is_full,
-            "seconds": pace.seconds,
-            "rows_per_second": pace.rate,
-            "out": out,
-            "notes": notes,
-        }
-        click.echo(to_json(summary), err=out == STANDARD)
+        click.echo(to_json({**_facts(evaluation, tally, pace), "out": out, "notes": notes}), err=out == STANDARD)
         return 0
     if sink is None:
         _show(pa.Table.from_batches(shown, evaluation.schema), tally)
-    said = [counted(evaluation.n_read, "row"), str(tally)]
-    if late == "drop":
-        said.append(f"{counted(evaluator.n_late, 'late event')} dropped")
-    said.append(str(pace))
-    say(
-        ", ".join(said)
-        + (f"; stopped at --limit {limit}" if tally.is_full else "")
-        + (f" -> {out}" if out not in (None, STANDARD) else "")
-    )
+    target = "" if out in (None, STANDARD) else f" -> {out}"
+    say(_summary(evaluation, tally, pace) + target)
     say_notes(notes)
     return 0
 
@@ -186,7 +167,9 @@ class _Evaluation:
     schema : pyarrow.Schema
         Of the results.
     n_rows : int or None
-        How many events there are, where it is known.
+        Number of events, where it is known.
+    drops_late : bool
+        Whether events that are too late are dropped.
     """
 
     def __init__(
@@ -204,6 +187,7 @@ class _Evaluation:
         self._query = query
         self._threads = threads
         self._reorders = lateness is not None or late is not None
+        self.drops_late = late == "drop"
         options: dict[str, Any] = {"lateness": lateness or "0", "late": late or LATE[0]} if self._reorders else {}
         self.evaluator = query.evaluator(device=device, output=output, **options)
         self._source = query.source(streams.open(), sort=sort)
@@ -220,10 +204,33 @@ class _Evaluation:
         return self.evaluator.n_pushed if self._reorders else self.evaluator.n_events
 
 
+def _facts(evaluation: _Evaluation, tally: Tally, pace: Pace) -> dict[str, Any]:
+    """Return the summary of a run as plain data."""
+    return {
+        "n_events": evaluation.n_read,
+        "n_late": evaluation.evaluator.n_late,
+        "output": tally.output,
+        "n_rows": tally.n_rows,
+        "n_complex_events": tally.n_complex_events,
+        "is_full": tally.is_full,
+        "seconds": pace.seconds,
+        "rows_per_second": pace.rate,
+    }
+
+
+def _summary(evaluation: _Evaluation, tally: Tally, pace: Pace) -> str:
+    """Return the summary of a run as a line."""
+    said = [counted(evaluation.n_read, "row"), str(tally)]
+    if evaluation.drops_late:
+        said.append(f"{counted(evaluation.evaluator.n_late, 'late event')} dropped")
+    said.append(str(pace))
+    return ", ".join(said) + (f"; stopped at --limit {tally.limit}" if tally.is_full else "")
+
+
 def _show(rows: pa.Table, tally: Tally) -> None:
     """Print the first rows as a table."""
     if tally.n_rows == 0:
-        click.echo(tally.none)
+        click.echo("no complex events")
         return
     click.echo(preview(rows, table_width()))
     if rows.num_rows < tally.n_rows:

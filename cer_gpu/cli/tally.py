@@ -23,21 +23,23 @@ class Tally:
 
     Attributes
     ----------
+    output, limit
+        As given.
     n_rows : int
         Rows so far.
     """
 
     def __init__(self, output: str, limit: int | None = None) -> None:
         self.n_rows = 0
-        self._output = output
-        self._limit = limit
+        self.output = output
+        self.limit = limit
         self._n_counted = 0
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Count the rows of a batch that are wanted, and return them."""
-        wanted = batch if self._limit is None else batch.slice(0, self._limit - self.n_rows)
+        wanted = batch if self.limit is None else batch.slice(0, self.limit - self.n_rows)
         self.n_rows += wanted.num_rows
-        if self._output == "count" and wanted.num_rows:
+        if self.output == "count" and wanted.num_rows:
             # the sum of counts that fit 64 bits may not
             self._n_counted += int(pc.sum(wanted.column("count").cast(pa.decimal128(38, 0))).as_py())
         return wanted
@@ -45,28 +47,23 @@ class Tally:
     @property
     def is_full(self) -> bool:
         """Whether there are as many rows as are wanted."""
-        return self.n_rows == self._limit
+        return self.n_rows == self.limit
 
     @property
     def n_complex_events(self) -> int | None:
         """How many complex events the rows stand for; None where that is not known: several valuations can be one."""
-        if self._output == "bindings":
+        if self.output == "bindings":
             return None
-        return self._n_counted if self._output == "count" else self.n_rows
+        return self._n_counted if self.output == "count" else self.n_rows
 
     @property
     def rows(self) -> str:
         """Say how many rows there are."""
-        return counted(self.n_rows, _ROWS[self._output])
-
-    @property
-    def none(self) -> str:
-        """Say that there are no rows."""
-        return "no complex events"
+        return counted(self.n_rows, _ROWS[self.output])
 
     def __str__(self) -> str:
         """Say what was found."""
-        if self._output != "count":
+        if self.output != "count":
             return self.rows
         return f"{counted(self._n_counted, 'complex event')} at {self.rows}"
 
