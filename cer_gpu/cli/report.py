@@ -9,7 +9,7 @@ import click
 from cer_gpu.cli.command_line import chosen_type_column, query_options, read_query, say, say_errors, say_notes
 from cer_gpu.cli.given_events import STANDARD, analyse_over, given_streams
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import needs_time, sort_option, threads_option
+from cer_gpu.cli.options import complete_files, events_argument, needs_time, query_argument, sort_option, threads_option
 from cer_gpu.cli.progress import working
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import QueryError
@@ -25,9 +25,16 @@ Examples:
 \b
 The page appears whole at the end or not at all."""
 )
-@click.argument("query")
-@click.argument("events", nargs=-1, required=True)
-@click.option("-o", "out", metavar="OUT", required=True, help="The page, such as report.html.")
+@query_argument
+@events_argument()
+@click.option(
+    "-o",
+    "out",
+    metavar="OUT",
+    required=True,
+    shell_complete=complete_files,
+    help="The page, such as report.html.",
+)
 @click.option("--title", metavar="TEXT", help="Of the page.  [default: what was evaluated over what]")
 @query_options
 @sort_option

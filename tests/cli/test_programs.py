@@ -142,7 +142,16 @@ def test_commands_options_values_and_files_are_completed():
     assert completed(["cer-gpu", "e"]) == [("plain", "explain")]
     assert completed(["cer-gpu", "explain", "--s"]) == [("plain", "--svg")]
     assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events")]
-    for words in (["run", "q"], ["run", "q", "e"], ["check", "q"], ["explain", "q"], ["explain", "q", "--events", "e"]):
+    for words in (
+        ["run", "q"],
+        ["run", "q", "e"],
+        ["check", "q"],
+        ["report", "q"],
+        ["report", "q", "e"],
+        ["report", "q", "e", "-o", "r"],
+        ["explain", "q"],
+        ["explain", "q", "--events", "e"],
+    ):
         assert completed(["cer-gpu", *words]) == [("file", words[-1])]
 
 
