@@ -25,7 +25,7 @@ from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.query import Query, analyse
 
 MOST_TYPES = 8
-"""Event types that `check` names."""
+"""Largest number of event types that `check` names."""
 
 
 @click.command(
@@ -91,15 +91,15 @@ def check(
     if events:
         click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
         if compiled is not None and compiled.types:
-            types = " and ".join(compiled.types[:MOST_TYPES]) + (", ..." if len(compiled.types) > MOST_TYPES else "")
-            click.echo(f"(no event was read: whether there are events of type {types}, a run tells)")
+            named = " and ".join(compiled.types[:MOST_TYPES]) + (", ..." if len(compiled.types) > MOST_TYPES else "")
+            click.echo(f"(no event was read: whether there are events of type {named}, a run tells)")
     else:
         click.echo("ok: the query has no errors")
     return 0
 
 
 def _schema(query: Query | None, streams: Streams) -> pa.Schema | None:
-    """Return the schema of events, for `check`; several streams have one only for a query that has no errors."""
+    """Return the schema of events, or None for named streams under a query with errors, which cannot merge them."""
     if not streams.are_named:
         return open_events(streams.open()).schema
     return None if query is None else query.source(streams.open()).schema

@@ -1,4 +1,4 @@
-"""``cer-gpu completion``: the script that completes commands in a shell."""
+"""``cer-gpu completion``: the script for a shell that completes command lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command group of `cer-gpu`, and its entry point."""
+"""Command group of `cer-gpu`, and its entry point `main`."""
 
 from __future__ import annotations
 

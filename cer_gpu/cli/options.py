@@ -11,12 +11,12 @@ from cer_gpu.cli.command_line import Command
 
 
 def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell complete the name of a file."""
+    """Return the completion of a file name, which the shell does."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def events_argument(*, required: bool = True) -> Callable[[Command], Command]:
-    """Return the argument EVENTS, as many as are given."""
+    """Return a decorator that adds the argument EVENTS, of any number."""
     return click.argument("events", nargs=-1, required=required, shell_complete=complete_files)
 
 
@@ -31,7 +31,7 @@ threads_option = click.option(
 
 
 def needs_time(time_column: str | None, given: Mapping[str, object]) -> None:
-    """Refuse the first option that is given a value, by its name in `given`, where there is no time column."""
+    """Raise UsageError for the first of the `given` options (value by name) that is set without a time column."""
     for option, value in given.items():
         if value and time_column is None:
             raise click.UsageError(f"{option} needs a time: --time-column")

@@ -145,7 +145,7 @@ def run(
                 break
             tick()
     pace.finish(evaluation.n_read)
-    notes = [] if tally.is_full else evaluator.notes  # of all events, or else they say nothing
+    notes = [] if tally.is_full else evaluator.notes  # notes hold for all events only
     notes += [] if tally.n_rows else compiled.notes
 
     if as_json:
@@ -160,16 +160,16 @@ def run(
 
 
 class _Evaluation:
-    """One run of a query over its events: all that the command line asks of the API for it.
+    """Evaluation of a query over its events, by the API.
 
     Attributes
     ----------
     schema : pyarrow.Schema
-        Of the results.
+        Schema of the results.
     n_rows : int or None
         Number of events, where it is known.
     drops_late : bool
-        Whether events that are too late are dropped.
+        True if events that are too late are dropped.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class _Evaluation:
 
     @property
     def n_read(self) -> int:
-        """How many events were read, late ones too."""
+        """Number of events read, late ones too."""
         return self.evaluator.n_pushed if self._reorders else self.evaluator.n_events
 
 

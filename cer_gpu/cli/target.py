@@ -18,7 +18,7 @@ from cer_gpu.io.sinks import Sink, open_pipe, open_sink
 
 
 def chosen_format(out: str | None, given: str | None) -> str | None:
-    """Return the format that was asked for; None: that of the file's ending."""
+    """Return the format of OUT, or None for that of the ending of its name."""
     if out is None and given is not None:
         raise click.UsageError("--format is that of a file, or of standard output: -o")
     if out != STANDARD:
@@ -48,14 +48,14 @@ def open_target(
 
 @contextlib.contextmanager
 def _standard_output() -> Iterator[IO[bytes]]:
-    """Yield standard output with a buffer, whose writes are whole: with `python -u` it has none of its own."""
+    """Yield standard output with a buffer, so that writes are whole; under `python -u` it has none of its own."""
     file = sys.stdout.buffer
     if isinstance(file, io.RawIOBase):
         file = open(sys.stdout.fileno(), "wb", closefd=False)  # noqa: SIM115 - closed below
     try:
         yield file
     except (OSError, Stopped):
-        abandon_stdout()  # closing would wait for a reader again
+        abandon_stdout()  # closing would wait for the reader
         raise
     finally:
         if file is not sys.stdout.buffer:
