@@ -38,7 +38,7 @@ Examples:
 @query_argument
 @events_argument(required=False)
 @query_options
-@click.option("--json", "as_json", is_flag=True, help="Say it as JSON, errors too, on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
 def check(
     query: str,
     events: tuple[str, ...],

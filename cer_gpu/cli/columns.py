@@ -21,17 +21,17 @@ Examples:
 )
 @events_argument()
 @click.option("--type-column", metavar="NAME", help="Count the events of each type in this column; all are read.")
-@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the columns as JSON.")
 def columns(events: tuple[str, ...], type_column: str | None, as_json: bool) -> int:
     """Show the columns of EVENTS: names, types, first values.
 
-    EVENTS are those of run, of one stream. Of several files the columns are those of the first.
+    EVENTS are given as for run, but of one stream. Several files have the columns of the first.
     """
     streams = given_streams(events)
     if streams.are_named:
         raise click.UsageError("the columns are those of one stream: give its files without a name")
     if type_column is not None and STANDARD in events:
-        raise click.UsageError("the types are counted in a second reading, which standard input has not")
+        raise click.UsageError("--type-column reads the events twice, and standard input can be read only once")
     found = survey(open_events(streams.open()))
     if type_column is not None:
         found["types"] = count_types(open_events(streams.open()), type_column)

@@ -16,9 +16,9 @@ Examples:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> int:
-    """Print what completes commands in SHELL.
+    """Print the completion script for SHELL.
 
-    That is, the commands, options and files of cer-gpu.
+    It completes the commands, options and files of cer-gpu.
     """
     made = get_completion_class(shell)
     assert made is not None

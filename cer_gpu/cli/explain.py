@@ -29,13 +29,13 @@ Examples:
     multiple=True,
     metavar="FILE",
     shell_complete=complete_files,
-    help="Count what satisfies each predicate; given several times, these files are one stream, or NAME=PATH each.",
+    help="Count the events that satisfy each predicate; several files are one stream, or NAME=PATH each.",
 )
-@click.option("--analyze", is_flag=True, help="Run the query on the events, and measure its stages.")
+@click.option("--analyze", is_flag=True, help="Run the query on the events and measure its stages.")
 @click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
 @query_options
-@click.option("--json", "as_json", is_flag=True, help="Say it as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def explain(
     query: str,
     events: tuple[str, ...],

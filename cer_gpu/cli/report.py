@@ -35,10 +35,10 @@ The page appears whole at the end or not at all."""
     shell_complete=complete_files,
     help="The page, such as report.html.",
 )
-@click.option("--title", metavar="TEXT", help="Of the page.  [default: what was evaluated over what]")
+@click.option("--title", metavar="TEXT", help="Title of the page.  [default: query in events]")
 @query_options
 @sort_option
-@click.option("--json", "as_json", is_flag=True, help="Say the summary as JSON on standard output.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @threads_option
 def report(
     query: str,

@@ -53,19 +53,21 @@ it appears whole at the end or not at all."""
     "--format",
     "format_",
     type=click.Choice(FORMATS),
-    help="Of OUT.  [default: by its ending; jsonl for standard output]",
+    help="Format of OUT.  [default: by its ending; jsonl for standard output]",
 )
-@click.option("--output", type=click.Choice(OUTPUTS), default="positions", show_default=True, help="What a row is.")
+@click.option("--output", type=click.Choice(OUTPUTS), default="positions", show_default=True, help="Content of a row.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
 @query_options
 @sort_option
-@click.option("--lateness", metavar="TIME", help="Events may come this much late, such as 5s or 200ms.")
-@click.option("--late", type=click.Choice(LATE), help="What becomes of later ones.  [default: refuse]")
-@click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where to evaluate.")
+@click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
+@click.option("--late", type=click.Choice(LATE), help="Treatment of later events.  [default: refuse]")
+@click.option(
+    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Device that evaluates predicates."
+)
 @threads_option
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Say the summary as JSON on standard output (standard error with -o -)."
+    "--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output (standard error with -o -)."
 )
 @click.pass_obj
 def run(

@@ -26,9 +26,9 @@ def chosen_format(out: str | None, given: str | None) -> str | None:
     if sys.stdout is None:
         raise click.UsageError("standard output is closed")
     if given == "parquet":
-        raise click.UsageError("Parquet is read from its end, which a pipe has not: --format arrow, or -o FILE")
+        raise click.UsageError("Parquet is read from its end, which a pipe does not allow: --format arrow, or -o FILE")
     if given == "arrow" and sys.stdout.isatty():
-        raise click.UsageError("standard output is a terminal, and Arrow is not to be read there: --format jsonl")
+        raise click.UsageError("standard output is a terminal, which cannot show Arrow: --format jsonl")
     return given or "jsonl"
 
 

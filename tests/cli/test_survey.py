@@ -73,7 +73,7 @@ def test_columns_of_no_events_and_of_several_files(cli):
         (["flights.parquet", "--type-column", "typ"], 1, "did you mean 'type'?"),
         (["flights.parquet", "--type-column", "n"], 1, "the type column 'n' must hold strings"),
         (["S=flights.parquet"], 2, "give its files without a name"),
-        (["-", "--type-column", "type"], 2, "which standard input has not"),
+        (["-", "--type-column", "type"], 2, "standard input can be read only once"),
         (["gone.parquet"], 1, "gone.parquet: no such file"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
