@@ -1,6 +1,6 @@
 """Queries over Spark DataFrames: the same compiled query, as a stage of a Spark job, or as a whole job.
 
-Importing this package does not need PySpark; what runs on Spark does.
+Importing this package does not need PySpark; running a query on Spark does.
 """
 
 from spark_glue.archive import package

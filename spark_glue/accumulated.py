@@ -1,4 +1,4 @@
-"""What the tasks of a job report, gathered at the driver."""
+"""Accumulator of the reports of tasks, at the driver."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from spark_glue.deal import Done
 
 
 class Accumulated(AccumulatorParam[dict[int, Done]]):
-    """Gathers what became of each part; of a task that ran twice, the last report counts."""
+    """Reports of the parts by part number; if a task ran twice, its last report counts."""
 
     def zero(self, value: dict[int, Done]) -> dict[int, Done]:
-        """Return the value to begin with."""
+        """Return the initial value: no reports."""
         return {}
 
     def addInPlace(self, value1: dict[int, Done], value2: dict[int, Done]) -> dict[int, Done]:
-        """Join what two tasks reported."""
+        """Merge the reports of two tasks."""
         value1.update(value2)
         return value1

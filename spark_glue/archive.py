@@ -14,30 +14,30 @@ from cer_gpu.cache import whole_file
 
 PACKAGES = ("cer_gpu", "spark_glue")
 EPOCH = (1980, 1, 1, 0, 0, 0)
-"""Of all files, so that the same files make the same archive."""
+"""Modification time of all files, so that the same files make the same archive."""
 
 
 def package(path: str | os.PathLike[str] = "cer_gpu.zip") -> Path:
     """Write these packages as one archive, for ``spark-submit --py-files``.
 
-    In a session that runs, ``spark.addArtifact("cer_gpu.zip", pyfile=True)`` does the same.
+    A running session takes the archive by ``spark.addArtifact("cer_gpu.zip", pyfile=True)``.
 
-    What they depend on (NumPy, PyArrow, Numba, lark, click, rich) must be installed where the workers are.
+    The dependencies (NumPy, PyArrow, Numba, lark, click, rich) must be installed on the workers.
 
     Parameters
     ----------
     path
-        The file to write; one that is there is replaced, and is whole at any time.
+        The file to write; an existing one is replaced, and is whole at any time.
 
     Returns
     -------
     Path
-        The same.
+        The given path.
 
     Raises
     ------
     OSError
-        When it cannot be written.
+        If the file cannot be written.
     """
     path = Path(path)
     places = {**{name: files(name) for name in PACKAGES}, "cer_gpu/kernels": kernel_folder()}

@@ -140,7 +140,7 @@ def run_command(
     types = chosen_type_column(type_column, no_type_column)
     name, text = read_query(query)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
-    # the query itself is read before Spark is started, which takes seconds
+    # check the query before starting Spark, which takes seconds
     assumed = time_column or order_by[0]
     compiled, errors = analyse(text, type_column=types, time_column=assumed, time_unit=time_unit)
     if compiled is None:
@@ -201,7 +201,7 @@ def explain_command(
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is not needed."""
     types = chosen_type_column(type_column, no_type_column)
     name, text = read_query(query)
-    # as for `run`, there is one: that of the order
+    # as in `run`, the first column of the order is the time column
     compiled, errors = analyse(text, type_column=types, time_column=time_column or "time", time_unit=time_unit)
     if compiled is None:
         say_errors(errors, name)
@@ -220,9 +220,9 @@ def package_command(path: str) -> int:
 
 @contextmanager
 def _session(cores: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """Yield the session that there is, or that of spark-submit; else a local one that ends with the block.
+    """Yield the active session, or that of spark-submit, else a local one that ends with the block.
 
-    The handler of SIGINT stays what it is, though Spark would have its own.
+    The handler of SIGINT stays the same, although Spark would install its own.
     """
     if find_spec("pyspark") and _active() is not None:
         yield session()

@@ -1,4 +1,4 @@
-"""How the rows of a stream are dealt to the tasks of a job, so that together they find what one process finds.
+"""Strategies to deal the rows of a stream to the tasks of a job, so that together they find what one process finds.
 
 Every row gets its position in the whole stream first.  Then:
 
@@ -7,7 +7,7 @@ Every row gets its position in the whole stream first.  Then:
 * *replicate*: every task gets all rows, and reports its share of the complex events (papers: the distributed
   algorithm).
 
-What is here needs no Spark: which strategy a query allows, and what one task does with its rows.
+This module needs no Spark: it chooses the strategy of a query, and evaluates the rows of one task.
 """
 
 from __future__ import annotations
@@ -35,32 +35,32 @@ if TYPE_CHECKING:
     from cer_gpu.query import Query
 
 POSITION, PART = "$position", "$part"
-"""Columns that are added to the rows: the position in the stream, and the part that a copy of a row goes to."""
+"""Columns added to the rows: the position in the stream, and the part that a copy of a row goes to."""
 PLACE = "$place"
-"""The one column that goes to Python in their stead: the part times `PART_ROWS`, and the position."""
+"""Column that goes to Python in place of both: the part times `PART_ROWS`, plus the position."""
 PART_ROWS = 1 << 44
-"""More rows than a stream has."""
+"""Upper bound of the rows of a stream."""
 MOST_PARTS = 1 << 18
 
 LEAST, MOST = -(2**63), 2**63 - 1
-"""Of whole numbers."""
+"""Smallest and largest 64-bit integers."""
 
 STRATEGIES = ("auto", "partition", "range", "replicate")
 
 
 def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, str]:
-    """Return the strategy for a query, and why it is this one.
+    """Return the strategy for a query, and the reason for it.
 
     Parameters
     ----------
     query, strategy
     first
-        The first column that orders the stream; None: that of times.
+        The first column that orders the stream; None for the time column.
 
     Raises
     ------
     OptionError
-        When it is not known, or not exact for the query: with the reason, and one that is.
+        If the strategy is unknown, or not exact for the query, with the reason and an exact one.
     """
     if strategy not in STRATEGIES:
         hint = did_you_mean(str(strategy), STRATEGIES, "strategies")
@@ -80,7 +80,7 @@ def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, 
 
 
 def explain(query: Query, strategy: str = "auto") -> str:
-    """Say how the events of a query are dealt to tasks, why, and what other ways there are.
+    """Return the strategy for a query with its reason, and the other strategies with theirs, as text.
 
     Raises
     ------
@@ -96,12 +96,12 @@ def explain(query: Query, strategy: str = "auto") -> str:
 
 
 def times_beside(query: Query, first: str) -> list[str]:
-    """Return the columns that must not decrease, but for the first of the order: tasks have to check that."""
+    """Return the columns that must not decrease other than the first of the order; tasks check them."""
     return [name for name in (query.time_column, query.window_attribute) if name not in (None, first)]
 
 
 def _against(query: Query, first: str | None) -> dict[str, str | None]:
-    """Return for each strategy why it is not exact for the query; None: it is."""
+    """Return, for each strategy, the reason why it is not exact for the query, or None if it is."""
     exact = query.physical_plan().dealing.tasks
     unchecked = [] if first is None else times_beside(query, first)
     if exact["partition"] is None and unchecked:
@@ -119,10 +119,10 @@ _WAYS = {
 
 @dataclass(frozen=True)
 class Ranges:
-    """The ranges of a stream, and what lies in the window before each.
+    """Ranges of a stream, each with the window before it.
 
-    A row of range k goes to range k, and to every later range j up to k + `reach` with ``begins[j] <= where``, `where`
-    being the position of the row for a window of events, and what the window is measured in otherwise.
+    A row of range k goes to range k, and to every later range j up to k + `reach` with ``begins[j] <= where``, where
+    `where` is the position of the row for a window of events, and the value that measures the window otherwise.
 
     Attributes
     ----------
@@ -147,11 +147,11 @@ def ranges(
     firsts
         The first position of each range, ascending.
     lows
-        For each range a value that is not above `where` of its first row.
+        For each range, a lower bound of `where` at its first row.
     highs
-        For each range a value that is not below `where` of its last row.
+        For each range, an upper bound of `where` at its last row.
     length
-        Of the window, in units of `where`.
+        Length of the window, in units of `where`.
     """
     whole = all(isinstance(value, int) for value in (*lows, length))
     begins = [max(low - length, LEAST) if whole else at_or_before(low, length) for low in lows]
@@ -175,16 +175,16 @@ def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_positio
 
 @dataclass(frozen=True)
 class Done:
-    """What became of one part.
+    """Report of a task on one part.
 
     Attributes
     ----------
     n_rows, n_found
-        Rows that were read, those of the window before a range too, and complex events.
+        Number of rows read, including the window before a range, and of complex events.
     seconds
-        Of the evaluation, without the wait for rows.
+        Duration of the evaluation, without the wait for rows.
     peak_memory
-        Of the worker's process so far, in bytes.
+        Peak memory of the worker's process so far, in bytes.
     """
 
     n_rows: int
@@ -195,9 +195,9 @@ class Done:
 
 @dataclass(frozen=True)
 class Task:
-    """What a task does with its rows, which are ordered by `PLACE`: part after part, each in the order of the stream.
+    """Evaluation of the rows of a task, ordered by `PLACE`: part after part, each in the order of the stream.
 
-    A class, because pickle refers to it by name.
+    It is a class because pickle refers to it by name.
 
     Attributes
     ----------
@@ -208,7 +208,7 @@ class Task:
         For "range", the first position of each part.
     n_parts : int
     report
-        Called with a dictionary of `Done` by part when a part is done; an accumulator's ``add``, if anything.
+        Accumulator, or None; its ``add`` is called with {number: `Done`} at the end of each part.
     """
 
     query: Query
@@ -219,7 +219,7 @@ class Task:
     report: Any = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of the parts that the rows are of."""
+        """Yield the complex events of the parts of the rows."""
         part: _Part | None = None
         for batch in batches:
             numbers, positions = np.divmod(batch.column(PLACE).to_numpy(), PART_ROWS)
@@ -250,7 +250,7 @@ class Task:
 
 
 class _Part:
-    """A part that is under way."""
+    """Part under evaluation."""
 
     def __init__(self, number: int, evaluator: Evaluator) -> None:
         self.number = number
@@ -258,7 +258,7 @@ class _Part:
         self.seconds = 0.0
 
     def timed(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the batches as Spark wants them, and count the time that they take."""
+        """Yield the batches with dictionaries decoded, and add up the time of their evaluation."""
         while True:
             begun = time.perf_counter()
             batch = next(found, None)

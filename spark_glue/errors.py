@@ -1,4 +1,4 @@
-"""The exceptions that only Spark can cause, all of them `cer_gpu.errors.CerError`; and those of workers, plainly."""
+"""Exceptions that only Spark causes, all subclasses of `cer_gpu.errors.CerError`, and plain errors of workers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ INSTALL = "pip install 'cer-gpu[spark]'"
 
 
 class SparkSetupError(CerError):
-    """Spark cannot be started here: a package or a Java is missing, too old or broken."""
+    """Failure to start Spark: a package or a Java is missing, too old or broken."""
 
 
 class StreamSplitError(CerError):
-    """The rows of one stream came to the stage in several parts, each of which would count from 0."""
+    """Arrival of one stream at the stage in several partitions, each of which would count positions from 0."""
 
 
 class SparkJobError(CerError):
-    """A job of Spark failed for a reason of its own: a path that is not there, a worker that was lost."""
+    """Failure of a Spark job outside of the query: a missing path, a lost worker."""
 
 
 _OURS = re.compile(r"^(cer_gpu|spark_glue)\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
@@ -34,7 +34,7 @@ _LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOf
 
 @contextlib.contextmanager
 def plain_errors() -> Iterator[None]:
-    """Raise what a worker raised as it is, and other failures of Spark as a `SparkJobError` of a few lines.
+    """Raise the `CerError` of a worker unchanged, and any other failure of Spark as a `SparkJobError` of a few lines.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def plain_errors() -> Iterator[None]:
 
 
 def plain_error(error: Exception) -> CerError:
-    """Return the error that a failure of Spark stands for."""
+    """Return the `CerError` behind a failure of Spark."""
     text = str(error)
     java = getattr(error, "java_exception", None)
     if java is not None:
@@ -70,7 +70,7 @@ def plain_error(error: Exception) -> CerError:
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if "Traceback (most recent call last):" in text:
         lines = lines[-1:]  # the exception itself
-    # the tree of the query plan that follows is of no use here
+    # drop the tree of the query plan that follows
     message = re.sub(r"^[\w.]+(Exception|Error): |SQLSTATE: \w+[.;]?$", "", " ".join(lines[:2])).strip()
     if lost is not None:
         return SparkJobError(

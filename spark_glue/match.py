@@ -34,18 +34,18 @@ def match(
     Parameters
     ----------
     df : DataFrame
-        The events. Left out, the function that takes it is returned: ``df.transform(match(query, order_by="ts"))``.
+        The events. Without it, `match` returns a function of them: ``df.transform(match(query, order_by="ts"))``.
     query : Query
-        What `cer_gpu.compile` returned. It travels to the workers as it is.
+        Result of `cer_gpu.compile`, pickled to the workers.
     order_by
         The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
         on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
-        result does not depend on how they come.
+        result does not depend on the order in which they arrive.
     strategy
         "partition", "range", "replicate" (see `spark_glue.deal`), or "auto": the first of them that
         is exact for the query.
     tasks
-        How many parts; None: as many as the session runs at once.
+        Number of parts; None for as many as the session runs at once.
     output
         As for ``query.evaluate``.
 
@@ -53,13 +53,13 @@ def match(
     -------
     DataFrame
         The rows of ``query.evaluate``, in any order. Positions count the rows of the whole stream in its order.
-        Counting them, and finding where ranges begin, reads the ordering columns at once; the rest is done when the
-        result is asked for.
+        The call reads the ordering columns, to count the rows and cut them into ranges; the rest runs when the result
+        is requested.
 
     Raises
     ------
     OptionError
-        For a strategy that is not exact for the query: with the reason, and one that is.
+        For a strategy that is not exact for the query, with the reason and an exact one.
     CerError
         If the query does not fit the DataFrame.
     """
@@ -75,19 +75,19 @@ def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class Matching:
-    """What `match` returns, and how it is got.
+    """Result of `match`, and the way to it.
 
     Attributes
     ----------
     df
         The complex events.
     strategy, reason
-        Which one, and why.
+        The strategy, and the reason for it.
     n_parts
     n_rows
-        Of the stream.
+        Number of rows in the stream.
     was_in_order
-        Whether the rows needed no sort to be numbered.
+        True if the rows needed no sort to be numbered.
     """
 
     df: DataFrame
@@ -109,7 +109,7 @@ def matching(
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
 ) -> Matching:
-    """Do what `match` does.
+    """Find the complex events as `match` does, and return them with the way to them.
 
     `report` is that of `spark_glue.deal.Task`; `check` is called with the schema of the result before any row is read.
     """
@@ -155,12 +155,12 @@ def _cut(query: Query, events: pa.Schema, order: list[str]) -> Cut:
 
 
 def check_order(df: DataFrame, order: Sequence[str]) -> None:
-    """Refuse columns to order by that are not there.
+    """Refuse ordering columns that the events lack, and events with a column of a reserved name.
 
     Raises
     ------
     QueryTypeError
-        With the nearest name.
+        With the nearest name as the hint.
     """
     for name in order:
         if name not in df.columns:
@@ -172,15 +172,15 @@ def check_order(df: DataFrame, order: Sequence[str]) -> None:
 
 
 def _needed(query: Query, first: str) -> tuple[str, ...] | None:
-    """Return the types of events that must be sent to tasks; None: all.
+    """Return the types of events that tasks need, or None for all.
 
-    Events of no use must be in order, too; those that are sorted by the time column are.
+    Irrelevant events must be in order, too; a sort by the time column ensures that without sending them.
     """
     return None if times_beside(query, first) else query.needed_types
 
 
 def _dealt(numbered: Numbered, query: Query, strategy: str, n_parts: int, types: tuple[str, ...] | None) -> DataFrame:
-    """Return the rows with the part that each goes to, once for each part; of other types than those, none."""
+    """Return the rows of the given types with the part that each goes to, a copy for each of its parts."""
     from pyspark.sql import functions as sf
 
     df = numbered.df

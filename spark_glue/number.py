@@ -1,6 +1,6 @@
-"""Give each row of a DataFrame its position in the stream, and cut the stream into ranges.
+"""Positions of the rows of a DataFrame in the stream, and ranges of the stream.
 
-Rows that lie in their order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle.
+Rows that lie in order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 ADDED = (POSITION, PART, PLACE, FILE, ROW, LOCATION, WHERE)
-"""Columns that are added to the events on the way."""
+"""Columns that are added to the events before the tasks evaluate them."""
 
 SAMPLES = 10_000
-"""Accuracy of the quantiles that cut the stream into ranges of like size: the error is 1 in so many."""
+"""Accuracy of the quantiles that cut the stream into ranges of like size: the relative error is 1 / SAMPLES."""
 
 
 @dataclass(frozen=True)
 class Numbered:
-    """The rows of a stream with their positions.
+    """Rows of a stream with their positions.
 
     Attributes
     ----------
@@ -51,13 +51,13 @@ class Numbered:
         The columns that are read, and `POSITION`.
     n_rows
     was_in_order
-        Whether the rows needed no sort.
+        True if the rows needed no sort.
     ranges
-        None unless asked for.
+        The ranges of the stream, or None unless `number` was given a `cut`.
     range_of
         The range of a row, from 0.
     where
-        What its window is measured in.
+        The value that the window is measured in.
     """
 
     df: DataFrame
@@ -70,14 +70,14 @@ class Numbered:
 
 @dataclass(frozen=True)
 class Cut:
-    """How the stream is to be cut into ranges.
+    """Window to cut a stream into ranges by.
 
     Attributes
     ----------
     column
-        That the window is measured in; None: in events.
+        The column that measures the window, or None for a window of events.
     length
-        Of the window, in events or in units of the column.
+        Length of the window, in events or in units of the column.
     """
 
     column: str | None
@@ -94,13 +94,13 @@ def number(
     df
         The events.
     order
-        The columns that order them.
+        The columns that order the events.
     columns
-        Those to keep.
+        The columns to keep.
     n_parts
-        How many parts a sort has, and how many ranges there are.
+        Number of parts of a sort, and of ranges.
     cut
-        None where no ranges are needed.
+        The window of the ranges, or None for no ranges.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def number(
 
 
 def _counted(df: DataFrame, stream: Stream) -> DataFrame:
-    """Add the positions of rows that lie in order in their files."""
+    """Add the positions to rows that lie in order in their files."""
     from pyspark.sql import functions as sf
 
     offsets = sf.array(*(sf.lit(offset).cast("long") for offset in stream.offsets or (0,)))
@@ -145,8 +145,8 @@ def _sorted(
 ) -> tuple[DataFrame, list[Any], list[Any], list[int], int]:
     """Sort the rows and count them, in ranges of like size; each begins with another value of the first column.
 
-    Returns the rows with `POSITION` and the range in `PART`, what bounds `where` in each range, where each begins, and
-    how many rows there are.
+    Return the rows with `POSITION` and the range in `PART`, lower and upper bounds of `where` in each range, the first
+    position of each range, and the number of rows.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
@@ -170,13 +170,13 @@ def _sorted(
         lows, highs = firsts, [first - 1 for first in [*firsts[1:], n_rows]]
     else:
         end = math.inf if any(isinstance(low, float) for _, low in found.values()) else MOST
-        # a range without rows begins where the next one does; one that has only NULL is refused where it is evaluated
+        # a range without rows begins with the next one; the evaluation refuses a range of NULLs only
         least = [end if k not in found or found[k][1] is None else found[k][1] for k in range(n_parts)]
         lows = list(itertools.accumulate(reversed(least), min))[::-1]
         highs = [*lows[1:], end]
 
     ties = [name for name in df.columns if name not in order and name in {*kept, FILE, ROW}]
-    ties.sort(key=lambda name: name not in (FILE, ROW))  # that of a Parquet file comes first
+    ties.sort(key=lambda name: name not in (FILE, ROW))  # file and row of a Parquet file come first
     placed = df.withColumn(PART, own)
     if hasattr(placed, "repartitionById"):
         placed = placed.repartitionById(n_parts, PART)
@@ -188,7 +188,7 @@ def _sorted(
 
 
 def _located(df: DataFrame) -> DataFrame | None:
-    """Return the rows with the number of their file and their number in it, where Spark tells them: Parquet files."""
+    """Return the rows with `FILE` and `ROW`, their file and row number, or None if Spark does not know them."""
     from pyspark.sql import functions as sf
 
     if not _tells_rows(df):
@@ -204,11 +204,11 @@ def _located(df: DataFrame) -> DataFrame | None:
 
 
 _KEEP_ROWS = ("Project", "Filter", "SubqueryAlias", "View")
-"""Nodes of a plan under which a row is a row of a file, and not made of several or made up."""
+"""Nodes of a plan that pass on rows of a file, and neither join nor generate rows."""
 
 
 def _tells_rows(df: DataFrame) -> bool:
-    """Return whether Spark can tell the number of a row in its file; asking for it outright would log an error."""
+    """Return True if Spark knows the number of a row in its file; requesting it outright would log an error."""
     try:
         plan = df._jdf.queryExecution().analyzed()
         known = plan.metadataOutput()
@@ -217,12 +217,12 @@ def _tells_rows(df: DataFrame) -> bool:
         while plan.children().size() == 1 and plan.nodeName() in _KEEP_ROWS:
             plan = plan.children().apply(0)
         return bool(plan.children().size() == 0)
-    except Exception:  # other implementations of DataFrames have other insides
+    except Exception:  # other implementations of DataFrames have other internals
         return False
 
 
 def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stream | None:
-    """Return the stream that the rows make up if they lie in order: one pass over the columns of the order."""
+    """Return the stream of the rows if they lie in order, else None, in one pass over the columns of the order."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
@@ -250,7 +250,7 @@ def _survey(order: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def quoted(name: str) -> str:
-    """Return a name of a column as Spark's expressions write it."""
+    """Return the name of a column, quoted for Spark's expressions."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -262,12 +262,12 @@ def _key(df: DataFrame, name: str) -> Column:
     column, kind = sf.col(quoted(name)), df.schema[name].dataType
     if isinstance(kind, st.TimestampType):
         return sf.unix_micros(column)
-    if isinstance(kind, st.TimestampNTZType):  # by its parts, as no time zone must come into it
+    if isinstance(kind, st.TimestampNTZType):  # by its parts, independent of any time zone
         minutes = (sf.unix_date(column.cast("date")).cast("long") * 24 + sf.hour(column)) * 60 + sf.minute(column)
         return minutes * 60_000_000 + (sf.date_part(sf.lit("SECOND"), column) * 1_000_000).cast("long")
     if isinstance(kind, st.DateType):
         return sf.unix_date(column)
-    if isinstance(kind, st.DecimalType) and kind.precision <= 18:  # in units of the last digit, as windows are
+    if isinstance(kind, st.DecimalType) and kind.precision <= 18:  # in units of the last digit, as window lengths are
         return (column * sf.lit(10**kind.scale)).cast("long")
     if isinstance(kind, st.NumericType):
         return column
@@ -278,7 +278,7 @@ def _key(df: DataFrame, name: str) -> Column:
 
 
 def _tie(df: DataFrame, name: str) -> Column:
-    """Return something that orders the rows by a column, nested ones by a hash."""
+    """Return an expression that orders rows by a column, a nested one by its hash."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 

@@ -1,4 +1,4 @@
-"""Write complex events to a folder that is there whole, or not at all."""
+"""Output folder of a job, which appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMATS = ("parquet", "orc", "json", "csv", "delta")
-"""Delta tables commit what is written to them themselves."""
+"""Formats of a result; Delta tables commit by themselves."""
 
 
 class Result:
-    """Where the complex events go.
+    """Target of the complex events.
 
     Parameters
     ----------
@@ -32,12 +32,12 @@ class Result:
     partition_by
         Columns whose values become folders.
     overwrite
-        Whether one that is there already is replaced, once the new one is whole.
+        True to replace an existing folder once the new one is whole.
 
     Raises
     ------
     OptionError
-        When it is there already, or `format` is not known.
+        If `out` exists already, or `format` is unknown.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Result:
             raise OptionError("the result is partitioned by all of its columns: nothing is left to be written")
 
     def write(self, df: DataFrame) -> None:
-        """Write the complex events; on any error nothing is left of them."""
+        """Write the complex events; an error leaves nothing of them behind."""
         writer = df.write.format(self._format).partitionBy(*self._partition_by)
         if self._format == "delta":
             writer.mode("overwrite" if self._overwrite else "errorifexists").save(self._out)
@@ -93,7 +93,7 @@ class Result:
 
     @contextlib.contextmanager
     def _unfinished(self) -> Iterator[Any]:
-        """Yield a folder beside the result, whose name Spark and others pass over; it becomes the result at the end."""
+        """Yield a hidden folder beside the result, which Spark ignores; it becomes the result at the end."""
         sibling = f"{self._path.getParent().toString()}/.{self._path.getName()}.{uuid.uuid4().hex[:12]}"
         place, before = (_path(self._spark, f"{sibling}.{ending}") for ending in ("unfinished", "before"))
 
@@ -119,6 +119,6 @@ class Result:
 
 
 def _path(spark: SparkSession, text: str) -> Any:
-    """Return a path of Hadoop's, which knows its file system."""
+    """Return a path of Hadoop, which knows its file system."""
     gateway: Any = spark.sparkContext._gateway
     return gateway.jvm.org.apache.hadoop.fs.Path(text)

@@ -1,6 +1,6 @@
-"""Spark's types as Arrow's and back: what a stage is given, and what it is to say that it returns.
+"""Schemas of Spark as Arrow schemas and back, for the input and the declared output of a stage.
 
-PySpark has such functions, but not for others to use: their parameters differ between 4.0 and 4.3.
+PySpark's own functions for this are private: their parameters differ between 4.0 and 4.3.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PAIRS: list[tuple[type[st.DataType], pa.DataType]] = [
 def to_arrow(schema: st.StructType) -> pa.Schema:
     """Return the schema of the batches that Spark makes of rows with this schema.
 
-    A type that has no like in Arrow becomes an opaque one, which no query can read, but carries its name.
-    Timestamps with a zone are in UTC (the stage itself sees that of the session, for the same instants).
+    A type without an equivalent in Arrow becomes an opaque one that carries its name; no query can read it.
+    Timestamps with a zone are in UTC (the stage itself sees the same instants in the zone of the session).
     """
     return pa.schema([pa.field(f.name, _to_arrow(f.dataType), nullable=f.nullable) for f in schema])
 

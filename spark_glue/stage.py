@@ -1,7 +1,7 @@
 """The bare stage: one query over one stream, as the function that ``DataFrame.mapInArrow`` takes.
 
-The stage keeps the state of its query from batch to batch and nothing else: batches come one at a time,
-and what a batch completes leaves in pieces before the next one is asked for.
+The stage keeps only the state of its query from batch to batch: it takes one batch at a time, and yields the complex
+events of a batch in pieces before it asks for the next one.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ def match_stage(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for ``df.mapInArrow(match_stage(query), match_schema(query, df))``.
 
-    All rows of the DataFrame are one stream, in the order in which they come; so they must be in one
+    All rows of the DataFrame are one stream, in the order in which they come, and must be in one
     partition: ``df.coalesce(1)``, and ``.sortWithinPartitions(time)`` after it where they are not in order.
     Positions count the rows from 0.
 
     Parameters
     ----------
     query
-        What `cer_gpu.compile` returned. It travels to the worker as it is; nothing is compiled there.
+        Result of `cer_gpu.compile`, pickled to the worker; nothing is compiled there.
     output
         As for ``query.evaluate``.
 
     Returns
     -------
     Callable
-        Takes an iterator of record batches and returns one. It can be pickled, and each call starts anew.
+        Function from an iterator of record batches to another. It can be pickled, and each call starts anew.
 
     Raises
     ------
     StreamSplitError
-        On the worker, when a row comes from a partition other than the first, or from a streaming
-        DataFrame, whose every micro-batch would be a stream of its own. A worker is not told how many
-        partitions there are, so partitions without rows cannot be told apart from none; they do no harm.
+        On the worker, if a row comes from a partition other than the first, or from a streaming DataFrame, where
+        every micro-batch would be a stream of its own. A worker does not know the number of partitions; further ones
+        without rows go unnoticed, and do no harm.
     CerError
-        On the worker, what ``query.evaluator`` raises: a column that is missing, a time that decreases.
+        On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
     return MatchStage(query, output)
 
 
 def match_schema(query: Query, df: DataFrame | StructType, *, output: str = "positions") -> StructType:
-    """Return the schema of what `match_stage` returns, as ``mapInArrow`` wants to be told.
+    """Return the schema of the rows of `match_stage`, an argument of ``mapInArrow``.
 
     Parameters
     ----------
     query
-        What `cer_gpu.compile` returned.
+        Result of `cer_gpu.compile`.
     df
         The DataFrame that the stage will read, or its schema. No row is read.
     output
@@ -70,7 +70,7 @@ def match_schema(query: Query, df: DataFrame | StructType, *, output: str = "pos
     Raises
     ------
     CerError
-        If the query does not fit the DataFrame: a column that is missing, a type that cannot be used.
+        If the query does not fit the DataFrame: a missing column, a type without use.
     """
     from pyspark.sql.types import StructType
 
@@ -82,7 +82,7 @@ def match_schema(query: Query, df: DataFrame | StructType, *, output: str = "pos
 
 @dataclass(frozen=True)
 class MatchStage:
-    """What `match_stage` returns. A class, because pickle refers to it by name."""
+    """Function of `match_stage`; a class, because pickle refers to it by name."""
 
     query: Query
     output: str
@@ -103,7 +103,7 @@ class MatchStage:
 
 
 def refuse_parts() -> None:
-    """Raise an error if this task of Spark holds only a part of its stream; outside of Spark, do nothing."""
+    """Raise `StreamSplitError` if this task of Spark holds only a part of its stream; outside of Spark, do nothing."""
     if "pyspark" not in sys.modules:
         return
     from pyspark import TaskContext
@@ -125,7 +125,7 @@ def refuse_parts() -> None:
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with the values of dictionary columns in place of their codes, as Spark wants them."""
+    """Return the batch with dictionary columns decoded, since Spark takes no dictionaries."""
     kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in batch.schema]
     if kinds == batch.schema.types:
         return batch

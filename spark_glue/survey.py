@@ -1,7 +1,7 @@
-"""The pass that counts the rows of a stored stream, and learns where its ranges begin and whether it is in order.
+"""Survey of a stored stream: a pass that counts its rows, checks their order, and finds where its ranges begin.
 
-Rows that lie in their order already need no sort: the position of a row is its number in its file, and the rows in the
-files before it.  What is here needs no Spark.
+Rows that lie in order already need no sort: the position of a row is its number in its file, plus the rows in the
+files before it.  This module needs no Spark.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ import pyarrow.compute as pc
 
 LOCATION, WHERE = "$location", "$where"
 """Columns that the pass reads besides those that order the stream (each costs more than all the rest of the pass): the
-number of the row's file times `FILE_ROWS` and its number in the file; and the column of the window, as a number."""
+number of the row's file times `FILE_ROWS`, plus its number in the file; and the column of the window, as a number."""
 FILE_ROWS = 1 << 40
-"""More rows than a file has."""
+"""Upper bound of the rows of a file."""
 FILE, ROW = "$file", "$row"
 N_ROWS, IN_ORDER, FIRST, LAST = "$n", "$in_order", "$first", "$last"
-"""What it gives besides: how many rows, whether they are in order, and their first and last values of the order."""
+"""Columns of a stretch: number of rows, whether they are in order, and first and last values of each order column."""
 
 MOST_STRETCHES = 256
-"""Stretches that one task reports: their number bounds how much more than its window a range reads."""
+"""Largest number of stretches that one task reports; more of them let a range read less beyond its window."""
 SHORTEST = 64
-"""Rows of a stretch at first."""
+"""Initial length of a stretch, in rows."""
 
 
 def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the stretches of rows that follow one another in a file, and what is known of each.
+    """Yield the stretches of a stream: rows that follow one another in a file.
 
     Parameters
     ----------
     batches
-        With `LOCATION` (int64), the columns of `order`, and perhaps `WHERE` (a number); without it, the first of the
-        order tells where ranges begin: a number, or a time.
+        Rows with `LOCATION` (int64), the columns of `order`, and perhaps `WHERE` (a number); without `WHERE`, the first
+        column of the order, a number or a time, takes its place.
     order
         The columns that order the stream.
 
@@ -44,7 +44,7 @@ def survey(batches: Iterable[pa.RecordBatch], order: list[str]) -> Iterator[pa.R
     ------
     pyarrow.RecordBatch
         One row for a stretch: `FILE`, `ROW` and `WHERE` of its first row, `N_ROWS`, `IN_ORDER`, and for column i of the
-        order ``$first{i}`` and ``$last{i}``.  The first that is not in order is the last that is told of.
+        order ``$first{i}`` and ``$last{i}``.  The batch of the first stretch out of order is the last to be reported.
     """
     table: pa.Table | None = None
     length, n_rows = SHORTEST, 0
@@ -72,7 +72,7 @@ def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table
     rises = not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
     begins = np.union1d(np.arange(0, n, length), np.flatnonzero(~same_file) + 1)
     ends = np.append(begins[1:], n)
-    # rises[i] tells of rows i and i + 1: of a stretch, all but the last; rows that were left out are as bad
+    # rises[i] compares rows i and i + 1, both in a stretch except at its last row; a gap in the rows counts as a fall
     follows = rows[1:] == rows[:-1] + 1
     n_falls = np.concatenate([[0], np.cumsum(~(rises & follows))])
     in_order = n_falls[ends - 1] == n_falls[begins]
@@ -91,7 +91,7 @@ def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table
 
 
 def as_number(column: pa.Array) -> pa.Array:
-    """Return times as numbers of their units; numbers stay."""
+    """Return times as numbers of their units, and numbers unchanged."""
     if not pa.types.is_temporal(column.type):
         return column
     if column.type.bit_width == 64:
@@ -100,16 +100,16 @@ def as_number(column: pa.Array) -> pa.Array:
 
 
 def _joined(table: pa.Table, length: int, n_order: int) -> pa.Table:
-    """Return the stretches with those that follow one another joined in pairs, as long as they are no longer than that.
+    """Return the stretches with neighbours joined in pairs, where a pair has at most `length` rows.
 
-    Whether rows are in order is asked of each pair anew, for the last of one and the first of the other.
+    A pair is in order if both stretches are, and the last row of one is not after the first row of the other.
     """
     table = table.combine_chunks()
     n = len(table)
     links, rises = _links(table, n_order)
     sizes = table[N_ROWS].to_numpy()
     may = links & (sizes[1:] + sizes[:-1] <= length)
-    # of three in a row that may be joined, the first two are: a joint is taken where that before it is not
+    # in a run of joints, every second one is taken, beginning with the first: a stretch joins one neighbour only
     starts = np.flatnonzero(may & ~np.concatenate([[False], may[:-1]]))
     run_start = np.zeros(n - 1, np.int64)
     run_start[starts] = starts
@@ -128,23 +128,23 @@ def _joined(table: pa.Table, length: int, n_order: int) -> pa.Table:
 
 
 def _links(table: pa.Table, n_order: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return whether each stretch but the first follows that before it in a file, and is not before it in order."""
+    """Return, for each stretch but the first, whether it continues the one before in its file, and in the order."""
     files, rows, sizes = (table[name].to_numpy() for name in (FILE, ROW, N_ROWS))
     links = (files[1:] == files[:-1]) & (rows[1:] == (rows + sizes)[:-1])
     return links, not_after(*_neighbours(table, n_order))
 
 
 def _neighbours(table: pa.Table, n_order: int) -> tuple[list[pa.Array], list[pa.Array]]:
-    """Return the last rows of all stretches but the last one, and the first rows of those that come after them."""
+    """Return the last rows of all stretches but the last, and the first rows of all stretches but the first."""
     lasts = [table[f"{LAST}{i}"].combine_chunks().slice(0, len(table) - 1) for i in range(n_order)]
     firsts = [table[f"{FIRST}{i}"].combine_chunks().slice(1) for i in range(n_order)]
     return lasts, firsts
 
 
 def not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
-    """Return whether each row of one is at or before that of the other, in the order of all columns together.
+    """Return, row by row, whether `before` is at or before `after` in the lexicographic order of their columns.
 
-    False wherever a NULL or a NaN decides.
+    The answer is False if a NULL or a NaN decides.
     """
     decided = np.zeros(len(before[0]), bool)
     found = np.zeros(len(before[0]), bool)
@@ -165,17 +165,17 @@ def _flags(found: pa.Array) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream whose rows lie in order in their files.
+    """Stream whose rows lie in order in their files.
 
     Attributes
     ----------
     n_rows : int
     offsets : tuple of int
-        What to add to the number of a row in its file to get its position, for each file by its number.
+        Position of a row minus its number in its file, for each file by its number.
     positions : ndarray, shape (n_stretches,), int64
-        Of the first row of each stretch, ascending.
+        Position of the first row of each stretch, ascending.
     wheres : list of int, float or Decimal
-        What the window is measured in there.
+        Value that measures the window at these rows.
     """
 
     n_rows: int
@@ -185,10 +185,10 @@ class Stream:
 
 
 def stream_of(table: pa.Table, n_order: int) -> Stream | None:
-    """Return the stream that stretches of all tasks make up, or None if its rows do not lie in order.
+    """Return the stream of the stretches of all tasks, or None if its rows do not lie in order.
 
-    The files are put in the order of their first rows.  Rows of two files that agree must be in the order of the files'
-    numbers, as they would be if they were sorted.
+    Files are taken in the order of their first rows.  Equal rows of two files must stand in the order of the files'
+    numbers, as a sort would put them.
     """
     if not len(table):
         return Stream(0, (), np.zeros(0, np.int64), [])
@@ -200,7 +200,7 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
     tails = np.append(heads[1:], len(table)) - 1
     links, _ = _links(table, n_order)
     if (~links & (files[1:] == files[:-1])).any():
-        return None  # rows were left out, or come twice
+        return None  # rows are missing or duplicated
     ends = {f"{FIRST}{i}": table[f"{FIRST}{i}"].take(pa.array(heads)) for i in range(n_order)}
     ends |= {f"{LAST}{i}": table[f"{LAST}{i}"].take(pa.array(tails)) for i in range(n_order)}
     by_time = pc.sort_indices(
@@ -220,7 +220,7 @@ def stream_of(table: pa.Table, n_order: int) -> Stream | None:
 
 
 def _tied_backwards(table: pa.Table, n_order: int) -> bool:
-    """Return whether the last row of a file agrees with the first one of a file of a smaller number."""
+    """Return True if the last row of a file equals the first row of the next file, and that has a smaller number."""
     lasts, firsts = _neighbours(table, n_order)
     files = table[FILE].to_numpy()
     return bool((not_after(firsts, lasts) & (files[1:] < files[:-1])).any())

@@ -1,4 +1,4 @@
-"""Watch the jobs of Spark: a bar on the terminal while they run, and what they took at the end."""
+"""Watch over jobs of Spark: a bar on the terminal while they run, and their stages afterwards."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 EVERY = 0.25
-"""Seconds between two looks."""
+"""Seconds between two updates of the bar."""
 LONGEST_WAIT = 10
-"""Seconds that jobs have to end after they are cancelled."""
+"""Seconds to wait for cancelled jobs to end."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage that ran.
+    """Completed stage of a job.
 
     Attributes
     ----------
     number, n_tasks
     seconds
-        That its tasks ran, added up.
+        Run time of its tasks, summed.
     shuffled
-        Bytes that it wrote for the next one.
+        Bytes written for the next stage.
     """
 
     number: int
@@ -44,7 +44,7 @@ class Stage:
 
 @contextlib.contextmanager
 def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
-    """Show the tasks of the stage that runs, on stderr if it is a terminal; Spark's own tracker tells of them."""
+    """Show the tasks of the running stage, from Spark's tracker, on standard error if that is a terminal."""
     console = Console(stderr=True)
     if hidden or not console.is_terminal:
         yield
@@ -57,7 +57,7 @@ def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
         def look() -> None:
             tracker = context.statusTracker()
             while not done.wait(EVERY):
-                with contextlib.suppress(Exception):  # the session may be on its way out
+                with contextlib.suppress(Exception):  # the session may be stopping
                     for number in tracker.getActiveStageIds():
                         stage = tracker.getStageInfo(number)
                         if stage is not None:
@@ -79,7 +79,7 @@ def progress(context: SparkContext, *, hidden: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def cancelling(context: SparkContext) -> Iterator[None]:
-    """Cancel the jobs of the block when it ends by an exception, and wait until they have ended."""
+    """Cancel the jobs of the block if it ends by an exception, and wait for their end."""
     tag = f"cer_gpu-{uuid.uuid4().hex}"
     context.addJobTag(tag)
     others = set(context.statusTracker().getActiveJobsIds())
@@ -102,13 +102,13 @@ def cancelling(context: SparkContext) -> Iterator[None]:
 
 
 def in_another_thread(action: Callable[[], object]) -> None:
-    """Call a function where Java can be reached for certain: an interrupt may break the connection of this thread."""
+    """Call a function on a new thread: an interrupt may have broken this thread's connection to Java."""
     with ThreadPoolExecutor(1) as threads:
         threads.submit(action).result()
 
 
 def stages_since(context: SparkContext, first: int) -> list[Stage]:
-    """Return the stages that ran since stage `first`; none where Spark does not tell."""
+    """Return the completed stages from number `first` on, or none if Spark's store cannot be read."""
     try:
         store = context._jsc.sc().statusStore()
         gateway: Any = context._gateway
@@ -123,10 +123,10 @@ def stages_since(context: SparkContext, first: int) -> list[Stage]:
             ),
             key=lambda stage: stage.number,
         )
-    except Exception:  # the store is no part of Spark's public interface
+    except Exception:  # the store is not part of Spark's public interface
         return []
 
 
 def next_stage(context: SparkContext) -> int:
-    """Return a number that the stages to come do not fall below."""
+    """Return a lower bound of the numbers of the stages to come."""
     return max((stage.number + 1 for stage in stages_since(context, 0)), default=0)

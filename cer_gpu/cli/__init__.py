@@ -1,5 +1,5 @@
-"""The command line: one module a command, and what only commands need (docs/command_line.md)."""
+"""The command line: one module for each command, and modules that only commands need (docs/command_line.md)."""
 
-from cer_gpu.cli.commands import main
+from cer_gpu.cli.group import main
 
 __all__ = ["main"]

@@ -1,4 +1,4 @@
-"""What the command lines of this package and of spark_glue share: how a command ends, and how a query is given."""
+"""Parts shared by the command lines of cer_gpu and spark_glue: exit codes, messages, and reading of the query."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
@@ -23,16 +22,16 @@ from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
-"""Whether the command line has --json, so that errors are JSON too."""
+"""True if the command line has --json: errors are then JSON too."""
 
 
 def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | None = None) -> int:
-    """Run a command line.
+    """Run a command line and print its errors.
 
     Parameters
     ----------
     commands
-        They get the `Signals` as their object.
+        The group of commands, which get the `Signals` as their context object.
     prog_name
     args
         The arguments; those of this process when None.
@@ -41,8 +40,8 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
     -------
     int
         The exit code: 0; 1 when the query, the events or the output are wrong; 2 when the arguments are; 130 when
-        interrupted (143 by SIGTERM, 129 by SIGHUP); 141 when nobody reads the output any more.  Other exceptions are
-        bugs, and pass.
+        interrupted (143 by SIGTERM, 129 by SIGHUP); 141 when the reader of standard output has gone.  Other exceptions
+        are bugs and propagate.
     """
     _errors_as_json.set("--json" in (sys.argv[1:] if args is None else args))
     try:
@@ -68,12 +67,12 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
 
 
 class Commands(click.Group):
-    """Commands, and what is meant where there is none of that name; a reader that goes away is no error."""
+    """Command group that suggests the nearest name for an unknown command, and stops quietly on a closed pipe."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that was named."""
+        """Find the command by its name."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -84,7 +83,7 @@ class Commands(click.Group):
             raise click.UsageError(f"No such command {name!r}.\nhint: {hint}", error.ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was given."""
+        """Run the command."""
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
@@ -92,7 +91,7 @@ class Commands(click.Group):
 
 
 def abandon_stdout() -> None:
-    """Let nobody wait for a reader: the rest of standard output, as the interpreter flushes at its end, is dropped."""
+    """Drop the rest of standard output, so that the flush at the end of the interpreter waits for no reader."""
     with contextlib.suppress(OSError, ValueError):  # there may be no descriptor
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
@@ -100,7 +99,7 @@ def abandon_stdout() -> None:
 
 
 def query_options(command: Command) -> Command:
-    """Add the options that a query is compiled with."""
+    """Add the options for compiling a query: columns of types and times."""
     options = [
         click.option("--type-column", metavar="NAME", help="Column of event types.  [default: type]"),
         click.option("--no-type-column", is_flag=True, help="The stream's name (FROM) is the type of its events."),
@@ -113,7 +112,7 @@ def query_options(command: Command) -> Command:
 
 
 def read_query(given: str) -> tuple[str | None, str]:
-    """Return the name of the file that the query is in, if it is in one, and its text."""
+    """Return the name of the query file, or None where the text itself is given, and the text of the query."""
     path = Path(given)
     if os.path.isfile(given):
         return given, read_query_file(given)
@@ -125,7 +124,7 @@ def read_query(given: str) -> tuple[str | None, str]:
 
 
 def chosen_type_column(name: str | None, none: bool) -> str | None:
-    """Return the column of types that the options ask for; None: there is none."""
+    """Return the column of event types that the options choose, or None for --no-type-column."""
     if none and name is not None:
         raise click.UsageError("--type-column and --no-type-column exclude each other")
     return None if none else name or "type"
@@ -137,7 +136,7 @@ def say(text: str) -> None:
 
 
 def say_error(error: CerError | OSError, name: str | None = None) -> None:
-    """Tell an error; `name` is the file that it is in."""
+    """Print an error to standard error; `name` is the query file, if the error lies there."""
     if _errors_as_json.get():
         say(to_json({"errors": [error_facts(error, name)]}))
         return
@@ -146,7 +145,7 @@ def say_error(error: CerError | OSError, name: str | None = None) -> None:
 
 
 def say_errors(errors: Sequence[CerError], name: str | None) -> None:
-    """Tell all errors; `name` is the file that the query is in."""
+    """Print all errors to standard error; `name` is the query file."""
     if _errors_as_json.get():
         say(to_json({"errors": [error_facts(error, file_of(error, name)) for error in errors]}))
         return
@@ -155,19 +154,11 @@ def say_errors(errors: Sequence[CerError], name: str | None) -> None:
 
 
 def say_notes(notes: Sequence[str]) -> None:
-    """Tell remarks on what is not wrong."""
+    """Print notes, remarks on a query without errors, to standard error."""
     for note in notes:
         say(f"note: {note}")
 
 
 def file_of(error: CerError, name: str | None) -> str | None:
-    """Return the file of the query for an error that is in the query."""
+    """Return the query file for an error that lies in the text of the query, else None."""
     return name if isinstance(error, QueryError) and error.text is not None else None
-
-
-# ---- completion ---------------------------------------------------------------------------------------------------
-
-
-def complete_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Let the shell complete the name of a file."""
-    return [CompletionItem(incomplete, type="file")]

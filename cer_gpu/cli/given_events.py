@@ -19,34 +19,34 @@ from cer_gpu.io.standard_input import open_standard_input
 from cer_gpu.query import Query, analyse
 
 STANDARD = "-"
-"""Stands for standard input among the events, and for standard output as the file."""
+"""Standard input among EVENTS, standard output as OUT."""
 
 _NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Streams:
-    """The events that were named: the paths of each stream by its name, which is None where there are no names."""
+    """Paths of the given events by stream name; the only key is None where the streams have no names."""
 
     named: dict[str | None, list[str]]
 
     @property
     def paths(self) -> list[str]:
-        """All files and folders."""
+        """All files and folders, without standard input."""
         return [path for paths in self.named.values() for path in paths if path != STANDARD]
 
     @property
     def are_named(self) -> bool:
-        """Whether they have names."""
+        """True if the streams have names: NAME=PATH."""
         return any(self.named)
 
     def open(self) -> Any:
-        """Return what `Query.source` takes."""
+        """Return the events as `Query.source` takes them."""
         opened = {name: _standard_input() if STANDARD in paths else paths for name, paths in self.named.items()}
         return opened.get(None, opened)
 
     def each(self) -> Iterator[tuple[str, Streams]]:
-        """Yield what has a schema of its own: each of the paths, or all streams together."""
+        """Yield the label and the streams for each schema: every path by itself, or all named streams together."""
         if self.are_named:
             yield ", ".join(f"{name}={path}" for name, paths in self.named.items() for path in paths), self
             return
@@ -55,7 +55,7 @@ class Streams:
 
 
 def given_streams(given: Sequence[str]) -> Streams:
-    """Tell names from paths."""
+    """Return the streams of the EVENTS of a command line, each PATH or NAME=PATH."""
     streams: dict[str | None, list[str]] = {}
     for text in given:
         match = _NAMED.fullmatch(text)
@@ -87,13 +87,13 @@ def _standard_input() -> Source:
 
 
 def analyse_over(text: str, streams: Streams, **options: Any) -> tuple[Query | None, Sequence[CerError]]:
-    """Compile a query as `cer_gpu.query.analyse` does; a message on a missing time column names that of the events."""
+    """Compile a query as `analyse` does; the error on a missing time column suggests that of the events."""
     compiled, errors = analyse(text, **options)
     wanted = [error for error in errors if isinstance(error, QueryError) and error.message == NEEDS_TIME]
     if not wanted or not streams.paths or streams.are_named:
         return compiled, errors
     better: Sequence[CerError] = ()
-    with contextlib.suppress(CerError, OSError):  # which is not what is wrong here
+    with contextlib.suppress(CerError, OSError):  # events that cannot be read are an error of the evaluation
         _, better = analyse(text, schema=open_events(streams.open()).schema, **options)
     told = {error.message: error for error in better if isinstance(error, QueryError)}
     return None, [told.get(NEEDS_TIME, error) if error in wanted else error for error in errors]

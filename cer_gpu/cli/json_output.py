@@ -1,4 +1,4 @@
-"""What the command line says, for programs to read: errors as plain data, and data as JSON."""
+"""Output for programs: errors as plain data, and plain data as JSON."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ def to_json(value: Any) -> str:
 
 
 def error_facts(error: Exception, name: str | None = None) -> dict[str, Any]:
-    """Return an error as plain data: its type, message and hint, and the place in the query.
+    """Return an error as plain data: type, message, hint, and position in the query.
 
     Parameters
     ----------
     error
     name
-        The file that the error is in, if it is in one.
+        The query file, if the error lies there.
     """
     message, _, hint = error_text(error).partition("\nhint: ")
     facts: dict[str, Any] = {"type": type(error).__name__, "message": message, "hint": hint or None, "file": name}
@@ -38,7 +38,7 @@ def error_facts(error: Exception, name: str | None = None) -> dict[str, Any]:
 
 
 def error_text(error: Exception) -> str:
-    """Return what an error says, with the file that an error of the system is about."""
+    """Return the message of an error, with the file name for an error of the operating system."""
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     return str(error)

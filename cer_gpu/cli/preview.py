@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,16 +17,18 @@ from rich.text import Text
 from cer_gpu.io.texts import plain
 from cer_gpu.output.outputs import OUTPUTS
 
+TEXT_WIDTH = 200
+"""Width of a preview that goes to a file or another program, in characters."""
 SHOWN_ITEMS = 6
-"""Positions or events of one row."""
+"""Largest number of positions or events shown of one row."""
 SHOWN_TEXT = 40
-"""Characters of a text."""
+"""Largest number of characters shown of a text."""
 NARROW = 120
-"""A table of events has no room for times, which are among the events too, where it has fewer characters."""
+"""Smallest width at which a table of events shows start_time and end_time, which the events hold too."""
 FEWEST_EVENT = 20
-"""Characters of an event, where there is no room for them."""
+"""Smallest width of an event, even where the table then exceeds its own."""
 WORD = 10
-"""Characters of a column that may be wrapped, such as of positions."""
+"""Smallest width of a column that may wrap, such as positions."""
 GAP = 3
 """Characters between two columns."""
 CUT = "(cut to the width: COLUMNS=200 shows more)"
@@ -32,19 +36,24 @@ CUT_EVENTS = "(events are cut: SELECT x[a, b] shows fewer columns, COLUMNS=300 m
 
 
 def rows_to_show(output: str) -> int:
-    """Return how many rows of an output are shown where nobody says how many; an event takes a line of its own."""
+    """Return the default number of rows in a preview: fewer for "events", since each event takes a line."""
     return 8 if OUTPUTS[output].keeps_events else 20
 
 
+def table_width() -> int | None:
+    """Return the width of a table, or None for that of the terminal or of COLUMNS."""
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else TEXT_WIDTH
+
+
 def preview(rows: pa.Table, width: int | None) -> str:
-    """Return rows as a table, and a line that says so where something is cut for want of width.
+    """Return rows as a table, followed by a note if cells are cut to fit its width.
 
     Parameters
     ----------
     rows
-        Of any of the outputs.
+        Rows of any output.
     width
-        In characters; None: that of the terminal, or what COLUMNS says.
+        Number of characters; None for the width of the terminal or of COLUMNS.
     """
     console = Console(width=width)
     left_out = []
@@ -89,7 +98,7 @@ def _cells(values: pa.Array) -> list[str]:
 
 
 def _readable(text: str) -> str:
-    """Return the beginning of a text, with nothing in it that moves the cursor."""
+    """Return the beginning of a text, with control characters escaped."""
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: SHOWN_TEXT + 1])
     return _cut(text, SHOWN_TEXT)
 
@@ -106,7 +115,7 @@ def _positions(items: list[int]) -> str:
 
 
 def _events(values: pa.Array, length: int) -> tuple[list[str], bool]:
-    """Return the events of each row, each on a line of at most a length, and whether one is cut."""
+    """Return the events of each row, one on a line of at most `length` characters, and True if a line was cut."""
     lengths = pc.list_value_length(values).fill_null(0).to_pylist()
     firsts = [0, *itertools.accumulate(lengths)]
     shown = [first + i for first, n in zip(firsts, lengths, strict=False) for i in _shown(n)]
@@ -127,5 +136,5 @@ def _events(values: pa.Array, length: int) -> tuple[list[str], bool]:
 
 
 def _shown(n: int) -> list[int]:
-    """Return which of n items are shown: all, or the first ones and the last."""
+    """Return the indices of the shown ones among n items: all, or the first ones and the last."""
     return list(range(n)) if n <= SHOWN_ITEMS else [*range(SHOWN_ITEMS - 2), n - 1]

@@ -1,4 +1,4 @@
-"""How far a run is: a bar on the terminal."""
+"""Progress of an evaluation: a bar or a status line on the terminal."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cer_gpu.io.sources import Parts, Source
 
 
 class Watched(Source):
-    """A source that calls `tick` before each batch that is read."""
+    """Source that calls `tick` after reading each batch, before yielding it."""
 
     def __init__(self, source: Source, tick: Callable[[], None]) -> None:
         def ticking(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -41,18 +41,18 @@ class Watched(Source):
 
 
 class Display:
-    """A progress bar on the terminal, if stderr is one.
+    """Progress bar on standard error, if that is a terminal.
 
     Parameters
     ----------
     n_rows
-        How many events there are, where it is known.
+        Number of events, where it is known.
     tally
-        Of what is found.
+        Counts of the results.
     hidden
-        Whether there is none at all.
+        True for no bar at all.
     sorts
-        Whether the events are sorted before the first is evaluated.
+        True if the events are sorted before the first is evaluated.
     """
 
     def __init__(self, n_rows: int | None, tally: Tally, *, hidden: bool, sorts: bool = False) -> None:
@@ -71,33 +71,33 @@ class Display:
         self._task = self._progress.add_task(self._first, total=n_rows, found=str(tally))
 
     def __enter__(self) -> Display:
-        """Show it."""
+        """Show the bar."""
         self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Clear it."""
+        """Clear the bar."""
         self._progress.stop()
 
     def tick(self, evaluator: Evaluator) -> None:
-        """Show how far an evaluator is."""
+        """Update the bar to the number of events that the evaluator has taken."""
         n_events = evaluator.n_pushed
-        what = "evaluating" if n_events else self._first
-        self._progress.update(self._task, completed=n_events, found=str(self._tally), description=what)
+        stage = "evaluating" if n_events else self._first
+        self._progress.update(self._task, completed=n_events, found=str(self._tally), description=stage)
 
 
 @contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Say on the terminal, if stderr is one, what is being done, for as long as it is."""
+def working(status: str) -> Iterator[None]:
+    """Show a status line on standard error, if that is a terminal, during the block."""
     console = Console(stderr=True)
-    with console.status(what) if console.is_terminal else contextlib.nullcontext():
+    with console.status(status) if console.is_terminal else contextlib.nullcontext():
         yield
 
 
 class _Rate(ProgressColumn):
-    """Rows, rows per second and what was found so far."""
+    """Column of rows, rows per second and results so far."""
 
     def render(self, task: Task) -> Text:
-        """Return the text."""
+        """Return the text of the column."""
         rate = task.completed / task.elapsed if task.elapsed else 0.0
         return Text(f"{task.completed:,.0f} rows  {rate:,.0f} rows/s  {task.fields['found']}")

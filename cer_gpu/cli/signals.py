@@ -1,4 +1,4 @@
-"""Signals that ask a process to stop, as an exception that ends what it does in good order."""
+"""Signals that ask the process to stop, turned into an exception, so that clean-up runs."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from types import FrameType
 from typing import Any
 
 SIGPIPE = getattr(signal, "SIGPIPE", 13)
-"""Not caught, as Python ignores it: the number for the exit code where nobody reads the output any more."""
+"""Signal number behind exit code 141, for a closed pipe; not caught, since Python ignores the signal."""
 
 
 class Stopped(BaseException):
-    """A signal asked this process to stop.  Not an Exception, as KeyboardInterrupt is not."""
+    """Request of a signal to stop; a BaseException, as KeyboardInterrupt is."""
 
     def __init__(self, signum: int) -> None:
         self.signum = signum
 
 
 class Signals:
-    """Turns the first signal that asks to stop into `Stopped`; later ones find the clean-up under way."""
+    """Handlers that raise `Stopped` on the first signal that asks to stop, and ignore later ones during clean-up."""
 
     def __init__(self) -> None:
         self._received: int | None = None
@@ -28,21 +28,21 @@ class Signals:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Signals:
-        """Begin to catch them."""
+        """Install the handlers."""
         for name in ("SIGINT", "SIGTERM", "SIGHUP"):
             signum = getattr(signal, name, None)
-            # one that is ignored stays so: nohup, or a job in the background of a script
+            # an ignored signal stays ignored: nohup, or a background job of a script
             if signum is not None and signal.getsignal(signum) != signal.SIG_IGN:
                 self._before[signum] = signal.signal(signum, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave them as they were."""
+        """Restore the previous handlers."""
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
     def _receive(self, signum: int, frame: FrameType | None) -> None:
-        # what is held may hold for ever, as when nobody reads a pipe: the second signal does not wait
+        # a held block may never end, as when a pipe has no reader: the second signal raises at once
         is_first = self._received is None
         if is_first:
             self._received = signum
@@ -51,7 +51,7 @@ class Signals:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Put off `Stopped` until the end of the block; a second signal does not wait for it."""
+        """Delay `Stopped` to the end of the block; a second signal raises it at once."""
         self._n_held += 1
         try:
             yield
@@ -60,6 +60,6 @@ class Signals:
         self.check()
 
     def check(self) -> None:
-        """Raise `Stopped` again where the first was lost, as in a callback, which has nobody to tell."""
+        """Raise `Stopped` if a signal was received but its exception lost, as in a callback."""
         if self._received is not None:
             raise Stopped(self._received)

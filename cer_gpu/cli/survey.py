@@ -1,4 +1,4 @@
-"""What events there are: the columns of a source, their first values, and how many events each type has."""
+"""Survey of a source: its columns, their first values, and the number of events of each type."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cer_gpu.io.texts import plain
 from cer_gpu.predicates.guards import type_column_type
 
 FIRST_ROWS = 1000
-"""Rows in which the first values are looked for."""
+"""Number of rows searched for the first values."""
 FIRST_VALUES = 3
-"""Values of a column that are shown, all different."""
+"""Largest number of values shown of a column, all different."""
 MOST_TYPES = 100
-"""Types that are shown, the most frequent ones."""
+"""Largest number of types shown, the most frequent ones."""
 
 
 def survey(source: Source) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def survey(source: Source) -> dict[str, Any]:
 
 
 def count_types(source: Source, type_column: str) -> list[dict[str, Any]]:
-    """Return how many events each type has, most frequent first; None as a type counts those that have none."""
+    """Return the number of events of each type, most frequent first; the type None counts NULLs."""
     type_column_type(source.schema, type_column)
     counter = Counter[str | None]()
     for batch in source.batches([type_column]):
@@ -48,7 +48,7 @@ def count_types(source: Source, type_column: str) -> list[dict[str, Any]]:
 
 
 def survey_text(found: dict[str, Any], width: int | None) -> str:
-    """Return what `survey` and `count_types` found as tables of at most a width (see `preview`)."""
+    """Return the results of `survey` and `count_types` as tables of at most `width` (see `preview`)."""
     columns, types = found["columns"], found["types"]
     table = {
         "column": [column["name"] for column in columns],

@@ -1,4 +1,4 @@
-"""How many rows of an output there are, how many complex events they stand for, and how to say it."""
+"""Counts of the rows and complex events of an output, and the rate of an evaluation, in words."""
 
 from __future__ import annotations
 
@@ -18,60 +18,58 @@ class Tally:
     output
         One of `cer_gpu.output.outputs.OUTPUTS`.
     limit
-        How many rows are wanted; None: all.
+        Largest number of rows; None for all.
 
     Attributes
     ----------
+    output, limit
+        As given.
     n_rows : int
-        Rows so far.
+        Number of rows so far.
     """
 
     def __init__(self, output: str, limit: int | None = None) -> None:
         self.n_rows = 0
-        self._output = OUTPUTS[output]
-        self._limit = limit
+        self.output = output
+        self._made = OUTPUTS[output]
+        self.limit = limit
         self._n_counted = 0
 
     def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count the rows of a batch that are wanted, and return them."""
-        wanted = batch if self._limit is None else batch.slice(0, self._limit - self.n_rows)
+        """Count the rows of a batch up to the limit, and return them."""
+        wanted = batch if self.limit is None else batch.slice(0, self.limit - self.n_rows)
         self.n_rows += wanted.num_rows
-        if self._output.counted and wanted.num_rows:
+        if self._made.counted and wanted.num_rows:
             # the sum of counts that fit 64 bits may not
             self._n_counted += int(pc.sum(wanted.column("count").cast(pa.decimal128(38, 0))).as_py())
         return wanted
 
     @property
     def is_full(self) -> bool:
-        """Whether there are as many rows as are wanted."""
-        return self.n_rows == self._limit
+        """True once the limit is reached."""
+        return self.n_rows == self.limit
 
     @property
     def n_complex_events(self) -> int | None:
-        """How many complex events the rows stand for; None where that is not known: several valuations can be one."""
-        if self._output.labelled:
+        """Number of complex events in the rows; None for "bindings", where several rows can be one complex event."""
+        if self._made.labelled:
             return None
-        return self._n_counted if self._output.counted else self.n_rows
+        return self._n_counted if self._made.counted else self.n_rows
 
     @property
     def rows(self) -> str:
-        """Say how many rows there are."""
-        return counted(self.n_rows, self._output.row)
-
-    @property
-    def none(self) -> str:
-        """Say that there are no rows."""
-        return "no complex events"
+        """Number of rows, in words."""
+        return counted(self.n_rows, self._made.row)
 
     def __str__(self) -> str:
-        """Say what was found."""
-        if not self._output.counted:
+        """Return the counts in words."""
+        if not self._made.counted:
             return self.rows
         return f"{counted(self._n_counted, 'complex event')} at {self.rows}"
 
 
 class Pace:
-    """How fast events are evaluated, which is measured after the first batch: the engine is loaded in that."""
+    """Rate of an evaluation, measured after the first batch, which loads the engine."""
 
     def __init__(self) -> None:
         self._begun = time.perf_counter()
@@ -79,16 +77,16 @@ class Pace:
         self._first: tuple[float, int] | None = None
 
     def before_a_batch(self, n_read: int) -> None:
-        """Take note that a batch of events is wanted, after so many events were evaluated."""
+        """Record the request for a batch of events, when `n_read` events have been evaluated."""
         self._n_batches += 1
         if self._n_batches == 2 and n_read:
             self._first = time.perf_counter(), n_read
 
     def finish(self, n_read: int) -> None:
-        """Take note of the end.
+        """Record the end.
 
-        Sets `seconds`, `rate` (events a second; None where there are too few to tell) and `start`, the seconds that
-        are left of all (None where the rate is that of all).
+        Set `seconds`, `rate` (events per second, or None if there are too few to measure) and `start` (seconds before
+        events are evaluated at that rate, or None if the rate is that of the whole).
         """
         now = time.perf_counter()
         self.seconds = now - self._begun
@@ -103,12 +101,12 @@ class Pace:
             self.start = max(self.seconds - n_read / self.rate, 0.0)
 
     def __str__(self) -> str:
-        """Say how long it took, and how fast it was."""
+        """Return duration and rate in words."""
         start = "" if self.start is None else f" ({self.start:.2f} s to start)"
         return f"{self.seconds:.2f} s{start}" + ("" if self.rate is None else f", {self.rate:,.0f} rows/s")
 
 
 def counted(n: int, what: str) -> str:
-    """Say how many there are."""
+    """Return a number with its noun, such as "2 rows of bindings"."""
     head, of, rest = what.partition(" of ")
     return f"{n:,} {head}" + ("" if n == 1 else "s") + of + rest

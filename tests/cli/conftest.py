@@ -12,7 +12,7 @@ from cer_gpu.cli import main
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
-    """Work in a folder with events.parquet, and with no width of a terminal."""
+    """Work in a folder with events.parquet, with COLUMNS unset."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)
     pq.write_table(EVENTS, "events.parquet")

@@ -1,4 +1,4 @@
-"""The command line: exit codes, messages without tracebacks, files that appear whole or not at all."""
+"""The command line: exit codes, messages without tracebacks, and files that appear whole or not at all."""
 
 import json
 import os
@@ -68,7 +68,7 @@ def test_the_preview_shows_rows_and_the_summary_counts(cli):
     assert re.fullmatch(r"7 rows, 4 complex events, \d+\.\d\d s\n", err)
 
 
-def test_no_results(cli):
+def test_a_run_without_results_says_so(cli):
     code, out, err = cli("run", "SELECT * FROM S WHERE C ; A", "events.parquet")
     assert (code, out) == (0, "no complex events\n")
     assert err.startswith("7 rows, 0 complex events, ")
@@ -98,8 +98,8 @@ def test_files_hold_what_evaluate_returns(cli, ending, query):
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_many_batches_in_one_file(cli, ending):
-    """More rows than are gathered before writing; several files are one stream."""
+def test_a_file_holds_the_rows_of_many_batches(cli, ending):
+    """More rows than one write gathers; several input files are one stream."""
     pq.write_table(pa.table({"type": ["A"] * 300}), "part1.parquet")
     pq.write_table(pa.table({"type": ["A"] * 300}), "part2.parquet")
     query = "SELECT * FROM S WHERE A ; A"
@@ -112,7 +112,7 @@ def test_many_batches_in_one_file(cli, ending):
 
 
 @pytest.mark.parametrize("ending", FORMATS)
-def test_a_file_without_rows(cli, ending):
+def test_a_file_without_rows_can_be_read(cli, ending):
     assert cli("run", "SELECT * FROM S WHERE C ; A", "events.parquet", "-o", f"out.{ending}")[0] == 0
     if ending == "jsonl":
         assert Path("out.jsonl").read_text() == ""
@@ -134,7 +134,7 @@ def test_a_file_without_rows(cli, ending):
     ],
     ids=lambda v: str(v.type) if isinstance(v, pa.Array) else "",
 )
-def test_times_as_text(cli, times, first):
+def test_times_are_written_as_text(cli, times, first):
     pa.feather.write_feather(pa.table({"type": ["A", "B"], "t": times}), "times.arrow")  # Parquet has no seconds
     query = "SELECT * FROM S WHERE A ; B"
     for ending in FORMATS:
@@ -157,7 +157,7 @@ def test_limit_stops_early(cli):
     assert len(out.splitlines()) == 2 + 3 + 1
 
 
-def test_a_query_in_a_file(cli):
+def test_a_query_is_read_from_a_file(cli):
     Path("q.ceql").write_text(f"-- a comment\n{QUERY}\n", encoding="utf-8-sig")
     Path("q.txt").write_text(QUERY)
     for name in ("q.ceql", "q.txt"):
@@ -165,7 +165,7 @@ def test_a_query_in_a_file(cli):
         assert code == 0, err
 
 
-def test_a_column_of_types_and_none(cli):
+def test_the_type_column_is_named_or_left_out(cli):
     pq.write_table(EVENTS.rename_columns(["kind", "price", "ts"]), "kinds.parquet")
     code, out, _ = cli("run", "SELECT * FROM S WHERE A", "kinds.parquet", "--type-column", "kind")
     assert code == 0
@@ -185,7 +185,7 @@ def test_an_integer_time_column_needs_a_unit(cli):
     assert out.endswith("4 complex events\n")
 
 
-# ---- what can be wrong ----------------------------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------------------------------
 
 
 def bad_events():
@@ -294,7 +294,7 @@ def test_a_link_stays_a_link(cli):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_cannot_be_written(cli):
+def test_a_folder_without_write_permission_is_a_message(cli):
     Path("locked").mkdir(mode=0o500)
     code, _, err = cli("run", A, "events.parquet", "-o", "locked/out.csv")
     assert code == 1
@@ -320,7 +320,7 @@ def test_wrong_usage_is_exit_code_2(cli):
 
 
 def test_the_rate_leaves_the_first_batch_out(cli):
-    """In which the engine is loaded; a file of few batches has no rate."""
+    """The first batch loads the engine; a file of few batches has no rate."""
     pq.write_table(pa.table({"type": ["A"] * 600_000}), "long.parquet", row_group_size=100_000)
     _, _, err = cli("run", "SELECT * FROM S WHERE B", "long.parquet")
     assert re.match(r"600,000 rows, 0 complex events, \d+\.\d\d s \(\d+\.\d\d s to start\), [\d,]+ rows/s\n", err)
@@ -338,7 +338,7 @@ def test_check_says_ok_and_notes(cli):
     assert out.splitlines()[-1] == "ok: the query has no errors"
 
 
-def test_check_with_events(cli):
+def test_check_compares_the_query_with_the_columns_of_events(cli):
     code, out, err = cli("check", QUERY, "events.parquet", "--time-column", "ts")
     assert (code, err) == (0, "")
     assert out.splitlines()[0] == "ok: the query fits events.parquet, and reads type, price, ts"
@@ -362,7 +362,7 @@ def test_check_names_the_file_of_the_query(cli):
 # ---- as a process ---------------------------------------------------------------------------------------------------
 
 
-def test_python_m():
+def test_python_m_runs_the_command_line():
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     for args, said in (["--version"], f"cer-gpu {cer_gpu.__version__}\n"), (["--help"], "Usage: cer-gpu"):
         done = subprocess.run(
@@ -377,7 +377,7 @@ def test_a_run_that_is_stopped_leaves_no_file(signum, code, ending):
     pq.write_table(pa.table({"type": ["A"] * 2000}), "long.parquet")
     process = start("run", ENDLESS, "long.parquet", "-o", f"out.{ending}", stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
-    # until rows are being written
+    # wait until rows are written
     while not any(n.endswith(".part") and os.stat(n).st_size > 1000 for n in names()):
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
@@ -400,7 +400,7 @@ def test_a_full_disk_is_a_message(ending):
         "-o",
         f"out.{ending}",
         stderr=subprocess.PIPE,
-        # compiled loops are stored as well, in files that are smaller than this
+        # compiled kernels are stored too, in files smaller than this limit
         before=f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, ({4 << 20}, {4 << 20}))",
     )
     code, _, err = finish(process, 180)
@@ -408,7 +408,7 @@ def test_a_full_disk_is_a_message(ending):
     assert names() == ["events.parquet", "long.parquet"]
 
 
-def test_progress_only_on_a_terminal():
+def test_progress_is_shown_on_a_terminal_only():
     pytest.importorskip("pty")
     for options, is_shown in ([], True), (["--no-progress"], False):
         args = ["run", A, "events.parquet", "-o", "out.csv", *options]

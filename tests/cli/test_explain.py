@@ -1,4 +1,4 @@
-"""`cer-gpu explain`: what it prints, draws and measures, and what can be wrong."""
+"""`cer-gpu explain`: text, JSON, pictures, measurements and errors."""
 
 import json
 import os
@@ -19,13 +19,13 @@ def query():
     return cer_gpu.compile(QUERY, time_column="ts")
 
 
-def test_it_prints_the_explanation(cli, query):
+def test_explain_prints_the_explanation(cli, query):
     code, out, err = cli("explain", QUERY, "--time-column", "ts")
     assert (code, err) == (0, "")
     assert out == f"{query.explain()}\n"
 
 
-def test_json_is_all_of_it(cli, query):
+def test_json_holds_the_whole_explanation(cli, query):
     code, out, err = cli("explain", QUERY, "--time-column", "ts", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == query.explain().to_dict()
@@ -71,7 +71,7 @@ def test_streams_have_names(cli):
     assert said["analysis"]["n_complex_events"] == found.num_rows
 
 
-def test_analyze_measures(cli, query):
+def test_analyze_measures_the_stages(cli, query):
     code, out, _ = cli("explain", QUERY, "--time-column", "ts", "--events", "events.parquet", "--analyze")
     assert code == 0
     run = out[out.index("\nRun\n") :].splitlines()
@@ -114,7 +114,7 @@ def test_bad_input_is_a_message_and_leaves_nothing(cli, args, message):
     assert {name: Path(name).stat().st_mtime_ns for name in os.listdir()} == before
 
 
-def test_a_folder_that_takes_no_file(cli, here):
+def test_a_folder_without_write_permission_is_a_message(cli, here):
     (here / "locked").mkdir(mode=0o500)
     if os.access("locked", os.W_OK):
         pytest.skip("permissions do not hold for this user")

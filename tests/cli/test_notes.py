@@ -1,4 +1,4 @@
-"""Remarks on a query that is right and finds nothing, or not what was meant."""
+"""Notes on a query without errors that finds nothing, or other events than were meant; the rate of a run."""
 
 import json
 
@@ -41,22 +41,22 @@ def test_a_type_that_occurs_is_not_noted(cli, flights):
     assert notes_of(cli("run", "SELECT * FROM S WHERE DEPARTED ; DEPARTED", flights)[2]) == []
 
 
-def test_a_type_that_is_not_close_to_any(cli, flights):
+def test_a_type_close_to_no_other_is_noted_with_all_types(cli, flights):
     _, _, err = cli("run", "SELECT * FROM S WHERE LANDED OR Q", flights)
     assert notes_of(err) == ["no event has the type 'Q'; there are 'DEPARTED', 'LANDED'"]
 
 
-def test_nothing_is_said_of_events_that_were_not_read(cli, flights):
+def test_events_that_were_not_read_have_no_notes(cli, flights):
     assert notes_of(cli("run", "SELECT * FROM S WHERE LANDED OR DEPARTD", flights, "--limit", 1)[2]) == []
     pq.write_table(pa.table({"type": pa.array([], pa.string())}), "none.parquet")
     assert notes_of(cli("run", MISSPELT, "none.parquet")[2]) == []
 
 
-def test_where_there_is_no_type_column_there_is_no_note(cli, flights):
+def test_without_a_type_column_there_is_no_note(cli, flights):
     assert notes_of(cli("run", "SELECT * FROM S WHERE S ; S", flights, "--no-type-column")[2]) == []
 
 
-def test_explain_and_report_say_it_too(cli, flights):
+def test_explain_and_report_name_the_missing_type(cli, flights):
     _, out, _ = cli("explain", MISSPELT, "--events", flights)
     assert out.count(NOTE) == 1
     _, out, _ = cli("explain", MISSPELT, "--events", flights, "--json")
@@ -74,7 +74,7 @@ def test_check_says_that_types_are_not_checked(cli, flights):
 
 
 @pytest.mark.parametrize("clauses", ["WITHIN 5 EVENTS", "PARTITION BY [n]"])
-def test_on_several_threads(monkeypatch, clauses):
+def test_threads_join_the_types_that_they_met(monkeypatch, clauses):
     """Each part of the stream has other types; together they have all but one."""
     monkeypatch.setattr(ranges, "RANGE_ROWS_IN_MEMORY", 8)
     monkeypatch.setattr(ranges, "SAMPLE_ROWS", 8)
@@ -86,7 +86,7 @@ def test_on_several_threads(monkeypatch, clauses):
     assert evaluator.notes == ["no event has the type 'DD'; there are 'A', 'B', 'C'"]
 
 
-def test_an_evaluator_that_was_restored_does_not_know_what_was_met():
+def test_a_restored_evaluator_has_no_notes():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"]}))
@@ -96,23 +96,23 @@ def test_an_evaluator_that_was_restored_does_not_know_what_was_met():
     assert again.notes == []
 
 
-def test_a_strategy_that_chooses_before_the_window_is_told_where_nothing_is_found(cli, flights):
+def test_a_strategy_that_chooses_before_the_window_is_noted_without_results(cli, flights):
     query = "SELECT NEXT * FROM S WHERE LANDED ; DEPARTED ; LANDED WITHIN {} EVENTS"
     note = "NEXT chooses before WITHIN is looked at: where its choice is longer than 2 EVENTS, that end has no answer"
     assert notes_of(cli("run", query.format(2), flights)[2]) == [note]
     assert notes_of(cli("run", query.format(3), flights)[2]) == []
 
 
-# ---- how fast it was ------------------------------------------------------------------------------------------------
+# ---- rate -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("evaluated", "said"),
     [
-        ([0, 100, 200, 300], "3.00 s (2.00 s to start), 300 rows/s"),  # 100 rows in 0.33 s, and two of these to come
+        ([0, 100, 200, 300], "3.00 s (2.00 s to start), 300 rows/s"),  # 100 rows in 2.33 s, then 200 in 0.67 s
         ([0, 100], "3.00 s"),
         ([0, 100, 150], "3.00 s"),
-        ([0, 0, 0, 300], "3.00 s, 100 rows/s"),  # ranges on several threads
+        ([0, 0, 0, 300], "3.00 s, 100 rows/s"),  # threads: ranges are counted at the end
     ],
 )
 def test_the_first_batch_is_left_out_of_the_rate(monkeypatch, evaluated, said):

@@ -1,4 +1,4 @@
-"""The outputs, their previews and files; limits, streams, sorting and late events."""
+"""Outputs, their previews and files; limits, streams, sorting and late events."""
 
 import csv
 import json
@@ -39,7 +39,7 @@ def rows(here):
 
 
 def rows_of(text):
-    """The rows of a preview: the cells between the head and the count, by two or more spaces."""
+    """Return the rows of a preview, between its head and its count, as cells."""
     lines = text.splitlines()
     assert lines[1].strip(" ─") == ""
     return [re.split(r"\s{2,}", line.strip()) for line in lines[2:-1]]
@@ -55,7 +55,7 @@ def assert_same(found, expected):
 
 
 def as_json(value):
-    """A value of a result as JSON Lines have it, read with exact numbers."""
+    """Return a value of a result as JSON Lines hold it, read with exact numbers."""
     if isinstance(value, dict):
         return {name: as_json(v) for name, v in value.items()}
     if isinstance(value, list):
@@ -107,7 +107,7 @@ def test_a_format_that_cannot_hold_the_results_is_a_message(cli):
 # ---- previews and summaries ---------------------------------------------------------------------------------------
 
 
-def test_the_preview_of_bindings(cli):
+def test_the_preview_of_bindings_has_a_column_for_each_variable(cli):
     code, out, err = cli("run", QUERY, "rows.arrow", "--time-column", "ts", "--output", "bindings", "--limit", 3)
     assert code == 0
     assert out.split()[:9] == ["start", "end", "positions", "start_time", "end_time", "A", "first", "B", "rest"]
@@ -116,7 +116,7 @@ def test_the_preview_of_bindings(cli):
     assert ", 3 rows of bindings, " in err
 
 
-def test_the_preview_of_counts(cli):
+def test_the_preview_of_counts_has_a_row_for_each_position(cli):
     code, out, err = cli("run", QUERY, "rows.arrow", "--time-column", "ts", "--output", "count")
     assert code == 0
     expected = cer_gpu.compile(QUERY, time_column="ts").evaluate(ROWS, output="count").to_pylist()
@@ -135,7 +135,7 @@ def test_the_sum_of_counts_may_pass_64_bits(cli):
     assert f"160 rows, {100 * (2**60 - 1):,} complex events at 100 positions, " in err
 
 
-def test_the_preview_of_events(cli):
+def test_the_preview_of_events_has_a_line_for_each_event(cli):
     args = ["--time-column", "ts", "--output", "events"]
     code, out, _ = cli("run", "SELECT * FROM S WHERE A ; B+ WITHIN 2 SECONDS", "rows.arrow", *args, "--limit", 1)
     assert code == 0
@@ -147,7 +147,7 @@ def test_the_preview_of_events(cli):
     assert lines[4:] == ["1 complex event, and maybe more"]
 
 
-def test_the_preview_shortens_what_is_long(cli):
+def test_the_preview_shortens_long_values(cli):
     table = pa.table({"type": ["A"] * 9, "text": ["x" * 100, "\x1b[2J\n\u202e", None, *"abcdef"], "z": range(9)})
     pq.write_table(table, "long.parquet")
     code, out, _ = cli("run", "SELECT * FROM S WHERE " + " : ".join("A" * 9), "long.parquet", "--output", "events")
@@ -168,7 +168,7 @@ def test_the_preview_shortens_what_is_long(cli):
     assert shown[:5] == [[r"a\tb"], [f"{'x' * 39}…"], ["null"], [], ["é"]]
 
 
-def test_the_preview_of_events_is_of_few(cli):
+def test_the_preview_of_events_has_eight_rows(cli):
     pq.write_table(pa.table({"type": ["A"] * 30}), "long.parquet")
     code, out, _ = cli("run", "SELECT * FROM S WHERE A", "long.parquet", "--output", "events")
     assert code == 0
@@ -176,7 +176,7 @@ def test_the_preview_of_events_is_of_few(cli):
     assert out.endswith("the first 8 of 30 complex events\n")
 
 
-def test_no_results(cli):
+def test_every_output_says_that_there_are_no_results(cli):
     for output in OUTPUTS:
         code, out, err = cli("run", "SELECT * FROM S WHERE C", "rows.arrow", "--output", output)
         assert (code, out) == (0, "no complex events\n")
@@ -185,7 +185,7 @@ def test_no_results(cli):
 
 @pytest.mark.parametrize("output", OUTPUTS)
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])
-def test_the_limit_is_one_of_rows(cli, output, limit):
+def test_the_limit_counts_rows(cli, output, limit):
     expected = cer_gpu.compile(QUERY, time_column="ts").evaluate(ROWS, output=output)
     args = ["run", QUERY, "rows.arrow", "--time-column", "ts", "--output", output, "--limit", limit]
     code, _, err = cli(*args, "-o", "out.arrow")
@@ -217,14 +217,14 @@ def test_streams_are_given_by_name(cli):
     assert out.startswith("ok: the query fits X=events.parquet, Y=events.parquet, and reads type, price, ts\n")
 
 
-def test_a_stream_whose_name_is_in_backquotes(cli):
+def test_a_stream_name_may_be_in_backquotes(cli):
     query = "SELECT * FROM `my stream` WHERE A"
     code, out, err = cli("run", query, "`my stream`=events.parquet")
     assert code == 0, err
     assert out.endswith("3 complex events\n")
 
 
-def test_wrong_names_of_streams(cli):
+def test_wrong_names_of_streams_are_messages(cli):
     for events, message in (
         (["X=events.parquet", "events.parquet"], "name all of them, or none"),
         (["events.parquet", "Y=events.parquet"], "name all of them, or none"),
@@ -245,7 +245,7 @@ def test_wrong_names_of_streams(cli):
         assert message in err
 
 
-def test_a_file_whose_name_has_an_equals_sign(cli):
+def test_a_path_with_an_equals_sign_needs_its_folder_if_it_could_be_a_stream(cli):
     query = "SELECT * FROM S WHERE A"
     for name in ("S=x.parquet", "2024-01=x.parquet"):
         os.symlink("events.parquet", name)
@@ -268,7 +268,7 @@ def shuffled():
     pq.write_table(EVENTS.take([1, 0, 2, 4, 3, 6, 5]), "shuffled.parquet")
 
 
-def test_sort(cli):
+def test_sort_puts_the_events_in_the_order_of_time(cli):
     shuffled()
     query = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10]"
     expected = cer_gpu.compile(query, time_column="ts").evaluate(EVENTS)
@@ -277,12 +277,12 @@ def test_sort(cli):
     assert_same(pa.ipc.open_file("out.arrow").read_all(), expected)
 
 
-def test_late_events(cli):
+def test_late_events_are_put_in_order_refused_or_dropped(cli):
     shuffled()
     query = "SELECT * FROM S WHERE A ; B"
     args = ["run", query, "shuffled.parquet", "--time-column", "ts"]
     compiled = cer_gpu.compile(query, time_column="ts")
-    # half a second late is event 3, and a whole one event 0
+    # event 3 is half a second late, and event 0 a second
     code, _, err = cli(*args, "--lateness", "1s", "-o", "out.arrow")
     assert code == 0, err
     assert err.startswith("7 rows, ")
@@ -304,7 +304,7 @@ def test_late_events(cli):
     assert "'soon'" in err
 
 
-def test_order_needs_times(cli):
+def test_options_of_order_need_a_time_column(cli):
     for options in (["--sort"], ["--lateness", "5s"], ["--late", "drop"]):
         code, out, err = cli("run", "SELECT * FROM S WHERE A", "events.parquet", *options)
         assert (code, out) == (2, "")

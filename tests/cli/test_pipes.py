@@ -1,4 +1,4 @@
-"""Standard input and output: a run as a part of a pipeline."""
+"""Standard input and output: a run as part of a pipeline."""
 
 import contextlib
 import csv
@@ -38,7 +38,7 @@ def unbuffered_or_not(test):
 
 
 def ipc(table, new=pa.ipc.new_stream, **options):
-    """A table as bytes of Arrow IPC."""
+    """Return a table as bytes of Arrow IPC."""
     file = io.BytesIO()
     with new(file, table.schema) as writer:
         writer.write_table(table, **options)
@@ -49,20 +49,20 @@ def ipc(table, new=pa.ipc.new_stream, **options):
 
 
 @pytest.mark.parametrize("options", [[], ["--format", "jsonl"]], ids=["default", "named"])
-def test_json_lines_on_stdout(piped, options):
+def test_json_lines_are_the_default_on_stdout(piped, options):
     code, out, err = piped("run", A, "events.parquet", "-o", "-", *options)
     assert code == 0
     assert out.decode().splitlines() == [f'{{"start": {i}, "end": {i}, "positions": [{i}]}}' for i in (0, 2, 3)]
     assert re.fullmatch(r"7 rows, 3 complex events, \d+\.\d\d s\n", err)
 
 
-def test_csv_on_stdout(piped):
+def test_csv_is_written_to_stdout(piped):
     code, out, _ = piped("run", A, "events.parquet", "-o", "-", "--format", "csv", "--limit", 2)
     assert (code, out) == (0, b"start,end,positions\n0,0,0\n2,2,2\n")
 
 
 @pytest.mark.parametrize("query", [QUERY, "SELECT * FROM S WHERE C ; A"], ids=["rows", "no rows"])
-def test_an_arrow_stream_on_stdout(piped, query):
+def test_an_arrow_stream_is_written_to_stdout(piped, query):
     code, out, _ = piped("run", query, "events.parquet", "--time-column", "ts", "-o", "-", "--format", "arrow")
     assert code == 0
     expected = cer_gpu.compile(query, time_column="ts").evaluate(EVENTS)
@@ -100,12 +100,12 @@ def test_arrow_is_not_written_to_a_terminal():
     assert "standard output is a terminal" in err
 
 
-def test_a_format_for_a_file_of_any_name(piped):
+def test_the_format_goes_before_the_ending_of_a_file(piped):
     assert piped("run", A, "events.parquet", "-o", "found.data", "--format", "csv")[0] == 0
     assert Path("found.data").read_text() == "start,end,positions\n0,0,0\n2,2,2\n3,3,3\n"
     assert piped("run", A, "events.parquet", "-o", "found.csv", "--format", "parquet")[0] == 0
     assert pq.read_table("found.csv").num_rows == 3
-    # a file whose name is that of standard output
+    # a file named as standard output is
     assert piped("run", A, "events.parquet", "-o", "./-", "--format", "csv")[0] == 0
     assert Path("-").read_text() == Path("found.data").read_text()
 
@@ -185,7 +185,7 @@ def test_a_run_that_is_stopped_has_written_whole_rows(format):
         assert all(len(json.loads(line)["positions"]) == 6 for line in lines)
 
 
-@pytest.mark.parametrize("n_rows", [10, 10000])  # less than a buffer, and more
+@pytest.mark.parametrize("n_rows", [10, 10000])  # less and more than a buffer
 @unbuffered_or_not
 def test_a_second_signal_does_not_wait_for_the_reader(n_rows):
     pq.write_table(pa.table({"type": ["A"] * 2000}), "long.parquet")
@@ -208,7 +208,7 @@ def test_a_second_signal_does_not_wait_for_the_reader(n_rows):
 
 
 @pytest.mark.parametrize("new", [pa.ipc.new_stream, pa.ipc.new_file], ids=["stream", "file"])
-def test_events_on_stdin(piped, new):
+def test_events_are_read_from_stdin(piped, new):
     for command in (["run", QUERY, "-", "-o", "-"], ["check", QUERY, "-"]):
         code, out, err = piped(*command, "--time-column", "ts", stdin=ipc(EVENTS, new, max_chunksize=2))
         assert code == 0, err
@@ -232,7 +232,7 @@ def test_events_on_stdin(piped, new):
     ],
     ids=["empty", "csv", "parquet", "cut in the schema", "cut in a batch", "cut in the first mark"],
 )
-def test_stdin_that_is_no_arrow_stream(piped, stdin, message):
+def test_stdin_that_is_no_arrow_stream_is_a_message(piped, stdin, message):
     code, out, err = piped("run", A, "-", stdin=stdin)
     assert (code, out) == (1, b"")
     assert err.startswith("error: ")

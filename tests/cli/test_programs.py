@@ -1,4 +1,4 @@
-"""What other programs get from the command line: JSON, completion, help and version."""
+"""Output of the command line for other programs: JSON, completion, help and version."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 from command_line import ROOT, finish, start
 
 import cer_gpu
-from cer_gpu.cli.commands import cli as commands
+from cer_gpu.cli.group import cli as commands
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 WRONG = "SELECT *\nFROM S WHERE A ; B\nFILTER b[price > 1]"
@@ -20,7 +20,7 @@ WRONG = "SELECT *\nFROM S WHERE A ; B\nFILTER b[price > 1]"
 # ---- JSON -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_summary_as_json(cli):
+def test_run_prints_its_summary_as_json(cli):
     args = ("run", QUERY, "events.parquet", "--time-column", "ts", "--json")
     code, out, err = cli(*args)
     assert (code, err) == (0, "")
@@ -53,7 +53,7 @@ def test_the_summary_leaves_standard_output_to_the_rows(piped):
     assert json.loads(err)["n_rows"] == 4
 
 
-def test_errors_as_json(cli):
+def test_errors_of_a_query_have_their_position_in_json(cli):
     Path("q.ceql").write_text(WRONG)
     for command in (["run", "q.ceql", "events.parquet"], ["explain", "q.ceql"]):
         code, out, err = cli(*command, "--json")
@@ -101,7 +101,7 @@ def test_every_error_is_json(cli, args, code, kind, message):
     assert not err.startswith("{")
 
 
-def test_check_as_json(cli):
+def test_check_prints_errors_and_columns_as_json(cli):
     code, out, err = cli("check", QUERY, "events.parquet", "--time-column", "ts", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {"ok": True, "errors": [], "notes": [], "columns": ["type", "price", "ts"]}
@@ -123,7 +123,7 @@ def test_check_as_json(cli):
 
 
 def completed(words):
-    """What a shell is offered for the last of the words, and of which kind."""
+    """Return the completions of the last word, each as kind and text."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
@@ -142,12 +142,21 @@ def test_commands_options_values_and_files_are_completed():
     assert completed(["cer-gpu", "e"]) == [("plain", "explain")]
     assert completed(["cer-gpu", "explain", "--s"]) == [("plain", "--svg")]
     assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events")]
-    for words in (["run", "q"], ["run", "q", "e"], ["check", "q"], ["explain", "q"], ["explain", "q", "--events", "e"]):
+    for words in (
+        ["run", "q"],
+        ["run", "q", "e"],
+        ["check", "q"],
+        ["report", "q"],
+        ["report", "q", "e"],
+        ["report", "q", "e", "-o", "r"],
+        ["explain", "q"],
+        ["explain", "q", "--events", "e"],
+    ):
         assert completed(["cer-gpu", *words]) == [("file", words[-1])]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_shells_read_their_script(cli, shell):
+def test_shells_accept_their_script(cli, shell):
     code, out, _ = cli("completion", shell)
     assert code == 0
     assert "_CER_GPU_COMPLETE" in out
@@ -157,7 +166,7 @@ def test_shells_read_their_script(cli, shell):
     subprocess.run([shell, "-n", "script"], check=True)
 
 
-def test_an_unknown_shell(cli):
+def test_an_unknown_shell_is_wrong_usage(cli):
     code, _, err = cli("completion", "dos")
     assert code == 2
     assert "'bash', 'zsh', 'fish'" in err
@@ -173,6 +182,6 @@ def test_every_command_has_help_with_examples(cli, command):
     assert f"cer-gpu {command} " in out[out.index("Examples:") :]
 
 
-def test_version():
+def test_version_is_that_of_the_package():
     process = start("--version", stdout=subprocess.PIPE)
     assert finish(process)[:2] == (0, f"cer-gpu {cer_gpu.__version__}\n")

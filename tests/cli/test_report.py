@@ -1,4 +1,4 @@
-"""`cer-gpu report`: a page that appears whole or not at all, and says what was found."""
+"""`cer-gpu report`: a page that appears whole or not at all, its summary and errors."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from command_line import EVENTS, finish, said_to_a_terminal, start
 QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 
 
-def test_a_report(cli):
+def test_report_writes_a_page(cli):
     code, out, err = cli("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
     assert (code, out) == (0, "")
     assert err == "7 rows, 4 complex events, 0.0 MB -> report.html\n"
@@ -25,7 +25,7 @@ def test_a_report(cli):
     assert "<title>Complex events in events.parquet</title>" in page
 
 
-def test_its_summary_for_programs(cli):
+def test_report_prints_its_summary_as_json(cli):
     asked = ["report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html", "--json"]
     code, out, err = cli(*asked)
     assert (code, err) == (0, "")
@@ -37,7 +37,7 @@ def test_its_summary_for_programs(cli):
     assert json.loads(err)["errors"][0]["type"] == "EventsError"
 
 
-def test_its_title_names_the_query_file_or_is_given(cli):
+def test_the_title_names_the_query_file_or_is_given(cli):
     Path("late.ceql").write_text(QUERY)
     asked = ["report", "late.ceql", "events.parquet", "--time-column", "ts", "-o", "report.html"]
     assert cli(*asked)[0] == 0
@@ -46,7 +46,7 @@ def test_its_title_names_the_query_file_or_is_given(cli):
     assert "<h1>Late &amp; &lt;again&gt;</h1>" in Path("report.html").read_text()
 
 
-def test_events_on_standard_input(piped):
+def test_report_reads_events_from_standard_input(piped):
     stream = io.BytesIO()
     with pa.ipc.new_stream(stream, EVENTS.schema) as writer:
         writer.write(EVENTS)
@@ -67,7 +67,7 @@ def test_events_on_standard_input(piped):
         (["SELECT * FROM S WHERE A", "events.parquet", "--sort", "-o", "r.html"], 2, "--sort needs a time"),
     ],
 )
-def test_errors(cli, args, code, message):
+def test_bad_input_is_a_message_and_leaves_no_page(cli, args, code, message):
     found, out, err = cli("report", *args)
     assert (found, out) == (code, "")
     assert message in err
@@ -81,14 +81,14 @@ def test_an_error_points_into_the_query_file(cli):
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
-def test_a_terminal_shows_that_it_works():
+def test_a_terminal_shows_the_status():
     code, said = said_to_a_terminal("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
     assert code == 0
     assert b"evaluating" in said
     assert said.endswith(b"7 rows, 4 complex events, 0.0 MB -> report.html\r\n")
 
 
-def test_interrupted(tmp_path):
+def test_an_interrupted_report_leaves_no_file(tmp_path):
     pq.write_table(pa.table({"type": ["A"] * 3_000}), "long.parquet")
     process = start("report", "SELECT * FROM S WHERE A ; A ; A ; A ; A", "long.parquet", "-o", "r.html", stderr=-1)
     while not list(tmp_path.glob(".cer-gpu-*.part")):

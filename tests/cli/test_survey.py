@@ -1,4 +1,4 @@
-"""`cer-gpu columns`, the width of tables, and names that are nearly right."""
+"""`cer-gpu columns`, the width of tables, and proposals for misspelt names."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_types_are_counted_on_request(cli):
     assert lines[lines.index("event type events") + 2 :][:3] == ["A 2", "B 1", "(null) 1"]
 
 
-def test_columns_as_json(cli):
+def test_columns_are_printed_as_json(cli):
     _, out, _ = cli("columns", "flights.parquet", "--type-column", "type", "--json")
     found = json.loads(out)
     assert found["n_events"] == 4
@@ -57,7 +57,7 @@ def test_columns_as_json(cli):
     assert json.loads(cli("columns", "flights.parquet", "--json")[1])["types"] is None
 
 
-def test_columns_of_no_events_and_of_several_files(cli):
+def test_columns_are_those_of_empty_and_of_several_files(cli):
     pq.write_table(EVENTS.slice(0, 0), "none.parquet")
     code, out, _ = cli("columns", "none.parquet")
     assert code == 0
@@ -73,12 +73,12 @@ def test_columns_of_no_events_and_of_several_files(cli):
         (["flights.parquet", "--type-column", "typ"], 1, "did you mean 'type'?"),
         (["flights.parquet", "--type-column", "n"], 1, "the type column 'n' must hold strings"),
         (["S=flights.parquet"], 2, "give its files without a name"),
-        (["-", "--type-column", "type"], 2, "which standard input has not"),
+        (["-", "--type-column", "type"], 2, "standard input can be read only once"),
         (["gone.parquet"], 1, "gone.parquet: no such file"),
     ],
     ids=lambda v: " ".join(v) if isinstance(v, list) else "",
 )
-def test_columns_of_what_is_not_there(cli, args, code, message):
+def test_wrong_arguments_of_columns_are_messages(cli, args, code, message):
     returned, out, err = cli("columns", *args)
     assert (returned, out) == (code, "")
     assert message in err
@@ -111,24 +111,24 @@ def test_times_make_room_for_events(cli, monkeypatch):
     assert "without" not in out
 
 
-def test_columns_that_are_too_wide_are_told(cli, monkeypatch):
+def test_cut_columns_are_noted(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
     query = "SELECT * FROM S WHERE A : B"
     assert "(cut to the width: " in cli("run", query, "flights.parquet", "--time-column", "ts")[1]
     assert "(cut to the width: " not in cli("run", query, "flights.parquet")[1]
 
 
-# ---- names that are nearly right ------------------------------------------------------------------------------------
+# ---- proposals for misspelt names -----------------------------------------------------------------------------------
 
 
-def test_a_command_that_is_nearly_right(cli):
+def test_the_nearest_command_is_proposed(cli):
     code, _, err = cli("chek", "SELECT * FROM S WHERE A")
     assert code == 2
     assert "No such command 'chek'.\nhint: did you mean 'check'?" in err
     assert "hint: commands: check, " in cli("zzz")[2]
 
 
-def test_only_what_can_be_events_is_proposed(cli, here):
+def test_only_files_of_events_are_proposed(cli, here):
     (here / "flight.txt").write_text("")
     (here / "flights.ceql").write_text("")
     query = "SELECT * FROM S WHERE A"

@@ -1,0 +1,78 @@
+"""``cer-gpu explain``: the meaning of a query, and how it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from cer_gpu.cli.command_line import chosen_type_column, query_options, read_query, say_errors
+from cer_gpu.cli.given_events import analyse_over, given_streams
+from cer_gpu.cli.json_output import to_json
+from cer_gpu.cli.options import complete_files, query_argument
+from cer_gpu.errors import QueryError
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.io.sinks import check_target, naming, result_file
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  cer-gpu explain late.ceql --time-column ts
+  cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
+  cer-gpu explain late.ceql --events flights.parquet --analyze --time-column ts
+  cer-gpu explain late.ceql --time-column ts --json"""
+)
+@query_argument
+@click.option(
+    "--events",
+    multiple=True,
+    metavar="FILE",
+    shell_complete=complete_files,
+    help="Count the events that satisfy each predicate; several files are one stream, or NAME=PATH each.",
+)
+@click.option("--analyze", is_flag=True, help="Run the query on the events and measure its stages.")
+@click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
+@click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
+@query_options
+@click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
+def explain(
+    query: str,
+    events: tuple[str, ...],
+    analyze: bool,
+    svg: str | None,
+    dot: str | None,
+    type_column: str | None,
+    no_type_column: bool,
+    time_column: str | None,
+    time_unit: str | None,
+    as_json: bool,
+) -> int:
+    """Say what QUERY means and how it runs.
+
+    In words, and by its predicates, automaton and plan.
+    """
+    if analyze and not events:
+        raise click.UsageError("--analyze runs the query on events: --events")
+    streams = given_streams(events)
+    types = chosen_type_column(type_column, no_type_column)
+    name, text = read_query(query)
+    inputs = [*streams.paths, *([query] if name else [])]
+    drawn = (Explanation.to_svg, svg), (Explanation.to_dot, dot)
+    pictures = [(draw, Path(path)) for draw, path in drawn if path is not None]
+    for _, path in pictures:
+        check_target(path, inputs)
+    compiled, errors = analyse_over(text, streams, type_column=types, time_column=time_column, time_unit=time_unit)
+    if compiled is None:
+        say_errors(errors, name)
+        return 1
+    try:
+        explanation = compiled.explain(streams.open() if events else None, analyze=analyze)
+    except QueryError as error:
+        say_errors([error], name)
+        return 1
+    for draw, path in pictures:
+        with result_file(path, inputs) as file, naming(str(path)):
+            file.write(draw(explanation).encode())
+    click.echo(to_json(explanation.to_dict()) if as_json else str(explanation))
+    return 0

@@ -1,0 +1,41 @@
+"""Command group of `cer-gpu`, and its entry point `main`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+import cer_gpu
+from cer_gpu.cli.check import check
+from cer_gpu.cli.columns import columns
+from cer_gpu.cli.command_line import Commands, run_commands
+from cer_gpu.cli.completion import completion
+from cer_gpu.cli.explain import explain
+from cer_gpu.cli.report import report
+from cer_gpu.cli.run import run
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line with the arguments of this process, or with `args`; see `run_commands`."""
+    return run_commands(cli, "cer-gpu", args)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="""\b
+Examples:
+  cer-gpu run late.ceql flights.parquet --time-column ts
+  cer-gpu run 'SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS' day1.csv day2.csv -o found.parquet
+  cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
+  cer-gpu check late.ceql flights.parquet --time-column ts
+  cer-gpu explain late.ceql --svg late.svg --time-column ts""",
+)
+@click.version_option(cer_gpu.__version__, prog_name="cer-gpu", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Find complex events in recorded events with queries in CEQL."""
+
+
+for _command in (run, check, columns, report, explain, completion):
+    cli.add_command(_command)
