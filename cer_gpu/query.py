@@ -41,6 +41,7 @@ from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.placement import check_device
+from cer_gpu.stages import NO_STAGES, Stages
 
 DEVICES = ("auto", "cpu", "cuda")
 
@@ -413,6 +414,7 @@ class Query:
         share: tuple[int, int] | None = None,
         position_column: str | None = None,
         first_end: int = 0,
+        stages: Stages = NO_STAGES,
     ) -> Evaluator:
         """Return an evaluator for a stream that arrives batch by batch.
 
@@ -424,6 +426,11 @@ class Query:
             may be left out (`needed_types`); with PARTITION BY, they count the events of a partition as they come.
         first_end
             Complex events that end before this position are not listed, though their events are read.
+
+        And to see where time goes:
+
+        stages
+            The hook that is told when a stage of the evaluation begins and ends (`cer_gpu.stages`), on one thread.
 
         Examples
         --------
@@ -442,7 +449,7 @@ class Query:
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
         options = Options(output, lateness, late, share, position_column, first_end, device=device)
-        return Evaluator(self._bindings, options)
+        return Evaluator(self._bindings, options, stages)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Say what the query means, and how it runs.

@@ -66,6 +66,12 @@ class MeasuredStages(Stages):
         """The stage that runs now; None between stages."""
         return self._running[-1] or None if self._running else None
 
+    @property
+    def slowest(self) -> str | None:
+        """The stage that took the most time so far; None before the first."""
+        name = max(self.seconds, key=lambda each: self.seconds[each])
+        return name if self.seconds[name] else None
+
     @contextlib.contextmanager
     def stage(self, name: str | None) -> Iterator[None]:
         """Count the time of a block of code as that of a stage."""

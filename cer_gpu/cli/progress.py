@@ -13,6 +13,7 @@ from rich.text import Text
 from cer_gpu.cli.tally import Tally
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.io.sources import Parts, Source
+from cer_gpu.stages import MeasuredStages
 
 
 class Watched(Source):
@@ -49,14 +50,19 @@ class Display:
         Number of events, where it is known.
     tally
         Counts of the results.
+    stages
+        Hook of the evaluation: the bar names the stage that has taken the most time.
     hidden
         True for no bar at all.
     sorts
         True if the events are sorted before the first is evaluated.
     """
 
-    def __init__(self, n_rows: int | None, tally: Tally, *, hidden: bool, sorts: bool = False) -> None:
+    def __init__(
+        self, n_rows: int | None, tally: Tally, stages: MeasuredStages, *, hidden: bool, sorts: bool = False
+    ) -> None:
         self._tally = tally
+        self._stages = stages
         self._first = "sorting" if sorts else "starting (the first run compiles the engine)"
         console = Console(stderr=True)
         columns = [BarColumn(30)] if n_rows is not None else [SpinnerColumn()]
@@ -82,8 +88,14 @@ class Display:
     def tick(self, evaluator: Evaluator) -> None:
         """Update the bar to the number of events that the evaluator has taken."""
         n_events = evaluator.n_pushed
-        stage = "evaluating" if n_events else self._first
-        self._progress.update(self._task, completed=n_events, found=str(self._tally), description=stage)
+        slowest = self._stages.slowest
+        evaluating = "evaluating" if slowest is None else f"evaluating, mostly {slowest}"
+        self._progress.update(
+            self._task,
+            completed=n_events,
+            found=str(self._tally),
+            description=evaluating if n_events else self._first,
+        )
 
 
 @contextlib.contextmanager

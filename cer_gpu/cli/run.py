@@ -24,6 +24,7 @@ from cer_gpu.io.sinks import ENDINGS, FORMATS
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import DEVICES, Query
+from cer_gpu.stages import MeasuredStages, Stages
 
 
 @click.command(
@@ -106,10 +107,10 @@ def run(
     if compiled is None:
         say_errors(errors, name)
         return 1
-    tally = Tally(output, limit)
+    tally, stages = Tally(output, limit), MeasuredStages()
     try:
         evaluation = _Evaluation(
-            compiled, streams, device, output, sort=sort, lateness=lateness, late=late, threads=threads
+            compiled, streams, device, output, stages, sort=sort, lateness=lateness, late=late, threads=threads
         )
     except QueryError as error:
         say_errors([error], name)
@@ -126,7 +127,7 @@ def run(
         if out is not None:
             sink = stack.enter_context(open_target(out, format_, evaluation.schema, inputs, signals))
         hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
-        display = stack.enter_context(Display(evaluation.n_rows, tally, hidden=hidden, sorts=sort))
+        display = stack.enter_context(Display(evaluation.n_rows, tally, stages, hidden=hidden, sorts=sort))
 
         def tick() -> None:
             signals.check()
@@ -180,6 +181,7 @@ class _Evaluation:
         streams: Streams,
         device: str,
         output: str,
+        stages: Stages,
         *,
         sort: bool,
         lateness: str | None,
@@ -191,7 +193,7 @@ class _Evaluation:
         self._reorders = lateness is not None or late is not None
         self.drops_late = late == "drop"
         options: dict[str, Any] = {"lateness": lateness or "0", "late": late or LATE[0]} if self._reorders else {}
-        self.evaluator = query.evaluator(device=device, output=output, **options)
+        self.evaluator = query.evaluator(device=device, output=output, stages=stages, **options)
         self._source = query.source(streams.open(), sort=sort)
         self.schema = query.output_schema(self._source.schema, output)
         self.n_rows = self._source.n_rows

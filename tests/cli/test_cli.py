@@ -415,6 +415,7 @@ def test_progress_is_shown_on_a_terminal_only():
         code, said = said_to_a_terminal(*args, stdout=subprocess.DEVNULL)
         assert code == 0
         assert (b"rows/s  " in said) == is_shown
+        assert (b"evaluating, mostly " in said) == is_shown
         assert b"7 rows, 3 complex events" in said
 
 
