@@ -28,27 +28,22 @@ from cer_gpu.backend.evaluation import (
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
+from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, OUTPUT_FULL, TOO_MANY
 from cer_gpu.backend.tecs import (
     CONSUMED,
     CONTROL,
     CURRENT,
-    DONE,
     EPOCH,
     EVENT,
     FLOOR,
     GAP_DONE,
-    GROW_LISTS,
-    GROW_NODES,
-    GROW_SLOTS,
     HEAD,
     N_FREE,
     N_OUT,
-    NEED_STEP,
     NEXT_NODE,
     NEXT_SLOT,
     OPEN,
     ORDINAL,
-    OUTPUT_FULL,
     PREVIOUS,
     STATE,
     WANTED,
@@ -64,9 +59,6 @@ N_SLOT = tecs.PAIRS + 2
 
 # a record of a relevant event
 SYMBOL, BEFORE, GAP, NUMBER, PREVIOUS_RECORD, NEXT_RECORD = range(6)
-
-TOO_MANY = 100
-"""The loop returns this where a count passes int64."""
 
 _U = np.uint64
 _ONE = np.uint64(1)
@@ -235,7 +227,7 @@ def count_events(
     Returns
     -------
     int
-        DONE, or what is needed before the next call (see `cer_gpu.backend.tecs`); TOO_MANY.
+        A `Status`.
     """
     mask = records.shape[0] - 1
     n_events = symbols.shape[0]

@@ -13,20 +13,17 @@ import numpy as np
 from cer_gpu.backend import tecs
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
+from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, RENUMBER
 from cer_gpu.backend.tecs import (
     BOTTOM,
     BOTTOM_MARKED,
     CONSUMED,
     CONTROL,
     CURRENT,
-    DONE,
     EPOCH,
     EVENT,
     FLOOR,
     GAP_DONE,
-    GROW_LISTS,
-    GROW_NODES,
-    GROW_SLOTS,
     HEAD,
     LANDMARK,
     LAST_NODE,
@@ -36,7 +33,6 @@ from cer_gpu.backend.tecs import (
     N_FREE,
     N_HERE,
     N_ROOTS,
-    NEED_STEP,
     NEXT_LANDMARK,
     NEXT_NODE,
     NEXT_SLOT,
@@ -46,7 +42,6 @@ from cer_gpu.backend.tecs import (
     PAIRS,
     PLACE,
     PREVIOUS,
-    RENUMBER,
     ROOT,
     STATE,
     TIME,
@@ -302,7 +297,7 @@ def run_events(
     Returns
     -------
     int
-        DONE, or what is needed before the next call (see `cer_gpu.backend.tecs`).
+        A `Status`.
     """
     mask = nodes.shape[0] - 1
     history_mask = history.shape[0] - 1

@@ -10,6 +10,7 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import counting, tecs
 from cer_gpu.backend import evaluation as ev
+from cer_gpu.backend.status import Status
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import run
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
@@ -68,23 +69,25 @@ class Counter(Loop):
                 self._ways,
                 *self._out.to_fill,
             )
-            match status:
-                case tecs.DONE:
+            match Status(status):
+                case Status.DONE:
                     break
-                case tecs.NEED_STEP:
+                case Status.NEED_STEP:
                     self._resolve()
-                case tecs.GROW_NODES:
+                case Status.GROW_NODES:
                     self._grow_records()
-                case tecs.GROW_LISTS:
+                case Status.GROW_LISTS:
                     self._widen()
-                case tecs.GROW_SLOTS:
+                case Status.GROW_SLOTS:
                     self._grow_slots()
                     more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
                     self._rows = np.concatenate([self._rows, more])
-                case counting.TOO_MANY:
+                case Status.TOO_MANY:
                     raise too_many_at(int(events.reported[self._regs[tecs.EVENT]]))
-                case _:
+                case Status.OUTPUT_FULL:
                     yield self.flush()
+                case other:
+                    raise AssertionError(other)
         if options.window == ev.GLOBAL_WINDOW:
             self.last_low = int(self._records[events.lows[-1] & (len(self._records) - 1), counting.NUMBER])
 

@@ -14,6 +14,7 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
+from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
@@ -116,28 +117,30 @@ class Run(Loop):
                 self._indices,
                 *out.to_fill,
             )
-            match status:
-                case tecs.DONE:
+            match Status(status):
+                case Status.DONE:
                     break
-                case tecs.NEED_STEP:
+                case Status.NEED_STEP:
                     self._resolve()
-                case tecs.GROW_NODES:
+                case Status.GROW_NODES:
                     self._grow_nodes()
-                case tecs.GROW_LISTS:
+                case Status.GROW_LISTS:
                     self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)], axis=1)
-                case tecs.GROW_SLOTS:
+                case Status.GROW_SLOTS:
                     self._grow_slots()
-                case tecs.GROW_STACK:
+                case Status.GROW_PATH:
                     self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
                     self._path = np.concatenate([self._path, np.zeros_like(self._path)])
                     self._path_marks = np.concatenate([self._path_marks, np.zeros_like(self._path_marks)])
                     self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
-                case tecs.RENUMBER:
+                case Status.RENUMBER:
                     self._renumber(events, int(self._regs[tecs.EVENT]))
-                case _ if self._regs[tecs.N_OUT]:
+                case Status.OUTPUT_FULL if self._regs[tecs.N_OUT]:
                     yield self.flush()
-                case _:  # a single complex event that no buffer holds
+                case Status.OUTPUT_FULL:  # a single complex event that no buffer holds
                     out.widen()
+                case other:
+                    raise AssertionError(other)
         if options.in_positions:
             self.last_low = int(events.positions[-1]) - options.width
         elif options.window == ev.GLOBAL_WINDOW:
