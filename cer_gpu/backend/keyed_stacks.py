@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.evaluation import CONSUME_ANY, CONSUME_PARTITION
+from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.stacks import DEPTH, END, N_HERE, N_OUT, N_VALUES, write_rows

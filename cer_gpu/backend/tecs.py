@@ -34,7 +34,7 @@ LENGTH, MERGED, STATE, NEXT_SLOT, PREVIOUS_SLOT = range(5)
 PAIRS = 6
 
 # layout of extras
-TIME, PLACE, MARK = range(3)
+TIME_COLUMN, PLACE_COLUMN, MARK_COLUMN = range(3)
 
 # a partition: its first slot, what its selection strategy keeps, its last relevant event, and when it was consumed;
 # its starts are counted from an origin where the window counts its events; what a loop keeps besides is -1 at first
@@ -462,7 +462,7 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
     first = share[FIRST] if shared else 0.0
     last = share[END] if shared else 0.0
     index = 0.0
-    time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
+    time_column, place_column, mark_column = layout[TIME_COLUMN], layout[PLACE_COLUMN], layout[MARK_COLUMN]
     floor = regs[FLOOR]
     n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
     status = DONE

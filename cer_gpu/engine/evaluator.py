@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.backend.compaction import number_rows
-from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.columnar.clocks import Clock, Window
 from cer_gpu.columnar.columns import Block, numbers_of
 from cer_gpu.columnar.memory import Scratch

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.chain import Step
-from cer_gpu.backend.evaluation import (
+from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
     CONSUME_PARTITION,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend import chain_counting as loop
-from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError

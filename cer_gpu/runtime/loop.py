@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend import collection, tecs
-from cer_gpu.backend import evaluation as ev
 
 FARTHEST = 1 << 29
 """Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
@@ -27,7 +27,7 @@ class RunOptions:
     Attributes
     ----------
     window
-        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.backend.evaluation`).
+        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.automaton.encoding`).
     width
         Of a window that counts events: all, or those of a partition (COUNT_WINDOW); -1 for others.
     partitioned
@@ -48,12 +48,12 @@ class RunOptions:
         Whether the positions that are reported are given.
     """
 
-    window: int = ev.NO_WINDOW
+    window: int = NO_WINDOW
     width: int = -1
     partitioned: bool = False
     timed: bool = False
     limit: int = 0
-    consume: int = ev.CONSUME_NONE
+    consume: int = CONSUME_NONE
     labelled: bool = False
     share: tuple[int, int] | None = None
     first_end: int = 0
@@ -62,12 +62,12 @@ class RunOptions:
     @property
     def numbers_its_partitions(self) -> bool:
         """Whether starts are numbered in each partition by itself."""
-        return self.partitioned and self.window != ev.GLOBAL_WINDOW
+        return self.partitioned and self.window != GLOBAL_WINDOW
 
     @property
     def in_positions(self) -> bool:
         """Whether the window is measured in positions, so that it needs no clocks."""
-        return self.window == ev.GLOBAL_WINDOW and self.width >= 0
+        return self.window == GLOBAL_WINDOW and self.width >= 0
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class Loop:
     def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
         """Return which of the first partitions hold nothing, after what has expired is dropped."""
         options, idle = self.options, np.zeros(n_partitions, np.bool_)
-        low = self.last_low - self.base if options.window == ev.GLOBAL_WINDOW else 0
+        low = self.last_low - self.base if options.window == GLOBAL_WINDOW else 0
         collection.drop_expired(
             self._parts, n_partitions, self._slots, self._slot_of, self._regs, low, options.window, options.width, idle
         )

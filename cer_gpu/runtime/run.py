@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.backend.status import Status
@@ -48,7 +49,7 @@ class Run(Loop):
         self._here = np.zeros(sum(kept), np.int64)
         self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
         self._extras = np.zeros((INITIAL_SIZE, sum(kept)), np.int64)
-        n_history = ev.LANDMARKS if options.in_positions else INITIAL_SIZE if options.window == ev.GLOBAL_WINDOW else 1
+        n_history = ev.LANDMARKS if options.in_positions else INITIAL_SIZE if options.window == GLOBAL_WINDOW else 1
         self._history = np.zeros((n_history, 2), np.int32)
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
@@ -63,7 +64,7 @@ class Run(Loop):
     @property
     def _last_node(self) -> int:
         """The id from which on ids are counted anew; where nodes are collected, they are then."""
-        return REBASE_NODE if self.options.window == ev.GLOBAL_WINDOW else 1 << 40
+        return REBASE_NODE if self.options.window == GLOBAL_WINDOW else 1 << 40
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
@@ -143,7 +144,7 @@ class Run(Loop):
                     raise AssertionError(other)
         if options.in_positions:
             self.last_low = int(events.positions[-1]) - options.width
-        elif options.window == ev.GLOBAL_WINDOW:
+        elif options.window == GLOBAL_WINDOW:
             self.last_low = self.base + int(self._history[events.lows[-1] & (len(self._history) - 1), 0])
 
     def flush(self) -> MatchBuffers:
@@ -156,7 +157,7 @@ class Run(Loop):
         """Return the positions that complex events to come may hold, ascending; not for a GLOBAL_WINDOW."""
         self._collect()
         marks = self._nodes[: self._regs[tecs.NEXT_NODE], 0] >= 0
-        column = self._layout[tecs.PLACE]
+        column = self._layout[tecs.PLACE_COLUMN]
         if column >= 0:
             return np.unique(self._extras[: len(marks), column][marks])
         return np.unique(self._nodes[: len(marks), 0][marks].astype(np.int64) + self.base)
@@ -165,9 +166,9 @@ class Run(Loop):
 
     def snapshot(self) -> dict[str, Any]:
         """Return what another one needs to go on: arrays."""
-        if self.options.window != ev.GLOBAL_WINDOW:
+        if self.options.window != GLOBAL_WINDOW:
             self._collect()  # all that is alive comes first
-        n = len(self._nodes) if self.options.window == ev.GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
+        n = len(self._nodes) if self.options.window == GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
         return {
             **super().snapshot(),
             "nodes": self._nodes[:n],
@@ -209,7 +210,7 @@ class Run(Loop):
                 self._history = larger_ring(self._history, longest)
         if self.options.numbers_its_partitions or last - self.base < REBASE_POSITION:
             return
-        if self.options.window == ev.GLOBAL_WINDOW:
+        if self.options.window == GLOBAL_WINDOW:
             self._shift_in_window(first, events.lows)
         else:
             self._shift_positions(min(self._collect(), first - self.base))
@@ -268,7 +269,7 @@ class Run(Loop):
         """Make room for nodes: collect what is dead, or count ids anew from a smaller one, or take more memory."""
         regs = self._regs
         size = len(self._nodes)
-        if self.options.window == ev.GLOBAL_WINDOW:
+        if self.options.window == GLOBAL_WINDOW:
             if regs[tecs.NEXT_NODE] > REBASE_NODE:
                 self._rebase_nodes()
                 return

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend import stacks as loops
-from cer_gpu.backend.evaluation import CONSUME_NONE
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError
