@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Repeat, Then
 from cer_gpu.automaton.table import Table
 
@@ -124,7 +125,7 @@ class Chain(Table):
     n_waiting : int
         Steps that a run can go on from: all but the last, and that where it is repeated.
     steps_of : int32 array, shape (symbols, steps + 1)
-        For each symbol the steps that its events satisfy, descending, then -1.
+        For each symbol the steps that its events satisfy, descending, then `END_OF_LIST`.
     ending : bool array, shape (symbols,)
         Whether events of a symbol may be at the last step.
     labels : list of frozenset of str
@@ -140,7 +141,7 @@ class Chain(Table):
         self.has_gaps = bool(self.neighbours.any())
         self.n_waiting = len(steps) - (not steps[-1].repeated)
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
-        self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), -1, np.int32)
+        self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self._symbols: dict[int, int] = {}  # by the bit mask of the steps
         self._masks = [sum(1 << guard for guard in step.guards) for step in steps]
@@ -155,7 +156,7 @@ class Chain(Table):
         if symbol is None:
             symbol = self._symbols[satisfied] = len(self._symbols)
             if symbol == len(self.steps_of):
-                self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, -1)])
+                self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, END_OF_LIST)])
                 self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])
             steps = [k for k in reversed(range(len(self.steps))) if satisfied >> k & 1]
             self.steps_of[symbol, : len(steps)] = steps

@@ -15,23 +15,27 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL
+from cer_gpu.automaton.encoding import (
+    DIES,
+    END_OF_LIST,
+    EVERY,
+    FIRST_MOVE,
+    FLAGS,
+    LAST,
+    N_SOURCES,
+    NO_STATE,
+    NOT_STEADY,
+    OUTPUT,
+    QUIET,
+    SOURCE_WIDTH,
+    SOURCES,
+    STAY,
+    UNKNOWN,
+)
 from cer_gpu.automaton.selection import Key, Move, Reader
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.errors import QueryTooLargeError
-
-QUIET = 0
-"""The symbol of events that no transition but the waiting loops can read: they are dropped before the loop."""
-
-# entries of `Determinization.steps`; the loops in `cer_gpu.backend` read them
-UNKNOWN, STAY = -1, -2
-# the first of `Determinization.moves`, of a state whose runs end without a match
-DIES = 0
-# flags of a move
-OUTPUT, LAST = 1, 2
-
-# an entry of `Determinization.touched`: any state may be touched
-EVERY = -2
 
 MAX_TOUCHED = 8
 """Of more states than these, the loops walk those that are active."""
@@ -61,16 +65,16 @@ class Determinization(Table):
     steps : int32 array, shape (symbols, states)
         What a state does on a symbol: the index of the first of its `moves`, `UNKNOWN`, or `STAY` (nothing changes).
     touched : int32 array, shape (symbols, MAX_TOUCHED + 1)
-        The states that do not `STAY` on a symbol, or of which it is not known, the latest first, then -1; `EVERY`
-        where they are many.
-    steady : int32 array, shape (symbols, 1 + 3 * (MAX_TOUCHED + 1))
+        The states that do not `STAY` on a symbol, or of which it is not known, the latest first, then `END_OF_LIST`;
+        `EVERY` where they are many.
+    steady : int32 array, shape (symbols, SOURCES + SOURCE_WIDTH * (MAX_TOUCHED + 1))
         For symbols on which all runs go on as they are, and from some states they also mark the event and go on in
-        another one, and no run ends: the number of these states, and (state, mark, target) for each; the state is -1
-        for a run that begins.  The number is -1 for other symbols, and where it is not known.
+        another one, and no run ends: the number of these states, and (state, mark, target) for each; the state is
+        `NO_STATE` for a run that begins.  The number is `NOT_STEADY` for other symbols, and where it is not known.
     fresh : int32 array, shape (symbols, controls, 2)
         The moves of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
-        (mark, target state or -1, flags); mark 0 is none; the last of a step has the flag LAST.
+        (mark, target state or `NO_STATE`, flags); mark 0 is none; the last of a step has the flag LAST.
     ending : bool array, shape (symbols,)
         Whether events of a symbol may end complex events.
     labels : list of frozenset of str
@@ -109,8 +113,8 @@ class Determinization(Table):
         self._fired: list[int] = []
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
-        self.touched: Int32 = np.full((4, MAX_TOUCHED + 1), -1, np.int32)
-        self.steady: Int32 = np.full((4, 1 + 3 * (MAX_TOUCHED + 1)), -1, np.int32)
+        self.touched: Int32 = np.full((4, MAX_TOUCHED + 1), END_OF_LIST, np.int32)
+        self.steady: Int32 = np.full((4, SOURCES + SOURCE_WIDTH * (MAX_TOUCHED + 1)), NOT_STEADY, np.int32)
         self.fresh: Int32 = np.full((4, 1, 2), UNKNOWN, np.int32)
         self.moves: Int32 = np.zeros((16, 3), np.int32)
         self._n_moves = 0
@@ -143,7 +147,7 @@ class Determinization(Table):
 
     def resolve(self, symbol: int, states: Iterable[int], control: int) -> None:
         """Compute what `states`, and a run that begins under `control`, do on a symbol (linear in the CEA)."""
-        if self.fresh[symbol, control, 0] == UNKNOWN:
+        if self.fresh[symbol, control, FIRST_MOVE] == UNKNOWN:
             self._resolve_fresh(symbol, control)
         for state in sorted(map(int, states)):
             if self.steps[symbol, state] == UNKNOWN:
@@ -164,18 +168,18 @@ class Determinization(Table):
 
     def _list_touched(self, symbol: int) -> None:
         row = self.touched[symbol]
-        row.fill(-1)
+        row.fill(END_OF_LIST)
         row[0] = EVERY
         if self.n_states <= LIST_UP_TO:
             states = np.flatnonzero(self.steps[symbol, : self.n_states] != STAY)[::-1]
             if len(states) <= MAX_TOUCHED:
-                row[: len(states) + 1] = [*states, -1]
+                row[: len(states) + 1] = [*states, END_OF_LIST]
         self._note_steady(symbol)
 
     def _note_steady(self, symbol: int) -> None:
         row = self.steady[symbol]
-        row[0] = -1
-        first = self.fresh[symbol, 0, 0]
+        row[N_SOURCES] = NOT_STEADY
+        first = self.fresh[symbol, 0, FIRST_MOVE]
         if first == UNKNOWN or len(self._control_keys) > 1 or self.touched[symbol, 0] == EVERY:
             return
         found = []
@@ -188,17 +192,17 @@ class Determinization(Table):
         begins = [] if first == STAY else self._moves_at(first)
         if len(begins) > 1:
             return
-        found += [(-1, move) for move in begins]
-        if any(target < 0 or flags & OUTPUT for _, (_, target, flags) in found):
+        found += [(NO_STATE, move) for move in begins]
+        if any(target == NO_STATE or flags & OUTPUT for _, (_, target, flags) in found):
             return
         sources = [(state, mark, target) for state, (mark, target, _) in found]
-        row[1 : 1 + 3 * len(sources)] = np.ravel(sources)
-        row[0] = len(sources)
+        row[SOURCES : SOURCES + SOURCE_WIDTH * len(sources)] = np.ravel(sources)
+        row[N_SOURCES] = len(sources)
 
     def _moves_at(self, first: int) -> list[tuple[int, int, int]]:
         """Return the moves of a step."""
         end = first
-        while not self.moves[end, 2] & LAST:
+        while not self.moves[end, FLAGS] & LAST:
             end += 1
         return [tuple(move) for move in self.moves[first : end + 1].tolist()]
 
@@ -216,7 +220,7 @@ class Determinization(Table):
             "controls": self._control_keys,
             "symbols": self._fired,
             "steps": np.argwhere(self.steps != UNKNOWN).tolist(),
-            "fresh": np.argwhere(self.fresh[:, :, 0] != UNKNOWN).tolist(),
+            "fresh": np.argwhere(self.fresh[:, :, FIRST_MOVE] != UNKNOWN).tolist(),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -262,17 +266,17 @@ class Determinization(Table):
             self._control_keys.append(key)
             self._reserve()
             if control:
-                self.steady[:, 0] = -1
+                self.steady[:, N_SOURCES] = NOT_STEADY
         return control
 
     def _add_moves(self, moves: list[Move]) -> int:
-        rows = [(m.mark, -1 if m.target is None else self._state(m.target), OUTPUT * m.output) for m in moves]
+        rows = [(m.mark, NO_STATE if m.target is None else self._state(m.target), OUTPUT * m.output) for m in moves]
         first = self._n_moves
         self._n_moves += len(rows)
         while self._n_moves > len(self.moves):
             self.moves = np.concatenate([self.moves, np.zeros_like(self.moves)])
         self.moves[first : self._n_moves] = rows
-        self.moves[self._n_moves - 1, 2] |= LAST
+        self.moves[self._n_moves - 1, FLAGS] |= LAST
         return first
 
     def _reserve(self) -> None:

@@ -16,12 +16,11 @@ import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
+from cer_gpu.backend.status import DONE, GROW_WINDOW, OUTPUT_FULL, TOO_MANY
 
-# why `count_chain` returns
-DONE, OUTPUT_FULL, GROW, TOO_MANY = range(4)
-
-# its registers: the event that comes next and what is in the buffers; ids of the next relevant event, and of the first
-# one that may be in the window; of the next start, the first in the window, and the first after the boundary
+# registers of `count_chain`: the event that comes next and what is in the buffers; ids of the next relevant event, and
+# of the first one that may be in the window; of the next start, the first in the window, and the first after the
+# boundary
 EVENT, N_OUT, NEXT_SEEN, FIRST_SEEN, NEXT_START, FIRST_START, BOUNDARY, N_REGS = range(8)
 
 _U = np.uint64
@@ -118,7 +117,7 @@ def count_chain(
     Returns
     -------
     int
-        DONE; OUTPUT_FULL; GROW, when twice the room is needed for the window; TOO_MANY at event EVENT.
+        DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
     """
     last = repeated.shape[0] - 1
     mask = seen.shape[0] - 1
@@ -138,7 +137,7 @@ def count_chain(
                     first += 1
                 regs[FIRST_SEEN] = first
                 if 2 * (next_seen - first) > mask:
-                    status = GROW
+                    status = GROW_WINDOW
                     break
             while first_start < boundary and clock - start_clocks[_U(first_start & mask)] > length:
                 first_start += 1

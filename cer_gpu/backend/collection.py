@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.backend import tecs
-from cer_gpu.backend.evaluation import COUNT_WINDOW
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.tecs import (
     CONSUMED,

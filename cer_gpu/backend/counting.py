@@ -15,40 +15,41 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend import tecs
-from cer_gpu.backend.evaluation import (
+from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
+    FIRST_MOVE,
+    FLAGS,
     GLOBAL_WINDOW,
     LAST,
+    MARK,
+    NEXT_CONTROL,
     NO_WINDOW,
     OUTPUT,
+    QUIET,
     STAY,
+    TARGET,
     UNKNOWN,
 )
+from cer_gpu.backend import tecs
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
+from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, OUTPUT_FULL, TOO_MANY
 from cer_gpu.backend.tecs import (
     CONSUMED,
     CONTROL,
     CURRENT,
-    DONE,
     EPOCH,
     EVENT,
     FLOOR,
     GAP_DONE,
-    GROW_LISTS,
-    GROW_NODES,
-    GROW_SLOTS,
     HEAD,
     N_FREE,
     N_OUT,
-    NEED_STEP,
     NEXT_NODE,
     NEXT_SLOT,
     OPEN,
     ORDINAL,
-    OUTPUT_FULL,
     PREVIOUS,
     STATE,
     WANTED,
@@ -64,9 +65,6 @@ N_SLOT = tecs.PAIRS + 2
 
 # a record of a relevant event
 SYMBOL, BEFORE, GAP, NUMBER, PREVIOUS_RECORD, NEXT_RECORD = range(6)
-
-TOO_MANY = 100
-"""The loop returns this where a count passes int64."""
 
 _U = np.uint64
 _ONE = np.uint64(1)
@@ -136,18 +134,18 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
             break
         symbol, control, gap = _U(records[r, SYMBOL]), _U(records[r, BEFORE]), records[r, GAP]
         if gap:
-            control = _U(fresh[_U(0), control, 1])
+            control = _U(fresh[_U(QUIET), control, NEXT_CONTROL])
         # runs that begin at this event, and those that begin later
         for c in range(n_columns):
             front[r, _U(c)] = _U(0) if record == last else front[_U(parts[p, FRONT] & mask), _U(c)]
-        move = fresh[symbol, control, 0]
+        move = fresh[symbol, control, FIRST_MOVE]
         if move >= 0:
             while True:
-                target = moves[_U(move), 1]
+                target = moves[_U(move), TARGET]
                 if target >= 0:
                     for c in range(n_columns):
                         front[r, _U(c)] = plus(front[r, _U(c)], ways[_U(now), _U(target), _U(c)])
-                if moves[_U(move), 2] & LAST:
+                if moves[_U(move), FLAGS] & LAST:
                     break
                 move += 1
         parts[p, FRONT] = record
@@ -156,7 +154,7 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
             if part == 1:
                 if not gap:
                     break
-                symbol = _U(0)
+                symbol = _U(QUIET)
             for q in range(n_states):
                 step = steps[symbol, _U(q)]
                 for c in range(n_columns):
@@ -165,13 +163,13 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
                 if step >= 0:
                     move = step
                     while True:
-                        target = moves[_U(move), 1]
+                        target = moves[_U(move), TARGET]
                         if target >= 0:
                             for c in range(n_columns):
                                 ways[_U(1 - now), _U(q), _U(c)] = plus(
                                     ways[_U(1 - now), _U(q), _U(c)], ways[_U(now), _U(target), _U(c)]
                                 )
-                        if moves[_U(move), 2] & LAST:
+                        if moves[_U(move), FLAGS] & LAST:
                             break
                         move += 1
             now = 1 - now
@@ -235,7 +233,7 @@ def count_events(
     Returns
     -------
     int
-        DONE, or what is needed before the next call (see `cer_gpu.backend.tecs`); TOO_MANY.
+        A `Status`.
     """
     mask = records.shape[0] - 1
     n_events = symbols.shape[0]
@@ -305,10 +303,10 @@ def count_events(
 
         total = _U(0)
         while regs[OPEN] == 1:
-            symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(0)
+            symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(QUIET)
             # 1. read all sources before any write
             control = _U(parts[p, CONTROL])
-            first_fresh = fresh[symbol, control, 0]
+            first_fresh = fresh[symbol, control, FIRST_MOVE]
             missing = first_fresh == UNKNOWN
             n_live = 0
             slot = parts[p, HEAD]
@@ -338,8 +336,8 @@ def count_events(
                 stays = False
                 move = _U(scratch[live, 1])
                 while True:
-                    stays |= moves[move, 0] == 0 and moves[move, 1] == state
-                    if moves[move, 2] & LAST:
+                    stays |= moves[move, MARK] == 0 and moves[move, TARGET] == state
+                    if moves[move, FLAGS] & LAST:
                         break
                     move += _ONE
                 if not stays:
@@ -351,7 +349,7 @@ def count_events(
                 live = _U(k)
                 move = _U(scratch[live, 1])
                 while True:
-                    mark, target, flags = moves[move, 0], moves[move, 1], moves[move, 2]
+                    mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
                     if flags & OUTPUT:
                         total = plus(total, copies[live, 0])
                         if parts[p, FRONT] >= 0:
@@ -369,7 +367,7 @@ def count_events(
             if first_fresh >= 0:
                 move = _U(first_fresh)
                 while True:
-                    target, flags = moves[move, 1], moves[move, 2]
+                    target, flags = moves[move, TARGET], moves[move, FLAGS]
                     if flags & OUTPUT:
                         total = plus(total, _ONE)
                     if target >= 0:
@@ -379,7 +377,7 @@ def count_events(
                     if flags & LAST:
                         break
                     move += _ONE
-            parts[p, CONTROL] = fresh[symbol, control, 1]
+            parts[p, CONTROL] = fresh[symbol, control, NEXT_CONTROL]
             if regs[GAP_DONE]:
                 regs[OPEN] = 0
             else:

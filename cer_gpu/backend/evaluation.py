@@ -10,33 +10,52 @@ from __future__ import annotations
 
 import numpy as np
 
+from cer_gpu.automaton.encoding import (
+    CONSUME_ANY,
+    CONSUME_NONE,
+    COUNT_WINDOW,
+    DIES,
+    EVERY,
+    FIRST_MOVE,
+    FLAGS,
+    GLOBAL_WINDOW,
+    LAST,
+    MARK,
+    N_SOURCES,
+    NEXT_CONTROL,
+    OUTPUT,
+    QUIET,
+    SOURCE_MARK,
+    SOURCE_TARGET,
+    SOURCE_WIDTH,
+    SOURCES,
+    STAY,
+    TARGET,
+    UNKNOWN,
+)
 from cer_gpu.backend import tecs
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
+from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, RENUMBER
 from cer_gpu.backend.tecs import (
     BOTTOM,
     BOTTOM_MARKED,
     CONSUMED,
     CONTROL,
     CURRENT,
-    DONE,
     EPOCH,
     EVENT,
     FLOOR,
     GAP_DONE,
-    GROW_LISTS,
-    GROW_NODES,
-    GROW_SLOTS,
     HEAD,
     LANDMARK,
     LAST_NODE,
     LENGTH,
     LONGEST,
-    MARK,
+    MARK_COLUMN,
     N_FREE,
     N_HERE,
     N_ROOTS,
-    NEED_STEP,
     NEXT_LANDMARK,
     NEXT_NODE,
     NEXT_SLOT,
@@ -44,27 +63,14 @@ from cer_gpu.backend.tecs import (
     ORDINAL,
     ORIGIN,
     PAIRS,
-    PLACE,
+    PLACE_COLUMN,
     PREVIOUS,
-    RENUMBER,
     ROOT,
     STATE,
-    TIME,
+    TIME_COLUMN,
     WANTED,
     WEIGHED,
 )
-
-# entries of `Determinization.steps`, and flags of its moves
-UNKNOWN, STAY, DIES = -1, -2, 0
-# an entry of `Determinization.touched`
-EVERY = -2
-OUTPUT, LAST = 1, 2
-
-# windows: none; ends for all partitions at the same position; counts the events of each partition
-NO_WINDOW, GLOBAL_WINDOW, COUNT_WINDOW = 0, 1, 2
-
-# what is forgotten after a position that ends a complex event: nothing, its partition, everything
-CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = 0, 1, 2
 
 MAX_NUMBER = (1 << 31) - 2
 """The largest number of a start; a larger one makes the loop return RENUMBER."""
@@ -128,7 +134,7 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, apart,
     The registers are those of one partition, and no event is open.
     """
     mask, history_mask = nodes.shape[0] - 1, history.shape[0] - 1
-    time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
+    time_column, place_column, mark_column = layout[TIME_COLUMN], layout[PLACE_COLUMN], layout[MARK_COLUMN]
     next_node, ordinal, floor = regs[NEXT_NODE], regs[ORDINAL], regs[FLOOR]
     first_one, n_events = i, symbols.shape[0]
     in_positions = window == GLOBAL_WINDOW and width >= 0
@@ -137,7 +143,7 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, apart,
     while i < n_events:
         event = _U(i)
         symbol = _U(symbols[event])
-        n_sources = np.int64(steady[symbol, _U(0)])
+        n_sources = np.int64(steady[symbol, _U(N_SOURCES)])
         if n_sources < 0:
             break
         position = positions[event]
@@ -166,14 +172,14 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, apart,
         n_live = 0
         onward, maximum = np.int32(BOTTOM), number
         for k in range(n_sources):
-            row = _U(1 + 3 * k)
+            row = _U(SOURCES + SOURCE_WIDTH * k)
             state = steady[symbol, row]
             begins = state < 0
             slot = slot_of[_U(max(state, 0))]
             s = _U(max(slot, 0))
             top = tecs.max_of(slots, s, 0)
             if begins | ((slot >= 0) & (top >= low)):
-                mark = steady[symbol, row + _U(1)]
+                mark = steady[symbol, row + _U(SOURCE_MARK)]
                 maximum = number if begins else top
                 bottom = np.int32(BOTTOM_MARKED) if mark > 0 else np.int32(BOTTOM)
                 onward = bottom if begins else tecs.node_of(slots, s, 0)
@@ -186,15 +192,16 @@ def _read_steady(symbols, positions, places, lows, clocks, window, width, apart,
                     scratch[live, 1] = maximum
                     scratch[live, 2] = row
                 n_live += 1
-        row = _U(1)
+        row = _U(SOURCES)
         for k in range(n_live):
             if n_sources > 1:
                 live = _U(k)
                 onward, maximum, row = scratch[live, 0], scratch[live, 1], _U(scratch[live, 2])
             if mark_column >= 0:
-                here[mark_column] = steady[symbol, row + _U(1)]
+                here[mark_column] = steady[symbol, row + _U(SOURCE_MARK)]
+            target = steady[symbol, row + _U(SOURCE_TARGET)]
             next_node = tecs.add_node(nodes, extras, here, mask, slots, parts, slot_of, regs, _U(0), floor, low,
-                                      steady[symbol, row + _U(2)], number, onward, maximum, next_node)  # fmt: skip
+                                      target, number, onward, maximum, next_node)  # fmt: skip
     if i > first_one:
         regs[NEXT_NODE], regs[ORDINAL], regs[FLOOR] = next_node, ordinal, floor
         parts[_U(0), PREVIOUS] = positions[_U(i - 1)]
@@ -302,7 +309,7 @@ def run_events(
     Returns
     -------
     int
-        DONE, or what is needed before the next call (see `cer_gpu.backend.tecs`).
+        A `Status`.
     """
     mask = nodes.shape[0] - 1
     history_mask = history.shape[0] - 1
@@ -310,7 +317,7 @@ def run_events(
     partitioned = partitions.shape[0] > 0
     counted = ordinals.shape[0] > 0
     in_positions = window == GLOBAL_WINDOW and width >= 0
-    time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
+    time_column, place_column, mark_column = layout[TIME_COLUMN], layout[PLACE_COLUMN], layout[MARK_COLUMN]
     quickly = not (partitioned or has_gaps)
     i = regs[EVENT]
     while i < n_events:
@@ -360,10 +367,10 @@ def run_events(
         floor = regs[FLOOR]
 
         while regs[OPEN] == 1:
-            symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(0)
+            symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(QUIET)
             # 1. read all sources before any write (a state may be source and target of the same event)
             control = _U(parts[p, CONTROL])
-            first_fresh = fresh[symbol, control, 0]
+            first_fresh = fresh[symbol, control, FIRST_MOVE]
             missing = first_fresh == UNKNOWN
             n_live = 0
             # the states that do something: those listed for the symbol, or all that are active; others may have
@@ -402,7 +409,7 @@ def run_events(
                 regs[EVENT] = i
                 return NEED_STEP
             next_node = regs[NEXT_NODE]
-            n_states = max(np.int64(n_live), np.int64(steady[symbol, _U(0)]))
+            n_states = max(np.int64(n_live), np.int64(steady[symbol, _U(N_SOURCES)]))
             status = _lacking(regs, slots, mask, next_node, floor, n_states, max_moves)
             if status != DONE:
                 regs[EVENT] = i
@@ -415,9 +422,9 @@ def run_events(
                 stays = False
                 makes_node = False
                 while True:
-                    flags = moves[move, 2]
-                    makes_node |= moves[move, 0] > 0 or flags & OUTPUT != 0
-                    stays |= moves[move, 0] == 0 and moves[move, 1] == state
+                    flags = moves[move, FLAGS]
+                    makes_node |= moves[move, MARK] > 0 or flags & OUTPUT != 0
+                    stays |= moves[move, MARK] == 0 and moves[move, TARGET] == state
                     if flags & LAST:
                         break
                     move += _U(1)
@@ -442,7 +449,7 @@ def run_events(
                 move = _U(scratch[live, 2])
                 placed = scratch[live, 3] != 0
                 while True:
-                    mark, target, flags = moves[move, 0], moves[move, 1], moves[move, 2]
+                    mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
                     if flags & OUTPUT:
                         roots[n_roots, 0] = scratch[live, 5]
                         roots[n_roots, 1] = mark > 0
@@ -467,7 +474,7 @@ def run_events(
             if first_fresh >= 0:
                 move = _U(first_fresh)
                 while True:
-                    mark, target, flags = moves[move, 0], moves[move, 1], moves[move, 2]
+                    mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
                     bottom = np.int32(BOTTOM_MARKED) if mark > 0 else np.int32(BOTTOM)
                     if flags & OUTPUT:
                         roots[n_roots, 0] = bottom
@@ -482,7 +489,7 @@ def run_events(
                     if flags & LAST:
                         break
                     move += _U(1)
-            parts[p, CONTROL] = fresh[symbol, control, 1]
+            parts[p, CONTROL] = fresh[symbol, control, NEXT_CONTROL]
             regs[NEXT_NODE] = next_node
             if regs[GAP_DONE]:
                 regs[OPEN] = 2

@@ -6,7 +6,8 @@ The flag that leaves them out is not documented; it stands here alone, a test ho
 release of Numba should refuse it the kernels are compiled without it: slower, with the same results.
 
 Numba keeps a compiled kernel for as long as the file that it stands in is the same; but helpers are inlined from other
-files.  So the stamp by which it knows the file is made one of the contents of all files here.
+files, and codes of tables come from `cer_gpu.automaton.encoding`.  Therefore the stamp by which it knows the file is
+made one of the contents of all these files.
 """
 
 from __future__ import annotations
@@ -26,15 +27,16 @@ _njit: Any = njit  # its stubs do not know all that it takes
 _OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
 
 
-def source_stamp(folder: Traversable) -> str:
-    """Return a digest of all modules of a folder, or of an archive."""
+def source_stamp(folder: Traversable, *others: Traversable) -> str:
+    """Return a digest of all modules of a folder, or of an archive, and of other files."""
     digest = hashlib.sha256()
-    for path in sorted((p for p in folder.iterdir() if p.name.endswith(".py")), key=lambda p: p.name):
+    modules = sorted((p for p in folder.iterdir() if p.name.endswith(".py")), key=lambda p: p.name)
+    for path in (*modules, *others):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-_STAMP = source_stamp(files("cer_gpu.backend"))
+_STAMP = source_stamp(files("cer_gpu.backend"), files("cer_gpu.automaton") / "encoding.py")
 
 
 def kernel(function: Function, *, keep: bool = True) -> Function:

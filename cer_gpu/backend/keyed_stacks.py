@@ -21,20 +21,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.evaluation import CONSUME_ANY, CONSUME_PARTITION
+from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
-from cer_gpu.backend.stacks import (
-    DEPTH,
-    DONE,
-    END,
-    GROW_PATH,
-    N_HERE,
-    N_OUT,
-    N_VALUES,
-    OUTPUT_FULL,
-    write_rows,
-)
+from cer_gpu.backend.stacks import DEPTH, END, N_HERE, N_OUT, N_VALUES, write_rows
+from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 # an instance
 PLACE, LINKS, LATEST, TIME = range(4)

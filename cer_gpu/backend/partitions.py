@@ -10,7 +10,7 @@ from cer_gpu.backend.operations import prefetch
 # a row of the hash table: the hash of a key, and its partition (-1: the row is free)
 HASH, PARTITION = range(2)
 
-UNKNOWN = -1
+UNASSIGNED = -1
 """Stands for the partition of a key that has none yet."""
 
 LARGE_TABLE = 1 << 12
@@ -90,7 +90,7 @@ def assign_partitions(
                 if likely >= 0:
                     prefetch(counts, _U(likely))
         matters = np.int64(1) if all_matter else np.int64(relevant[r])
-        found = np.int64(UNKNOWN)
+        found = np.int64(UNASSIGNED)
         if present.shape[0] == 0 or present[r]:
             key = hashes[r]
             slot = key & mask
@@ -149,7 +149,7 @@ def assign_partitions_of_texts(
     numbers : int32, shape (n codes,), or (0,) where they are codes
         The number of the text of each code.
     table : int32, shape (n texts,)
-        The partitions of texts; `UNKNOWN`, or less where a key is not to be assigned.
+        The partitions of texts; `UNASSIGNED`, or less where a key is not to be assigned.
     """
     n = codes.shape[0]
     counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
@@ -167,13 +167,13 @@ def assign_partitions_of_texts(
                 if likely >= 0:
                     prefetch(counts, _U(likely))
         matters = np.int64(1) if all_matter else np.int64(relevant[r])
-        found = np.int64(UNKNOWN)
+        found = np.int64(UNASSIGNED)
         if present.shape[0] == 0 or present[r]:
             text = _U(codes[r])
             if coded:
                 text = _U(numbers[text])
             found = np.int64(table[text])
-            if found == UNKNOWN and matters:
+            if found == UNASSIGNED and matters:
                 if n_keys >= keys.shape[0]:
                     break
                 found = np.int64(n_keys)

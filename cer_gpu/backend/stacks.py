@@ -18,11 +18,10 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
-# why `list_ends` returns
-DONE, OUTPUT_FULL, GROW_PATH = range(3)
-
-# its registers: the end under way, entries of its stack of frames, what was listed of it, and what is in the buffers
+# registers of `list_ends`: the end under way, entries of its stack of frames, what was listed of it, and what is in the
+# buffers
 END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 
 # of an end: the event, where its listing begins, and under CONSUME the bottoms of the stacks

@@ -25,6 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 BOTTOM, BOTTOM_MARKED = -1, -2
 
@@ -33,7 +34,7 @@ LENGTH, MERGED, STATE, NEXT_SLOT, PREVIOUS_SLOT = range(5)
 PAIRS = 6
 
 # layout of extras
-TIME, PLACE, MARK = range(3)
+TIME_COLUMN, PLACE_COLUMN, MARK_COLUMN = range(3)
 
 # a partition: its first slot, what its selection strategy keeps, its last relevant event, and when it was consumed;
 # its starts are counted from an origin where the window counts its events; what a loop keeps besides is -1 at first
@@ -42,9 +43,6 @@ HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN, N_PART = range(6)
 # a share of the complex events: part PART of N_PARTS; of those that end at the open event, from FIRST up to END in the
 # order of their listing; what has been dealt so far, modulo the parts
 PART, N_PARTS, FIRST, END, DEALT = range(5)
-
-# why a loop returns
-DONE, NEED_STEP, GROW_NODES, GROW_LISTS, GROW_SLOTS, OUTPUT_FULL, GROW_STACK, RENUMBER = range(8)
 
 # registers: the scalars of a run, which last from call to call
 (
@@ -398,7 +396,7 @@ def weigh(nodes, mask, regs, roots, root_weights, weights, stamps, stack, share,
         stack[0, 0] = root
         while depth > 0:
             if depth + 2 >= stack.shape[0]:
-                status = GROW_STACK
+                status = GROW_PATH
                 break
             node = stack[_U(depth - 1), 0]
             x = _U(node & mask)
@@ -464,7 +462,7 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
     first = share[FIRST] if shared else 0.0
     last = share[END] if shared else 0.0
     index = 0.0
-    time_column, place_column, mark_column = layout[TIME], layout[PLACE], layout[MARK]
+    time_column, place_column, mark_column = layout[TIME_COLUMN], layout[PLACE_COLUMN], layout[MARK_COLUMN]
     floor = regs[FLOOR]
     n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
     status = DONE
@@ -500,7 +498,7 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
             while node >= 0:
                 x = _U(node & mask)
                 if depth + 1 >= stack.shape[0] or size + 1 >= path.shape[0]:
-                    status = GROW_STACK
+                    status = GROW_PATH
                     break
                 end_code = nodes[x, 1]
                 own = 1.0
@@ -516,7 +514,7 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
                         depth += 1
                         visited = True
                         if depth + 1 >= stack.shape[0]:
-                            status = GROW_STACK
+                            status = GROW_PATH
                             break
                 if shared and _ends_before(index + own, first):
                     outside = True

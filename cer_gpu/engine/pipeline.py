@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.table import Table
-from cer_gpu.backend.compaction import number_rows
-from cer_gpu.backend.evaluation import (
+from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
     CONSUME_PARTITION,
@@ -19,6 +17,8 @@ from cer_gpu.backend.evaluation import (
     GLOBAL_WINDOW,
     NO_WINDOW,
 )
+from cer_gpu.automaton.table import Table
+from cer_gpu.backend.compaction import number_rows
 from cer_gpu.columnar.clocks import Clock, Window
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import Scratch

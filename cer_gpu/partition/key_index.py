@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.partitions import UNKNOWN, assign_partitions, assign_partitions_of_texts, hash_keys, hash_words
+from cer_gpu.backend.partitions import UNASSIGNED, assign_partitions, assign_partitions_of_texts, hash_keys, hash_words
 from cer_gpu.columnar.columns import Bools, is_string, known_codes, numbers_of, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Gathered, Scratch, read_only
@@ -193,7 +193,7 @@ class ByHash(KeyIndex):
         capacity = len(keys) * (4 if len(keys) < SPARSE_BELOW else 2)
         if capacity != len(self._table):
             self._table = np.empty((capacity, 2), np.int64)
-        self._table.fill(UNKNOWN)
+        self._table.fill(UNASSIGNED)
         hashes = np.empty(n, np.uint64)
         hash_words(read_only(keys[:n]), hashes)
         hash_keys(hashes, self._table)
@@ -259,7 +259,7 @@ class ByText(KeyIndex):
         new = np.arange(self._n_known, n)
         hashes = np.empty(len(new), np.uint64)
         hash_words(read_only(self._encoder.hashes(new.astype(np.uint64).reshape(-1, 1))), hashes)
-        self._table[new] = np.where(_in_share(hashes, self._share), UNKNOWN, OF_OTHERS)
+        self._table[new] = np.where(_in_share(hashes, self._share), UNASSIGNED, OF_OTHERS)
         self._n_known = n
 
 

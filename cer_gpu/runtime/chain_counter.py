@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend import chain_counting as loop
-from cer_gpu.backend.evaluation import CONSUME_NONE
+from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
@@ -77,15 +78,17 @@ class ChainCounter(Runtime):
                 self._front,
                 *self._out.to_fill,
             )
-            match status:
-                case loop.DONE:
+            match Status(status):
+                case Status.DONE:
                     break
-                case loop.OUTPUT_FULL:
+                case Status.OUTPUT_FULL:
                     yield self.flush()
-                case loop.GROW:
+                case Status.GROW_WINDOW:
                     self._grow()
-                case _:
+                case Status.TOO_MANY:
                     raise too_many_at(int(events.positions[self._regs[loop.EVENT]]))
+                case other:
+                    raise AssertionError(other)
 
     def flush(self) -> CountBuffers:
         """Return the counts found since the last call."""

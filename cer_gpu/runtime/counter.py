@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend import counting, tecs
-from cer_gpu.backend import evaluation as ev
+from cer_gpu.backend.status import Status
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import run
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
@@ -27,7 +28,7 @@ class Counter(Loop):
     def __init__(self, table: Determinization, options: RunOptions, length: Length = None) -> None:
         super().__init__(table, options, np.zeros((0, counting.N_SLOT), np.int64))
         self._rows = np.zeros((0, 4), np.uint64)
-        n_records = 1 if options.window == ev.NO_WINDOW else run.INITIAL_SIZE
+        n_records = 1 if options.window == NO_WINDOW else run.INITIAL_SIZE
         self._records = np.zeros((n_records, 6), np.int64)
         self._front = np.zeros((n_records, 4), np.uint64)
         self._reserve_states()
@@ -71,24 +72,26 @@ class Counter(Loop):
                 self._ways,
                 *self._out.to_fill,
             )
-            match status:
-                case tecs.DONE:
+            match Status(status):
+                case Status.DONE:
                     break
-                case tecs.NEED_STEP:
+                case Status.NEED_STEP:
                     self._resolve()
-                case tecs.GROW_NODES:
+                case Status.GROW_NODES:
                     self._grow_records()
-                case tecs.GROW_LISTS:
+                case Status.GROW_LISTS:
                     self._widen()
-                case tecs.GROW_SLOTS:
+                case Status.GROW_SLOTS:
                     self._grow_slots()
                     more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
                     self._rows = np.concatenate([self._rows, more])
-                case counting.TOO_MANY:
+                case Status.TOO_MANY:
                     raise too_many_at(int(events.reported[self._regs[tecs.EVENT]]))
-                case _:
+                case Status.OUTPUT_FULL:
                     yield self.flush()
-        if options.window == ev.GLOBAL_WINDOW:
+                case other:
+                    raise AssertionError(other)
+        if options.window == GLOBAL_WINDOW:
             self.last_low = int(self._records[events.lows[-1] & (len(self._records) - 1), counting.NUMBER])
 
     def flush(self) -> CountBuffers:
@@ -134,7 +137,7 @@ class Counter(Loop):
 
     def _grow_records(self) -> None:
         n = int(self._regs[tecs.NEXT_NODE])
-        if self.options.window == ev.GLOBAL_WINDOW:  # in a larger ring, what was overwritten would seem to be there
+        if self.options.window == GLOBAL_WINDOW:  # in a larger ring, what was overwritten would seem to be there
             self._regs[tecs.FLOOR] = max(int(self._regs[tecs.FLOOR]), n - len(self._records))
         else:
             ids = np.full(len(self._records), -1, np.int64)

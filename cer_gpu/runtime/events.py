@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.backend import evaluation as ev
+from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 
 FARTHEST = 1 << 29
 """Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
@@ -25,7 +25,7 @@ class RunOptions:
     Attributes
     ----------
     window
-        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.backend.evaluation`).
+        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.automaton.encoding`).
     width
         Of a window that counts events: all, or those of a partition (COUNT_WINDOW); -1 for others.
     partitioned
@@ -46,12 +46,12 @@ class RunOptions:
         Whether the positions that are reported are given.
     """
 
-    window: int = ev.NO_WINDOW
+    window: int = NO_WINDOW
     width: int = -1
     partitioned: bool = False
     timed: bool = False
     limit: int = 0
-    consume: int = ev.CONSUME_NONE
+    consume: int = CONSUME_NONE
     labelled: bool = False
     share: tuple[int, int] | None = None
     first_end: int = 0
@@ -60,12 +60,12 @@ class RunOptions:
     @property
     def numbers_its_partitions(self) -> bool:
         """Whether starts are numbered in each partition by itself."""
-        return self.partitioned and self.window != ev.GLOBAL_WINDOW
+        return self.partitioned and self.window != GLOBAL_WINDOW
 
     @property
     def in_positions(self) -> bool:
         """Whether the window is measured in positions, so that it needs no clocks."""
-        return self.window == ev.GLOBAL_WINDOW and self.width >= 0
+        return self.window == GLOBAL_WINDOW and self.width >= 0
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
-from cer_gpu.backend import evaluation as ev
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.protocol import Runtime
 
@@ -53,7 +53,7 @@ class Loop(Runtime):
     @property
     def needs_lows(self) -> bool:
         """True where a window ends for all partitions at once."""
-        return self.options.window == ev.GLOBAL_WINDOW
+        return self.options.window == GLOBAL_WINDOW
 
     @property
     def numbers_events(self) -> bool:
@@ -70,7 +70,7 @@ class Loop(Runtime):
     def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
         """Return which of the first partitions hold nothing, after what has expired is dropped."""
         options, idle = self.options, np.zeros(n_partitions, np.bool_)
-        low = self.last_low - self.base if options.window == ev.GLOBAL_WINDOW else 0
+        low = self.last_low - self.base if options.window == GLOBAL_WINDOW else 0
         collection.drop_expired(
             self._parts, n_partitions, self._slots, self._slot_of, self._regs, low, options.window, options.width, idle
         )

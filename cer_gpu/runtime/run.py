@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
+from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
@@ -51,7 +53,7 @@ class Run(Loop):
         self._here = np.zeros(sum(kept), np.int64)
         self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
         self._extras = np.zeros((INITIAL_SIZE, sum(kept)), np.int64)
-        n_history = ev.LANDMARKS if options.in_positions else INITIAL_SIZE if options.window == ev.GLOBAL_WINDOW else 1
+        n_history = ev.LANDMARKS if options.in_positions else INITIAL_SIZE if options.window == GLOBAL_WINDOW else 1
         self._history = np.zeros((n_history, 2), np.int32)
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
@@ -66,7 +68,7 @@ class Run(Loop):
     @property
     def _last_node(self) -> int:
         """The id from which on ids are counted anew; where nodes are collected, they are then."""
-        return REBASE_NODE if self.options.window == ev.GLOBAL_WINDOW else 1 << 40
+        return REBASE_NODE if self.options.window == GLOBAL_WINDOW else 1 << 40
 
     @property
     def needs_lows(self) -> bool:
@@ -125,31 +127,33 @@ class Run(Loop):
                 self._indices,
                 *out.to_fill,
             )
-            match status:
-                case tecs.DONE:
+            match Status(status):
+                case Status.DONE:
                     break
-                case tecs.NEED_STEP:
+                case Status.NEED_STEP:
                     self._resolve()
-                case tecs.GROW_NODES:
+                case Status.GROW_NODES:
                     self._grow_nodes()
-                case tecs.GROW_LISTS:
+                case Status.GROW_LISTS:
                     self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)], axis=1)
-                case tecs.GROW_SLOTS:
+                case Status.GROW_SLOTS:
                     self._grow_slots()
-                case tecs.GROW_STACK:
+                case Status.GROW_PATH:
                     self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
                     self._path = np.concatenate([self._path, np.zeros_like(self._path)])
                     self._path_marks = np.concatenate([self._path_marks, np.zeros_like(self._path_marks)])
                     self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
-                case tecs.RENUMBER:
+                case Status.RENUMBER:
                     self._renumber(events, int(self._regs[tecs.EVENT]))
-                case _ if self._regs[tecs.N_OUT]:
+                case Status.OUTPUT_FULL if self._regs[tecs.N_OUT]:
                     yield self.flush()
-                case _:  # a single complex event that no buffer holds
+                case Status.OUTPUT_FULL:  # a single complex event that no buffer holds
                     out.widen()
+                case other:
+                    raise AssertionError(other)
         if options.in_positions:
             self.last_low = int(events.positions[-1]) - options.width
-        elif options.window == ev.GLOBAL_WINDOW:
+        elif options.window == GLOBAL_WINDOW:
             self.last_low = self.base + int(self._history[events.lows[-1] & (len(self._history) - 1), 0])
 
     def flush(self) -> MatchBuffers:
@@ -162,7 +166,7 @@ class Run(Loop):
         """Return the positions that complex events to come may hold, ascending; not for a GLOBAL_WINDOW."""
         self._collect()
         marks = self._nodes[: self._regs[tecs.NEXT_NODE], 0] >= 0
-        column = self._layout[tecs.PLACE]
+        column = self._layout[tecs.PLACE_COLUMN]
         if column >= 0:
             return np.unique(self._extras[: len(marks), column][marks])
         return np.unique(self._nodes[: len(marks), 0][marks].astype(np.int64) + self.base)
@@ -171,9 +175,9 @@ class Run(Loop):
 
     def snapshot(self) -> dict[str, Any]:
         """Return what another one needs to go on: arrays."""
-        if self.options.window != ev.GLOBAL_WINDOW:
+        if self.options.window != GLOBAL_WINDOW:
             self._collect()  # all that is alive comes first
-        n = len(self._nodes) if self.options.window == ev.GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
+        n = len(self._nodes) if self.options.window == GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
         return {
             **super().snapshot(),
             "nodes": self._nodes[:n],
@@ -215,7 +219,7 @@ class Run(Loop):
                 self._history = larger_ring(self._history, longest)
         if self.options.numbers_its_partitions or last - self.base < REBASE_POSITION:
             return
-        if self.options.window == ev.GLOBAL_WINDOW:
+        if self.options.window == GLOBAL_WINDOW:
             self._shift_in_window(first, events.lows)
         else:
             self._shift_positions(min(self._collect(), first - self.base))
@@ -274,7 +278,7 @@ class Run(Loop):
         """Make room for nodes: collect what is dead, or count ids anew from a smaller one, or take more memory."""
         regs = self._regs
         size = len(self._nodes)
-        if self.options.window == ev.GLOBAL_WINDOW:
+        if self.options.window == GLOBAL_WINDOW:
             if regs[tecs.NEXT_NODE] > REBASE_NODE:
                 self._rebase_nodes()
                 return

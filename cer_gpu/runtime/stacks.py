@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW
 from cer_gpu.backend import stacks as loops
-from cer_gpu.backend.evaluation import CONSUME_NONE, COUNT_WINDOW
+from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.events import Int64, Relevant, RunOptions
@@ -66,15 +67,17 @@ class ChainLister(Runtime):
         regs, out = self._regs, self._out
         regs[loops.END] = 0
         while n_ends:
-            match self._list_ends(events, n_ends):
-                case loops.DONE:
+            match Status(self._list_ends(events, n_ends)):
+                case Status.DONE:
                     break
-                case loops.GROW_PATH:
+                case Status.GROW_PATH:
                     self._double_path()
-                case _ if regs[loops.N_OUT]:
+                case Status.OUTPUT_FULL if regs[loops.N_OUT]:
                     yield self.flush()
-                case _:
+                case Status.OUTPUT_FULL:
                     out.widen()
+                case other:
+                    raise AssertionError(other)
 
     @property
     def _listing(self) -> tuple[npt.NDArray[Any], ...]:

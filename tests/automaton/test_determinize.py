@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 import cer_gpu
 from cer_gpu.automaton import determinize
 from cer_gpu.automaton.cea import ANY, FINAL, INITIAL, build_cea
-from cer_gpu.automaton.determinize import LAST, OUTPUT, QUIET, STAY, UNKNOWN, Determinization
+from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import LAST, OUTPUT, QUIET, STAY, UNKNOWN
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.parser import parse

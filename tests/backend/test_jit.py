@@ -35,14 +35,16 @@ def test_kernels_count_no_references(monkeypatch):
     assert "NRT_decref" not in compiled
 
 
-def test_a_kernel_is_compiled_again_when_a_helper_of_another_file_changes(tmp_path):
-    """Numba by itself looks at the file of the kernel alone, and would run the old helper."""
+def test_a_kernel_is_compiled_again_when_another_file_that_it_is_made_of_changes(tmp_path):
+    """Numba by itself looks at the file of the kernel alone, and would run the old helper with the old code."""
     shutil.copytree(Path(cer_gpu.__file__).parent, tmp_path / "cer_gpu", ignore=shutil.ignore_patterns("__pycache__"))
     helpers, kernels = tmp_path / "cer_gpu/backend/one.py", tmp_path / "cer_gpu/backend/other.py"
+    codes = tmp_path / "cer_gpu/automaton/encoding.py"
     kernels.write_text(
+        "from cer_gpu.automaton.encoding import QUIET\n"
         "from cer_gpu.backend.jit import kernel\n"
         "from cer_gpu.backend.one import step\n\n\n"
-        "@kernel\ndef run(x):\n    return step(x)\n"
+        "@kernel\ndef run(x):\n    return step(x) + QUIET\n"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
 
@@ -58,3 +60,5 @@ def test_a_kernel_is_compiled_again_when_a_helper_of_another_file_changes(tmp_pa
     assert run_with("x + 1") == ["4", "0"]
     assert run_with("x + 1") == ["4", "1"]  # it is kept
     assert run_with("x * 2") == ["6", "0"]
+    codes.write_text(codes.read_text().replace("QUIET = 0", "QUIET = 10"))
+    assert run_with("x * 2") == ["16", "0"]

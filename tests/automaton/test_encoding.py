@@ -1,0 +1,29 @@
+"""Codes of tables stand in one place, and no two codes of a column are the same."""
+
+import ast
+from importlib.resources import files
+
+from cer_gpu.automaton import encoding
+
+CODES = {name for name in vars(encoding) if name.isupper()}
+
+
+def test_codes_are_plain_integers():
+    assert CODES
+    assert {type(getattr(encoding, name)) for name in CODES} == {int}
+
+
+def test_no_module_of_the_automaton_or_of_the_kernels_writes_a_code_again():
+    modules = [m for room in ("automaton", "backend") for m in files(f"cer_gpu.{room}").iterdir() if m.suffix == ".py"]
+    for module in modules:
+        if module.name != "encoding.py":
+            names = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+            written = {n.id for n in names if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            assert not written & CODES, module.name
+
+
+def test_codes_that_stand_in_one_column_differ():
+    assert len({encoding.UNKNOWN, encoding.STAY, encoding.DIES}) == 3
+    assert encoding.EVERY != encoding.END_OF_LIST
+    assert max(encoding.UNKNOWN, encoding.STAY, encoding.EVERY, encoding.END_OF_LIST, encoding.NO_STATE) < 0
+    assert encoding.OUTPUT & encoding.LAST == 0
