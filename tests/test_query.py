@@ -313,6 +313,25 @@ def test_a_query_that_reads_no_column():
     assert query.evaluate(pa.table({})).num_rows == 0
 
 
+def test_columns_in_runs_are_listed_and_are_no_keys():
+    runs = pa.RunEndEncodedArray.from_arrays(
+        pa.array([2, 3, 6], pa.int32()), pa.array(["a", None, "b"], pa.string_view())
+    )
+    events = pa.table({"type": ["A", "B"] * 3, "x": runs}).slice(1)
+    found = cer_gpu.compile("SELECT b[x] FROM S WHERE A ; B AS b WITHIN 1 EVENTS").evaluate(events, output="events")
+    assert found["events"].to_pylist() == [[{"x": "b"}], [{"x": "b"}]]
+    with pytest.raises(cer_gpu.QueryTypeError, match="PARTITION BY needs columns of plain values"):
+        cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [x]").evaluate(events)
+
+
+def test_a_column_that_arrow_cannot_move_is_not_listed():
+    events = pa.table({"type": ["A", "B"], "x": pa.array([{"y": "a"}] * 2, pa.struct([("y", pa.string_view())]))})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    with pytest.raises(cer_gpu.EventsError, match=r"'x' is struct<y: string_view>, and .* cannot be listed"):
+        query.evaluate(events, output="events")
+    assert query.evaluate(events).num_rows == 1
+
+
 # ---- what a query tells ---------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.errors import QueryTypeError, did_you_mean
+from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 
 Bools = npt.NDArray[np.bool_]
 
@@ -58,19 +58,46 @@ def is_string(data_type: pa.DataType) -> bool:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type in which values of a column are kept: no dictionary, and no view, which Arrow cannot move."""
-    if pa.types.is_dictionary(data_type):
-        data_type = data_type.value_type
+    """Return the type in which values of a column are kept: no dictionary, runs or views, which Arrow cannot move."""
+    if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type):
+        return plain_type(data_type.value_type)
     if pa.types.is_string_view(data_type):
         return pa.large_string()
     return pa.large_binary() if pa.types.is_binary_view(data_type) else data_type
 
 
 def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
-    """Return some values of a column, those of views in a layout that Arrow moves."""
+    """Return some values of a column, those of runs and views in a layout that Arrow moves."""
+    if pa.types.is_run_end_encoded(column.type):
+        runs = np.searchsorted(column.run_ends.to_numpy(), rows.to_numpy() + column.offset, side="right")
+        return take_rows(column.values, pa.array(runs))
     if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
         column = column.cast(plain_type(column.type))
     return column.take(rows)
+
+
+def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
+    """Refuse a column whose values Arrow cannot move.
+
+    Parameters
+    ----------
+    name
+    data_type
+        In which the values are kept (`plain_type`).
+    done
+        What cannot be done with events that have such a column.
+
+    Raises
+    ------
+    EventsError
+    """
+    try:
+        pa.nulls(1, data_type).take(pa.array([0]))
+    except pa.ArrowNotImplementedError:
+        raise EventsError(
+            f"column {name!r} is {data_type}, and events with such a column cannot be {done}\n"
+            "hint: leave the column out, or cast it to another type"
+        ) from None
 
 
 @dataclass(frozen=True)

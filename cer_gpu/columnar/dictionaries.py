@@ -30,7 +30,7 @@ class PerDictionary:
 
     def __call__(self, values: pa.Array) -> npt.NDArray[Any]:
         """Return the table of a dictionary, with one row of zeros more (so that code 0 can always be looked up)."""
-        if self._table is None or self._values is None or not _same_memory(values, self._values):
+        if self._table is None or self._values is None or not same_memory(values, self._values):
             if self._table is None or not values.equals(self._values):
                 rows = self._compute(values)
                 self._table = np.concatenate([rows, np.zeros_like(rows, shape=(1, *rows.shape[1:]))])
@@ -38,7 +38,8 @@ class PerDictionary:
         return self._table
 
 
-def _same_memory(a: pa.Array, b: pa.Array) -> bool:
+def same_memory(a: pa.Array, b: pa.Array) -> bool:
+    """Return whether two arrays are views of the same memory, while both are alive."""
     return (
         len(a) == len(b)
         and a.offset == b.offset

@@ -76,7 +76,7 @@ class State:
         for name, table in self.tables.items():
             rows.append(("table", name, [], _table_to_bytes(table)))
         for name, schema in self.schemas.items():
-            rows.append(("schema", name, [], schema.serialize().to_pybytes()))
+            rows.append(("schema", name, [], _readable(schema).serialize().to_pybytes()))
         columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), _SCHEMA.types, strict=True)]
         payload = _table_to_bytes(pa.Table.from_arrays(columns, schema=_SCHEMA))
         return MAGIC + hashlib.sha256(payload).digest() + payload
@@ -132,6 +132,18 @@ def _identity(plan: Plan) -> dict[str, Any]:
         "time_column": plan.time_column,
         "time_unit": plan.time_unit,
     }
+
+
+def _readable(schema: pa.Schema) -> pa.Schema:
+    """Return a schema without dictionaries of extension types, which Arrow writes and does not read."""
+    return pa.schema(
+        [
+            field.with_type(field.type.value_type)
+            if pa.types.is_dictionary(field.type) and isinstance(field.type.value_type, pa.BaseExtensionType)
+            else field
+            for field in schema
+        ]
+    )
 
 
 def _table_to_bytes(table: pa.Table) -> bytes:

@@ -373,4 +373,4 @@ class Evaluator:
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch without rows."""
-    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema)
+    return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in schema], schema=schema)

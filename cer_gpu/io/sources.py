@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of, plain_type
 from cer_gpu.columnar.resident import DeviceEvents
+from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17
@@ -162,7 +163,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     if datasets is not None and isinstance(events, datasets.Dataset):
         return _open_dataset(events)
     if isinstance(events, pa.RecordBatchReader):
-        return Source(events.schema, lambda columns: _checked_batches(events))
+        return Source(events.schema, lambda columns: validated(_batches_of(events), columns, "the stream of events"))
     if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
         return _open_capsule(events)
     if isinstance(events, Mapping):
@@ -184,7 +185,8 @@ def _open_capsule(events: Any) -> Source:
     try:
         if hasattr(events, "__arrow_c_stream__"):
             return open_events(pa.RecordBatchReader.from_stream(events))
-        return open_events(pa.record_batch(events))
+        batch = pa.record_batch(events)
+        return open_events(next(validated([batch], batch.schema.names, f"this {type(events).__name__}")))
     except _READ_ERRORS as error:
         raise EventsError(f"cannot read this {type(events).__name__} as a table of events: {error}") from error
 
@@ -204,10 +206,10 @@ def _open_iterable(batches: Iterator[Any]) -> Source:
                 raise EventsError(f"expected an iterable of pyarrow.RecordBatch, got {type(batch).__name__} in it")
             yield batch
 
-    return Source(first.schema, read)
+    return Source(first.schema, lambda columns: validated(read(columns), columns, "the stream of events"))
 
 
-def _checked_batches(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     while True:
         try:
             batch = reader.read_next_batch()
@@ -233,7 +235,11 @@ def _open_dataset(dataset: Any) -> Source:
         except _READ_ERRORS as error:
             raise EventsError(f"cannot read the dataset: {error}") from error
 
-    return Source(dataset.schema, read, rereadable=isinstance(dataset, pa_dataset.FileSystemDataset))
+    return Source(
+        dataset.schema,
+        lambda columns: validated(read(columns), columns, "the dataset"),
+        rereadable=isinstance(dataset, pa_dataset.FileSystemDataset),
+    )
 
 
 # ---- files --------------------------------------------------------------------------------------------------------
@@ -258,7 +264,7 @@ def _open_paths(paths: list[Path]) -> Source:
         for i, (file, source) in enumerate(zip(files, sources, strict=True)):
             origins[i:] = [(n_rows, str(file))]
             with _reading(file):
-                for batch in source.batches(columns):
+                for batch in validated(source.batches(columns), columns, str(file), n_rows):
                     yield batch
                     n_rows += batch.num_rows
 
@@ -272,7 +278,9 @@ def _open_paths(paths: list[Path]) -> Source:
         for file, parts, first, last in zip(files, every, begins, begins[1:], strict=False):
             if begin < last and first < end:
                 with _reading(file):
-                    yield from parts.read(columns, max(begin, first) - first, min(end, last) - first)
+                    start = max(begin, first)
+                    batches = parts.read(columns, start - first, min(end, last) - first)
+                    yield from validated(batches, columns, str(file), start)
 
     in_parts = len(every) == len(sources)
     if in_parts:

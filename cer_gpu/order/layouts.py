@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, is_string, kind_of
-from cer_gpu.errors import EventsError
+from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, check_movable, is_string, kind_of
 
 PLAIN = pa.large_string()
 CODED = pa.dictionary(pa.int32(), PLAIN)
@@ -131,7 +130,7 @@ class Layouts:
             data_type = stored_type(field.type)
             column = self._column_for(field.name, data_type, layout)
             if column is None:
-                _check_movable(field.name, data_type)
+                check_movable(field.name, data_type, "brought into another order")
                 column = len(self._names)
                 self._names.append(field.name)
                 self._types.append(data_type)
@@ -279,13 +278,3 @@ def _common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
         return max(a, b, key=lambda t: t.bit_width)
     bits = max(t.bit_width * (1 if pa.types.is_signed_integer(t) else 2) for t in (a, b))
     return pa.from_numpy_dtype(f"int{bits}") if bits <= 64 else None
-
-
-def _check_movable(name: str, data_type: pa.DataType) -> None:
-    try:
-        pa.nulls(1, data_type).take(pa.array([0]))
-    except pa.ArrowNotImplementedError:
-        raise EventsError(
-            f"column {name!r} is {data_type}, and events with such a column cannot be brought into another order\n"
-            "hint: leave the column out, or cast it to another type"
-        ) from None

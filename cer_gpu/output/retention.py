@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.columnar.columns import take_rows
+from cer_gpu.columnar.columns import check_movable, take_rows
 from cer_gpu.errors import EventsError
 
 Int64 = npt.NDArray[np.int64]
@@ -22,9 +22,16 @@ class Retained:
     ----------
     schema : pyarrow.Schema
         Of the attributes that are kept.
+
+    Raises
+    ------
+    EventsError
+        For a column whose values Arrow cannot move.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
+        for field in schema:
+            check_movable(field.name, field.type, "listed")
         self.schema = schema
         self._positions: list[Int64] = []
         self._rows: list[pa.RecordBatch] = []
@@ -98,9 +105,9 @@ class Retained:
 
 
 def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
     try:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
         return column if column.type == field.type else column.cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise EventsError(

@@ -104,7 +104,8 @@ class Texts:
 
     def hashes(self, words: Words) -> Words:
         """Return words that depend on the values alone, and not on which of them were met before."""
-        return self._coder.hashes[words]
+        hashes = self._coder.hashes
+        return hashes[words] if len(hashes) else words  # no text was met yet: every key is NULL
 
     @property
     def n_texts(self) -> int:

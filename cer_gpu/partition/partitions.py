@@ -104,7 +104,8 @@ def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataT
     """Return the one type of the alternatives of a key."""
     kinds = [column_type(schema, name.name, text, name.span) for name in names]
     for name, kind in zip(names, kinds, strict=True):
-        if pa.types.is_nested(kind) or isinstance(kind, pa.BaseExtensionType):
+        is_plain = not pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind)
+        if not is_plain or isinstance(kind, pa.BaseExtensionType):
             raise QueryTypeError(
                 f"PARTITION BY needs columns of plain values, and {name.name!r} is {kind}", text, *name.span
             )

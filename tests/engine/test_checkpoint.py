@@ -139,6 +139,42 @@ def test_events_that_are_held_back_are_kept(number):
     assert evaluator.n_pushed == len(events) == evaluator.n_events + evaluator.n_late
 
 
+def extension(kind, values):
+    return pa.ExtensionArray.from_storage(kind, pa.array(values, kind.storage_type))
+
+
+UUIDS = [bytes([i] * 16) for i in range(8)]
+EXTENSIONS = {
+    "uuid": extension(pa.uuid(), UUIDS),
+    "json": extension(pa.json_(), [f"[{i}]" for i in range(8)]),
+    "bool8": extension(pa.bool8(), [1, 0, None, 1] * 2),
+    "opaque": extension(pa.opaque(pa.binary(), "kind", "vendor"), UUIDS),
+    "tensor": extension(pa.fixed_shape_tensor(pa.int32(), [2]), [[i, i] for i in range(8)]),
+    "list": pa.ListArray.from_arrays(range(9), extension(pa.uuid(), UUIDS)),
+    "struct": pa.StructArray.from_arrays([extension(pa.uuid(), UUIDS)], ["id"]),
+    "dictionary": pa.DictionaryArray.from_arrays([0, 1] * 4, extension(pa.uuid(), UUIDS[:2])),
+    "union": pa.UnionArray.from_sparse(pa.array([0] * 8, pa.int8()), [pa.array(range(8))]),
+    "runs": pa.RunEndEncodedArray.from_arrays(pa.array([3, 4, 8], pa.int32()), pa.array(["x", None, "y"])),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"lateness": 2}], ids=["in order", "late"])
+@pytest.mark.parametrize("kind", EXTENSIONS)
+def test_types_that_are_stored_as_others_are_kept(kind, options):
+    """Batches without rows, or without complex events, have the types of their columns too."""
+    events = pa.record_batch({"type": ["A", "B"] * 4, "ts": pa.array(range(8)), "x": EXTENSIONS[kind]})
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 3 EVENTS", time_column="ts")
+    expected = query.evaluate(events, output="events")
+    held = [event["x"] for found in expected["events"].to_pylist() for event in found]
+    assert held == [EXTENSIONS[kind][row].as_py() for found in expected["positions"].to_pylist() for row in found]
+    evaluator, found = query.evaluator(output="events", **options), []
+    for start, n in [(0, 0), (0, 3), (3, 2), (5, 3)]:
+        found.append(evaluator.push(events.slice(start, n)))
+        evaluator = query.restore(evaluator.checkpoint())
+    found.append(evaluator.finish())
+    assert pa.Table.from_batches(found).equals(expected)
+
+
 def test_counters_go_on():
     evaluator = compiled(CASES[0][0]).evaluator()
     batches = random_events(1)

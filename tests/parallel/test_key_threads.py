@@ -127,3 +127,15 @@ def test_which_queries_are_dealt(monkeypatch):
         cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {clauses}").evaluate(events, threads=2)
         used.append("")
     assert used == ["on_threads_by_key", "", "on_threads_by_key", "", "on_threads", "", "", ""]
+
+
+@pytest.mark.parametrize("clause", ["", "WITHIN 3 EVENTS"])
+def test_keys_that_are_null_with_an_empty_dictionary(clause):
+    """No text has a number yet when the shares of the first keys are computed."""
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [text], [x] {clause}")
+    nothing = pa.DictionaryArray.from_arrays(pa.nulls(2, pa.int32()), pa.array([], pa.string()))
+    texts = [nothing, pa.array(["a", "a"]).dictionary_encode()]
+    batches = [pa.record_batch({"type": ["A", "B"], "text": text, "x": [1, 1]}) for text in texts]
+    found = query.evaluate(batches, threads=2)
+    assert found["positions"].to_pylist() == [[2, 3]]
+    assert found.equals(query.evaluate(batches, threads=1))

@@ -1,0 +1,233 @@
+"""Arrow data from outside, checked before anything follows its indices, offsets and lengths.
+
+Readers of Arrow take what they read at its word, and so do Arrow's functions and the kernels here: an index that lies
+outside its dictionary, or an offset outside the bytes, is followed wherever it leads.  `RecordBatch.validate` looks at
+lengths and at the first and last offset, and here is looked at what lies between, in a tenth of a nanosecond for a
+value.  Values that lead nowhere are left as they are: text need not be UTF-8, and a decimal may have too many digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.columnar.columns import stored_values, validity
+from cer_gpu.columnar.dictionaries import same_memory
+from cer_gpu.errors import EventsError
+
+_HINT = (
+    "hint: it was damaged, or what wrote it is at fault; pyarrow's RecordBatch.validate(full=True) checks all columns"
+)
+_INLINE = 12
+"""Bytes that a view holds itself."""
+
+
+class _Damage(Exception):
+    """Something leads out of the memory of an array.
+
+    Parameters
+    ----------
+    why
+    row
+        Of the array, where it is known.
+    """
+
+    def __init__(self, why: str, row: int | None = None) -> None:
+        super().__init__(why)
+        self.row = row
+
+
+def validated(
+    batches: Iterable[pa.RecordBatch], columns: Collection[str], where: str, first: int = 0
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches after checking the named columns.
+
+    Parameters
+    ----------
+    batches
+    columns
+        Those that will be read; what the others hold does not matter.
+    where
+        The file or stream, for messages.
+    first
+        The position of the first row.
+
+    Raises
+    ------
+    EventsError
+        For a column with something that leads out of its memory.
+    """
+    dictionaries: dict[str, pa.Array] = {}
+    for batch in batches:
+        for i, name in enumerate(batch.schema.names):
+            if name not in columns:
+                continue
+            column = batch.column(i)
+            try:
+                _check_lengths(column)
+                _check(column, name, dictionaries)
+            except _Damage as damage:
+                end = first + batch.num_rows - 1
+                rows = f"events {first} to {end}" if damage.row is None else f"event {first + damage.row}"
+                raise EventsError(f"{where}: column {name!r} of {rows} is damaged: {damage}\n{_HINT}") from None
+        yield batch
+        first += batch.num_rows
+
+
+def _check_lengths(array: pa.Array, *, full: bool = False) -> None:
+    """Check what takes the same time however long the array is, or all that Arrow would have so."""
+    try:
+        array.validate(full=full)
+    except pa.ArrowException as error:
+        raise _Damage(str(error)) from None
+
+
+def _check(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> None:
+    """Check an array whose lengths are right, and what it is made of.
+
+    Parameters
+    ----------
+    array
+    path
+        Of the array in its batch.
+    dictionaries
+        Those that were checked last, by the paths of their arrays.
+    """
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType):
+        _check(array.storage, path, dictionaries)
+        return
+    _check_nulls(array)
+    if pa.types.is_dictionary(kind):
+        _check_indices(array)
+        known, values = dictionaries.get(path), array.dictionary
+        if known is None or not same_memory(values, known):
+            _check_lengths(values)
+            _check_inside(values, f"{path}.", dictionaries)
+            dictionaries[path] = values
+    elif pa.types.is_run_end_encoded(kind):
+        ends = array.run_ends.to_numpy()
+        if len(ends) and (ends[0] <= 0 or (ends[1:] <= ends[:-1]).any()):
+            raise _Damage("its runs do not end one after another")
+    elif pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        _check_views(array)
+    elif pa.types.is_union(kind):
+        _check_union(array)
+    elif pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        _check_list_views(array)
+    elif _has_offsets(kind):
+        _check_offsets(array)
+    for i, part in enumerate(_parts(array)):
+        _check_inside(part, f"{path}.{i}", dictionaries)
+
+
+def _check_inside(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> None:
+    """Check an array whose rows are not those of the batch."""
+    try:
+        _check(array, path, dictionaries)
+    except _Damage as damage:
+        raise _Damage(f"inside it, {damage}") from None
+
+
+def _parts(array: pa.Array) -> list[pa.Array]:
+    """Return the arrays that an array is made of, as far as its rows lie in them."""
+    kind = array.type
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        return [array.field(i) for i in range(kind.num_fields)]
+    if pa.types.is_run_end_encoded(kind) or pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+        return [array.values]
+    if pa.types.is_fixed_size_list(kind):
+        return [array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)]
+    if not pa.types.is_nested(kind):
+        return []
+    offsets = _offsets(array)
+    rows = slice(int(offsets[0]), int(offsets[-1])) if len(offsets) else slice(0, 0)
+    values = [array.keys, array.items] if pa.types.is_map(kind) else [array.values]
+    return [each.slice(rows.start, rows.stop - rows.start) for each in values]
+
+
+def _check_nulls(array: pa.Array) -> None:
+    bits = array.buffers()[0]
+    if bits is not None and array.null_count:
+        n_valid = pa.Array.from_buffers(pa.bool_(), len(array), [None, bits], offset=array.offset).true_count
+        if n_valid + array.null_count != len(array):
+            raise _Damage(f"{array.null_count} NULLs are announced, and there are {len(array) - n_valid}")
+
+
+def _check_indices(array: pa.DictionaryArray) -> None:
+    codes, n_values = stored_values(array.indices), len(array.dictionary)
+    unsigned = codes.view(f"u{codes.itemsize}")  # no negative index is less
+    if not len(codes) or unsigned.max() < n_values:
+        return
+    valid = validity(array.indices)  # that of a NULL row may be any
+    outside = unsigned >= n_values if valid is None else (unsigned >= n_values) & valid
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise _Damage(f"its dictionary has {n_values} values, and the index is {codes[row]}", row)
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_binary(kind)
+        or pa.types.is_list(kind)
+        or pa.types.is_map(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_large_binary(kind)
+        or pa.types.is_large_list(kind)
+    )
+
+
+def _offsets(array: pa.Array) -> npt.NDArray[Any]:
+    """Return the offsets of an array, one more than it has rows; none where it has no rows."""
+    kind = array.type
+    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
+    return _numbers(array.buffers()[1], "i8" if large else "i4", array.offset, len(array) + 1 if len(array) else 0)
+
+
+def _check_offsets(array: pa.Array) -> None:
+    offsets = _offsets(array)
+    falls = offsets[1:] < offsets[:-1]
+    if falls.any():
+        row = int(np.argmax(falls))
+        raise _Damage(f"it begins at {offsets[row]} and ends at {offsets[row + 1]}", row)
+
+
+def _check_views(array: pa.Array) -> None:
+    buffers = array.buffers()
+    lengths = _numbers(buffers[1], "i4", 4 * array.offset, 4 * len(array))[::4]
+    if len(lengths) and not 0 <= lengths.min() <= lengths.max() <= _INLINE:
+        _check_lengths(pa.Array.from_buffers(pa.binary_view(), len(array), buffers, offset=array.offset), full=True)
+
+
+def _check_union(array: pa.UnionArray) -> None:
+    kind, buffers = array.type, array.buffers()
+    codes = _numbers(buffers[1], "i1", array.offset, len(array))
+    _refuse_rows(~np.isin(codes, kind.type_codes), "its type is none of the union")
+    if kind.mode == "dense":
+        sizes = np.zeros(128, np.int64)
+        sizes[kind.type_codes] = [len(array.field(i)) for i in range(kind.num_fields)]
+        offsets = _numbers(buffers[2], "i4", array.offset, len(array))
+        _refuse_rows((offsets < 0) | (offsets >= sizes[codes]), "it lies outside its values")
+
+
+def _check_list_views(array: pa.Array) -> None:
+    size = "i8" if pa.types.is_large_list_view(array.type) else "i4"
+    _, first, lengths, *_ = array.buffers()
+    begins, n = (_numbers(buffer, size, array.offset, len(array)) for buffer in (first, lengths))
+    _refuse_rows((begins < 0) | (n < 0) | (begins > len(array.values) - n), "it lies outside its values")
+
+
+def _refuse_rows(wrong: npt.NDArray[np.bool_], why: str) -> None:
+    if wrong.any():
+        raise _Damage(why, int(np.argmax(wrong)))
+
+
+def _numbers(buffer: pa.Buffer | None, dtype: str, first: int, n: int) -> npt.NDArray[Any]:
+    if buffer is None or not n:
+        return np.zeros(0, dtype)
+    return np.frombuffer(buffer, dtype, n, first * np.dtype(dtype).itemsize)
