@@ -19,7 +19,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.columnar.clocks import TIME_UNITS, time_column_type, window_length
-from cer_gpu.columnar.columns import column_type
+from cer_gpu.columnar.fields import column_type, columns_with
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.errors import (
     CerError,
@@ -128,7 +128,11 @@ def analyse(
         )
         errors: list[QueryError] = found.errors
         if schema is not None:
-            errors += _schema_errors(syntax, schema, type_column, time_column, time_unit)
+            said = {
+                error.start for error in errors
+            }  # that there is no such column, too, where it is another variable's
+            against = _schema_errors(syntax, schema, type_column, time_column, time_unit)
+            errors += [error for error in against if error.start is None or error.start not in said]
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
         plan = _plan(syntax, type_column, time_column, time_unit)
@@ -317,7 +321,10 @@ class Query:
         return bound
 
     def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:
-        """Return the names of the columns that the query reads from events of a schema."""
+        """Return the names of the columns that the query reads from events of a schema.
+
+        Where it reads only fields of a column, their paths stand there (`cer_gpu.ceql.paths`).
+        """
         return self.bind(schema).columns_for(output)
 
     def output_schema(self, schema: pa.Schema, output: str = "positions") -> pa.Schema:
@@ -450,7 +457,7 @@ class Query:
         With several threads the evaluator only counts; None: as many as help.
         """
         names = self.columns(source.schema, evaluator.output)
-        evaluator.expect(pa.schema([source.schema.field(name) for name in names]))
+        evaluator.expect(pa.schema([source.schema.field(name) for name in columns_with(source.schema, names)]))
         may_be_cut = evaluator.may_be_cut and not source.resident
         dealt = of_threads(self.clauses)[0] if may_be_cut else "one"
         n_threads = threads_that_help(source, by_range=dealt == "range") if threads is None else threads

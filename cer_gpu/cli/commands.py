@@ -15,6 +15,7 @@ import pyarrow as pa
 from click.shell_completion import get_completion_class
 
 import cer_gpu
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.cli.command_line import (
     Commands,
     abandon_stdout,
@@ -282,7 +283,7 @@ def check(
             if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
                 say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
-            columns = [name for name in compiled.columns(schema) if name != STREAM_COLUMN]
+            columns = [dotted(name) for name in compiled.columns(schema) if name != STREAM_COLUMN]
     notes = list(compiled.notes) if compiled else []
     if as_json:
         answer = {"ok": not said, "errors": list(said.values()), "notes": notes, "columns": columns if events else None}

@@ -17,6 +17,7 @@ from cer_gpu.backend.compaction import number_rows
 from cer_gpu.backend.evaluation import COUNT_WINDOW, GLOBAL_WINDOW
 from cer_gpu.columnar.clocks import Clock, Window
 from cer_gpu.columnar.columns import Block, numbers_of
+from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.columnar.strings import StringCoder
@@ -194,7 +195,7 @@ class Evaluator:
         on_host = names if for_all else binding.columns_on_host
         refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
         self._refusal = "the matches of the batch before were not all read"
-        return self._in_order(batch.select(names) if names else batch)
+        return self._in_order(batch.select(columns_with(batch.schema, names)) if names else batch)
 
     def finish(self) -> pa.RecordBatch:
         """End the stream and return what was still held back (nothing, unless there is a `lateness`).
@@ -408,7 +409,7 @@ class Evaluator:
         if self.holds_back:
             assert binding.window_length is not None
             self._live = LiveIntervals(self._table, binding.window_length)
-        self._retained = Retained(binding.attribute_schema) if output == "events" else None
+        self._retained = Retained(binding.attribute_schema, binding.attributes) if output == "events" else None
         self._output = Output(plan, binding, output, self._table.labels, self._retained)
         if given.lateness is not None:
             assert plan.time_column is not None

@@ -17,9 +17,11 @@ from cer_gpu.backend.evaluation import (
     GLOBAL_WINDOW,
     NO_WINDOW,
 )
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name, Within
 from cer_gpu.columnar.clocks import time_column_type, window_length
-from cer_gpu.columnar.columns import column_type, plain_type
+from cer_gpu.columnar.columns import plain_type
+from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.partition.partitions import Keys
@@ -89,11 +91,13 @@ class Binding:
     ----------
     schema : pyarrow.Schema
     columns : list of str
-        That the query reads, whatever its output.
+        Columns and fields that the query reads, whatever its output.
     columns_on_host : list of str
         Those that are read by more than predicates.
+    attributes : list of str
+        Columns and fields that "events" has.
     attribute_schema : pyarrow.Schema
-        Of what "events" has, without dictionaries.
+        Theirs, without dictionaries.
 
     Raises
     ------
@@ -134,8 +138,11 @@ class Binding:
                 plan.within, schema, plan.time_column, plan.time_unit, text
             )
         self.keys = Keys(plan.partition, schema, text)
-        attributes = [field for field in schema if field.name != position_column]
-        self.attribute_schema = _attribute_schema(plan, pa.schema(attributes)) if with_attributes else pa.schema([])
+        self.attributes: list[str] = []
+        if with_attributes:
+            every = dict.fromkeys(name for name in schema.names if name != position_column)
+            self.attributes = list(every) if plan.attributes is None else [name.name for name in plan.attributes]
+        self.attribute_schema = _attribute_schema(plan, self.attributes, schema) if with_attributes else pa.schema([])
         positions = [] if position_column is None else [position_column]
         for name in positions:
             if column_type(schema, name, None, None) != pa.int64():
@@ -145,19 +152,15 @@ class Binding:
         self.clocks = list(dict.fromkeys(name for name in (plan.time_column, self.window_column) if name is not None))
         self.columns_on_host = list(dict.fromkeys([*self.clocks, *self.keys.columns, *positions]))
         self.columns = list(dict.fromkeys([*self.guards.columns, *self.columns_on_host]))
-        self._types = {name: schema.field(name).type for name in self.columns}
+        self._types = {name: attribute_type(schema, name) for name in self.columns}
 
     def columns_for(self, output: str) -> list[str]:
-        """Return the columns that an output needs."""
-        wanted = {*self.columns, *(self.attribute_schema.names if output == "events" else ())}
-        return [name for name in self.schema.names if name in wanted]
+        """Return the columns that an output needs, and where it needs only fields of a column, these."""
+        return narrowest(self.schema, {*self.columns, *(self.attributes if output == "events" else ())})
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return whether a batch of this schema can be evaluated with the binding as it is."""
-        return all(
-            len(schema.get_all_field_indices(name)) == 1 and schema.field(name).type == kind
-            for name, kind in self._types.items()
-        )
+        return all(attribute_type(schema, name) == kind for name, kind in self._types.items())
 
     def run_options(
         self,
@@ -190,9 +193,15 @@ class Binding:
         )
 
 
-def _attribute_schema(plan: Plan, schema: pa.Schema) -> pa.Schema:
+def _attribute_schema(plan: Plan, attributes: list[str], schema: pa.Schema) -> pa.Schema:
+    """Return the schema of the rows of "events"."""
     if plan.attributes is None:
-        kinds = {field.name: field.type for field in schema}
-    else:
-        kinds = {name.name: column_type(schema, name.name, plan.text, name.span) for name in plan.attributes}
-    return pa.schema([(name, plain_type(kind)) for name, kind in kinds.items()])
+        types = dict(zip(schema.names, schema.types, strict=True))
+        return pa.schema([(name, plain_type(types[name])) for name in attributes])
+    named: dict[str, pa.DataType] = {}
+    for name in plan.attributes:
+        shown = dotted(name.name)
+        if shown in named:
+            raise QueryTypeError(f"the events would have two attributes {shown!r}", plan.text, *name.span)
+        named[shown] = plain_type(column_type(schema, name.name, plan.text, name.span))
+    return pa.schema(list(named.items()))
