@@ -124,7 +124,10 @@ def analyse(
         )
         errors: list[QueryError] = found.errors
         if schema is not None:
-            errors += schema_errors(syntax, schema, type_column, time_column, time_unit)
+            # what names another variable's attribute may name no column either: said once
+            said = {error.start for error in errors}
+            against = schema_errors(syntax, schema, type_column, time_column, time_unit)
+            errors += [error for error in against if error.start is None or error.start not in said]
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
         plan = plan_of(syntax, type_column, time_column, time_unit)
@@ -253,7 +256,10 @@ class Query:
         return binding
 
     def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:
-        """Return the names of the columns that the query reads from events of a schema."""
+        """Return the names of the columns that the query reads from events of a schema.
+
+        Where it reads only fields of a column, their paths stand there (`cer_gpu.ceql.paths`).
+        """
         return self.bind(schema).columns_for(OUTPUTS[output])
 
     def output_schema(self, schema: pa.Schema, output: str = "positions") -> pa.Schema:

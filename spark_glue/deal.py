@@ -204,6 +204,8 @@ class Task:
     query, output
     strategy : str
         "partition", "range" or "replicate".
+    columns : tuple of str
+        What the columns of the rows that come with `PLACE` are called in the events, one after the other.
     firsts : tuple of int
         For "range", the first position of each part.
     n_parts : int
@@ -214,6 +216,7 @@ class Task:
     query: Query
     output: str
     strategy: str
+    columns: tuple[str, ...]
     firsts: tuple[int, ...]
     n_parts: int
     report: Any = None
@@ -224,7 +227,8 @@ class Task:
         for batch in batches:
             numbers, positions = np.divmod(batch.column(PLACE).to_numpy(), PART_ROWS)
             bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-            rows = batch.drop_columns([PLACE]).append_column(POSITION, pa.array(positions))
+            arrays = [*batch.drop_columns([PLACE]).columns, pa.array(positions)]
+            rows = pa.RecordBatch.from_arrays(arrays, [*self.columns, POSITION])
             for begin, end in itertools.pairwise(bounds):
                 if begin == end:
                     continue

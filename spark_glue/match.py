@@ -12,8 +12,9 @@ import pyarrow as pa
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
 from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, choose, times_beside
-from spark_glue.number import ADDED, Cut, Numbered, number, quoted
+from spark_glue.number import ADDED, Cut, Numbered, number, quoted, sent
 from spark_glue.stage import match_schema
+from spark_glue.survey import WHERE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -136,10 +137,12 @@ def matching(
     events = to_arrow(df.schema)
     columns = query.columns(events, output)
     numbered = number(df, order, columns, n_parts, _cut(query, events, order) if chosen == "range" else None)
-    task = Task(query, output, chosen, numbered.ranges.firsts if numbered.ranges else (), n_parts, report)
-    dealt = _dealt(numbered, query, chosen, n_parts, _needed(query, order[0]))
+    firsts = numbered.ranges.firsts if numbered.ranges else ()
+    task = Task(query, output, chosen, tuple(columns), firsts, n_parts, report)
+    names = dict(zip(columns, sent(columns), strict=True))
+    dealt = _dealt(numbered, query, chosen, n_parts, _needed(query, order[0]), names)
     place = (sf.col(quoted(PART)).cast("long") * PART_ROWS + sf.col(quoted(POSITION))).alias(PLACE)
-    dealt = dealt.select(place, PART, *map(quoted, columns))
+    dealt = dealt.select(place, PART, *names.values())
     if hasattr(dealt, "repartitionById"):  # since Spark 4.1; two parts that hash alike share a task before
         parts = dealt.repartitionById(n_parts, PART)
     else:
@@ -179,18 +182,28 @@ def _needed(query: Query, first: str) -> tuple[str, ...] | None:
     return None if times_beside(query, first) else query.needed_types
 
 
-def _dealt(numbered: Numbered, query: Query, strategy: str, n_parts: int, types: tuple[str, ...] | None) -> DataFrame:
-    """Return the rows of the given types with the part that each goes to, a copy for each of its parts."""
+def _dealt(
+    numbered: Numbered,
+    query: Query,
+    strategy: str,
+    n_parts: int,
+    types: tuple[str, ...] | None,
+    names: dict[str, str],
+) -> DataFrame:
+    """Return the rows of the given types with the part that each goes to, a copy for each of its parts.
+
+    `names` are those that the columns have on the way.
+    """
     from pyspark.sql import functions as sf
 
     df = numbered.df
     if types is not None:
         assert query.type_column is not None
-        df = df.filter(sf.col(quoted(query.type_column)).isin(*types))
+        df = df.filter(sf.col(names[query.type_column]).isin(*types))
     if strategy == "replicate":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if strategy == "partition":
-        keys = [sf.coalesce(*(sf.col(quoted(name)) for name in names)) for names in query.keys]
+        keys = [sf.coalesce(*(sf.col(names[name]) for name in bracket)) for bracket in query.keys]
         for key in keys:
             df = df.filter(key.isNotNull())
         # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN
@@ -201,5 +214,5 @@ def _dealt(numbered: Numbered, query: Query, strategy: str, n_parts: int, types:
         return df.withColumn(PART, own)
     begins = sf.array(*map(sf.lit, found.begins))
     later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_parts - 1)))
-    wanted = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= numbered.where))
+    wanted = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
     return df.withColumn(PART, sf.explode(wanted))

@@ -48,7 +48,7 @@ class Numbered:
     Attributes
     ----------
     df
-        The columns that are read, and `POSITION`.
+        The columns that are read, as `sent` names them, and `POSITION`; and `WHERE`, where there are ranges.
     n_rows
     was_in_order
         True if the rows needed no sort.
@@ -56,8 +56,6 @@ class Numbered:
         The ranges of the stream, or None unless `number` was given a `cut`.
     range_of
         The range of a row, from 0.
-    where
-        The value that the window is measured in.
     """
 
     df: DataFrame
@@ -65,7 +63,6 @@ class Numbered:
     was_in_order: bool
     ranges: Ranges | None
     range_of: Column
-    where: Column
 
 
 @dataclass(frozen=True)
@@ -111,24 +108,31 @@ def number(
 
     key = _key(df, order[0])
     measure = None if cut is None or cut.column is None else _key(df, cut.column)
-    where = sf.col(POSITION) if measure is None else measure
-    kept = list(dict.fromkeys([*columns, *([cut.column] if cut and cut.column else [])]))
+    kept = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)]
+    if cut is not None:
+        kept.append((sf.col(POSITION) if measure is None else measure).alias(WHERE))
     located = _located(df)
     if located is not None:
         decimal = "decimal" in df.schema[order[0]].dataType.simpleString()
         same = cut is None or (cut.column == order[0] and not decimal)
         stream = _stream(located, order, None if same else measure)
         if stream is not None:
-            numbered = _counted(located, stream).select(POSITION, *map(quoted, kept))
+            numbered = _counted(located, stream).select(POSITION, *kept)
             found = None if cut is None else even_ranges(stream, n_parts, cut.length, by_position=measure is None)
             own = sf.expr(f"CAST({quoted(POSITION)} * {n_parts} DIV {max(stream.n_rows, 1)} AS int)")
-            return Numbered(numbered, stream.n_rows, True, found, own, where)
+            return Numbered(numbered, stream.n_rows, True, found, own)
         df = located
-    numbered, lows, highs, firsts, n_rows = _sorted(df, key, order, kept, n_parts, measure)
+    placed, lows, highs, firsts, n_rows = _sorted(df, key, order, columns, n_parts, measure)
+    numbered = placed.select(POSITION, PART, *kept)
     found = None
     if cut is not None:
         found = ranges(firsts, lows, highs, cut.length)
-    return Numbered(numbered, n_rows, False, found, sf.col(PART), where)
+    return Numbered(numbered, n_rows, False, found, sf.col(PART))
+
+
+def sent(columns: Sequence[str]) -> list[str]:
+    """Return what the columns that tasks read are called on the way: PySpark itself does not quote names."""
+    return [f"${i}" for i in range(len(columns))]
 
 
 def _counted(df: DataFrame, stream: Stream) -> DataFrame:
@@ -141,7 +145,7 @@ def _counted(df: DataFrame, stream: Stream) -> DataFrame:
 
 
 def _sorted(
-    df: DataFrame, key: Column, order: Sequence[str], kept: Sequence[str], n_parts: int, measure: Column | None
+    df: DataFrame, key: Column, order: Sequence[str], columns: Sequence[str], n_parts: int, measure: Column | None
 ) -> tuple[DataFrame, list[Any], list[Any], list[int], int]:
     """Sort the rows and count them, in ranges of like size; each begins with another value of the first column.
 
@@ -175,16 +179,15 @@ def _sorted(
         lows = list(itertools.accumulate(reversed(least), min))[::-1]
         highs = [*lows[1:], end]
 
-    ties = [name for name in df.columns if name not in order and name in {*kept, FILE, ROW}]
-    ties.sort(key=lambda name: name not in (FILE, ROW))  # file and row of a Parquet file come first
+    ties = [name for name in df.columns if name not in order and name in {*columns, FILE, ROW}]
+    ties.sort(key=lambda name: name not in (FILE, ROW))  # that of a Parquet file comes first
     placed = df.withColumn(PART, own)
     if hasattr(placed, "repartitionById"):
         placed = placed.repartitionById(n_parts, PART)
     window = Window.partitionBy(PART).orderBy(*map(quoted, order), *(_tie(df, name) for name in ties))
     offset = sf.element_at(sf.array(*map(sf.lit, firsts)), sf.col(PART) + 1)
     position = (sf.row_number().over(window) - 1 + offset).cast("long")
-    numbered = placed.select(position.alias(POSITION), PART, *map(quoted, kept))
-    return numbered, lows, highs, firsts, n_rows
+    return placed.withColumn(POSITION, position), lows, highs, firsts, n_rows
 
 
 def _located(df: DataFrame) -> DataFrame | None:
@@ -197,8 +200,9 @@ def _located(df: DataFrame) -> DataFrame | None:
     if len(df.inputFiles()) < 2:
         return df.withColumn(FILE, sf.lit(0))
     paths = sorted(row[0] for row in df.select(quoted(FILE)).distinct().collect())
-    numbers = pa.table({FILE: pa.array(paths, pa.string()), "$number": pa.array(range(len(paths)), pa.int32())})
-    files = df.sparkSession.createDataFrame(numbers)
+    # as rows: PySpark cuts an Arrow table into batches, and fails where the session's batches have no limit
+    numbers = [(path, i) for i, path in enumerate(paths)]
+    files = df.sparkSession.createDataFrame(numbers, f"`{FILE}` string, `$number` int")
     joined = df.join(sf.broadcast(files), on=FILE)
     return joined.withColumn(FILE, sf.col(quoted("$number"))).drop("$number")
 
@@ -228,7 +232,7 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
 
     read = df.select(
         (sf.col(quoted(FILE)).cast("long") * FILE_ROWS + sf.col(quoted(ROW))).alias(LOCATION),
-        *map(quoted, order),
+        *(sf.col(quoted(name)).alias(alias) for name, alias in zip(order, sent(order), strict=True)),
         *([] if measure is None else [measure.alias(WHERE)]),
     )
     kind = (_key(df, order[0]) if measure is None else measure).alias(WHERE)
@@ -241,7 +245,7 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
     ]
     for end in (FIRST, LAST):
         fields += [st.StructField(f"{end}{i}", df.schema[name].dataType) for i, name in enumerate(order)]
-    stretches = read.mapInArrow(partial(_survey, list(order)), st.StructType(fields))
+    stretches = read.mapInArrow(partial(_survey, sent(order)), st.StructType(fields))
     return stream_of(stretches.toArrow(), len(order))
 
 

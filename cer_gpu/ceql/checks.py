@@ -5,13 +5,14 @@ All errors are collected, so that a person sees them at once; `notes` are remark
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import names_of
 from cer_gpu.errors import QueryError, did_you_mean
 
 NEEDS_TIME = "WITHIN in HOURS, MINUTES or SECONDS needs a time column"
@@ -169,6 +170,11 @@ class _Checker:
         for item in self.query.select.items or ():
             self.stream_of(item.variable)
             self.variable(item.variable, known, "SELECT")
+            for attribute in item.attributes or ():
+                other = _other_variable(attribute.name, item.variable, known)
+                if other is not None:
+                    message = f"SELECT {item.variable.name}[...] lists attributes of {item.variable.name!r}"
+                    self.error(f"{message}, and {other!r} is another variable", attribute.span)
 
     def partition(self) -> None:
         keys = [names[0] for names in self.query.partition]
@@ -207,6 +213,7 @@ class _Checker:
                 for item in s.variable_filters(formula.filter):
                     self.stream_of(item.variable)
                     self.variable(item.variable, known, "FILTER")
+                    self.own_attributes(item, known)
                     self.patterns(item.predicate)
 
     def negation(self, formula: s.Negation) -> None:
@@ -216,6 +223,7 @@ class _Checker:
         for item in s.variable_filters(formula.filter):
             self.stream_of(item.variable)
             self.variable(item.variable, dict.fromkeys(names, True), "FILTER")
+            self.own_attributes(item, names)
             self.patterns(item.predicate)
 
     def variable(self, name: s.Name, known: dict[str, bool], clause: str) -> None:
@@ -230,6 +238,18 @@ class _Checker:
         elif clause == "FILTER" and name.name in repeated_variables(self.query.formula):
             self.note(f"variable {name.name!r} can hold several events; a filter on it must hold for each of them")
 
+    def own_attributes(self, item: s.VariableFilter, known: Collection[str]) -> None:
+        """Refuse attributes of other variables than the one that is filtered."""
+        for attribute in s.attributes(item.predicate):
+            other = _other_variable(attribute.name, item.variable, known)
+            if other is not None:
+                self.error(
+                    f"filters between variables are not there yet: {other!r} is another variable than "
+                    f"{item.variable.name!r}",
+                    attribute.span,
+                    "a filter reads the attributes of one variable: x[price > 100]",
+                )
+
     def patterns(self, predicate: s.Predicate) -> None:
         for like in _likes(predicate):
             if "%" in like.pattern and not set(like.pattern) & set(_REGULAR):
@@ -239,6 +259,12 @@ class _Checker:
             except pa.ArrowInvalid as error:
                 reason = str(error).split("Invalid regular expression: ")[-1]
                 self.error(f"not a regular expression (RE2): {reason}", like.span)
+
+
+def _other_variable(attribute: str, variable: s.Name, known: Collection[str]) -> str | None:
+    """Return the variable whose attribute a path names, where it is one of those `known` and not `variable`."""
+    first, *rest = names_of(attribute)
+    return first if rest and first in known and first != variable.name else None
 
 
 _REGULAR = r".^$*+?()[]{}|\\"

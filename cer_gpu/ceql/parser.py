@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import fields, is_dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
@@ -14,6 +15,7 @@ from lark.lexer import PatternRE, TerminalDef
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import below, path_of
 from cer_gpu.errors import NULL_HINT, QuerySyntaxError, nearest
 
 # what a terminal of the grammar is called in a message; keywords and signs are shown as they are written
@@ -193,6 +195,7 @@ def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
 
 
 def _describe(accepted: set[str]) -> str:
+    accepted = accepted - {"DOT"}  # any attribute may go on as a path
     if "COMPARISON" in accepted:
         accepted = accepted - {"GREATER"}
     texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
@@ -233,6 +236,18 @@ def _between(operand: s.Expression, low: s.Expression | None, high: s.Expression
     return tests[0] if len(tests) == 1 else s.And(tests[0], tests[1], at)
 
 
+def _of_variable(part: Any, variable: str) -> Any:
+    """Return a predicate (or a part of one) on the events of `variable`, ``variable.a`` being ``a`` there."""
+    if isinstance(part, tuple):
+        return tuple(_of_variable(each, variable) for each in part)
+    if isinstance(part, s.Attribute):
+        return replace(part, name=below(variable, part.name) or part.name)
+    if not is_dataclass(part):
+        return part
+    make: Any = type(part)
+    return make(*(_of_variable(getattr(part, field.name), variable) for field in fields(part)))
+
+
 @lark.v_args(meta=True)
 class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     """Builds formulas, filters and predicates from the leaves up (without recursion, however long the query)."""
@@ -244,6 +259,9 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def name(self, meta: Any, children: list[Any]) -> s.Name:
         text = str(children[0])
         return s.Name(text[1:-1] if text.startswith("`") else text, None, _at(meta))
+
+    def path(self, meta: Any, children: list[Any]) -> s.Name:
+        return s.Name(path_of([child.name for child in children]), None, _at(meta))
 
     def event_name(self, meta: Any, children: list[Any]) -> s.Name:
         stream, _, name = children
@@ -315,7 +333,12 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     or_ = _node(s.Or)
 
     # filters
-    variable_filter = _node(s.VariableFilter)
+    def variable_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
+        variable, predicate = children
+        if any(below(variable.name, attribute.name) for attribute in s.attributes(predicate)):
+            predicate = _of_variable(predicate, variable.name)
+        return s.VariableFilter(variable, predicate, _at(meta))
+
     filter_and = _node(s.FilterAnd)
     filter_or = _node(s.FilterOr)
 
@@ -398,7 +421,7 @@ class _QueryBuilder:
 
     def _item(self, tree: Any) -> s.SelectItem:
         variable, *listed = tree.children
-        names = tuple(n for n in listed if n is not None)
+        names = tuple(replace(n, name=below(variable.name, n.name) or n.name) for n in listed if n is not None)
         return s.SelectItem(variable, names or None, _at(tree.meta))
 
     def _within(self, tree: Any) -> s.Within:

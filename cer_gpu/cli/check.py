@@ -7,6 +7,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.cli.command_line import (
     chosen_type_column,
     file_of,
@@ -77,7 +78,7 @@ def check(
             if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
                 say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
-            columns = [name for name in compiled.columns(schema) if name != STREAM_COLUMN]
+            columns = [dotted(name) for name in compiled.columns(schema) if name != STREAM_COLUMN]
     notes = list(compiled.notes) if compiled else []
     if as_json:
         answer = {"ok": not said, "errors": list(said.values()), "notes": notes, "columns": columns if events else None}

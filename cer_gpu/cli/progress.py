@@ -36,6 +36,7 @@ class Watched(Source):
             rereadable=source.rereadable,
             in_memory=source.in_memory,
             reads_ahead=source.reads_ahead,
+            reads_fields=source.reads_fields,
             parts=parts,
         )
         self.locate = source.locate  # type: ignore[method-assign]

@@ -10,8 +10,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.backend.windows import first_fall, window_lows
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Within
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, column_type, kind_of, numbers_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
+from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring, read_only
 from cer_gpu.columnar.moments import UNITS, per_second
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
@@ -58,7 +60,7 @@ class Clock:
         data_type = array.type
         if self._type is not None and data_type != self._type:
             raise EventsError(
-                f"column {self.name!r} tells the time and changed its type: "
+                f"column {dotted(self.name)!r} tells the time and changed its type: "
                 f"{self._type} before, {data_type} from event {self._n_rows} on"
             )
         self._type = data_type
@@ -109,9 +111,9 @@ class Clock:
 
 def _fail(name: str, position: int, what: str, hint: str = "") -> None:
     raise TimeOrderError(
-        f"the {name!r} of event {position} {what}\n"
+        f"the {dotted(name)!r} of event {position} {what}\n"
         "expected: events in the order of time, equal times allowed\n"
-        f"hint: {hint or f'sort the events by {name!r} first'}"
+        f"hint: {hint or f'sort the events by {dotted(name)!r} first'}"
     )
 
 
@@ -175,10 +177,10 @@ def window_length(
         return name, _uint64(within.length * Fraction(10) ** data_type.scale)
     if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
         raise QueryTypeError(
-            f"WITHIN needs a column of numbers or moments, and {name!r} is {data_type}",
+            f"WITHIN needs a column of numbers or moments, and {dotted(name)!r} is {data_type}",
             text,
             *within.attribute.span,
-            hint="decimals may have at most 18 digits" if kind == DECIMAL else None,
+            hint="decimals may have at most 18 digits" if kind == DECIMAL else fields_hint(name, data_type),
         )
     return name, _uint64(within.length)
 

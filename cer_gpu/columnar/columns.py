@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.ceql.syntax import Span
+from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
+from cer_gpu.errors import EventsError
 
 Bools = npt.NDArray[np.bool_]
 
@@ -109,7 +109,7 @@ class Coded:
 
 
 class Block:
-    """The columns of one block of events; every view is made at the first use and kept.
+    """The columns of one block of events, and fields of structs in them; a view is made at the first use, and kept.
 
     Parameters
     ----------
@@ -123,14 +123,21 @@ class Block:
         self.batch = batch
         self._coders = {} if coders is None else coders
         self.n_rows = batch.num_rows
+        self._columns: dict[str, pa.Array] = {}
         self._valid: dict[str, Bools | None] = {}
         self._numbers: dict[str, npt.NDArray[Any]] = {}
         self._coded: dict[str, Coded] = {}
         self._stored: dict[str, tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]] = {}
 
+    def column(self, name: str) -> pa.Array:
+        """Return the column or field as it comes."""
+        if name not in self._columns:
+            self._columns[name] = array_of(self.batch, name)
+        return self._columns[name]
+
     def array(self, name: str) -> pa.Array:
         """Return the column; dictionaries of anything but strings are decoded."""
-        array = self.batch.column(name)
+        array = self.column(name)
         if pa.types.is_dictionary(array.type) and not is_string(array.type.value_type):
             array = array.dictionary_decode()
         return array
@@ -138,7 +145,7 @@ class Block:
     def valid(self, name: str) -> Bools | None:
         """Return which rows are not NULL, or None when all are."""
         if name not in self._valid:
-            self._valid[name] = validity(self.batch.column(name))
+            self._valid[name] = validity(self.column(name))
         return self._valid[name]
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
@@ -154,7 +161,7 @@ class Block:
     def coded(self, name: str) -> Coded:
         """Return a string column as codes into a dictionary."""
         if name not in self._coded:
-            array = self.batch.column(name)
+            array = self.column(name)
             if pa.types.is_dictionary(array.type):
                 coded = Coded(codes_of(array, validity(array.indices)), plain_texts(array.dictionary))
             else:
@@ -169,7 +176,7 @@ class Block:
         names a NULL in the dictionary are not among these NULLs.
         """
         if name not in self._stored:
-            array = self.batch.column(name)
+            array = self.column(name)
             if pa.types.is_dictionary(array.type):
                 self._stored[name] = None, plain_texts(array.dictionary), array.indices
             else:
@@ -179,7 +186,7 @@ class Block:
 
     def texts(self, name: str) -> pa.Array:
         """Return a string column as an array of large strings."""
-        array = self.batch.column(name)
+        array = self.column(name)
         if pa.types.is_dictionary(array.type):
             array = array.dictionary.cast(pa.large_string()).take(array.indices)
         return array.cast(pa.large_string())
@@ -261,22 +268,3 @@ def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
     if pa.types.is_decimal(data_type) and data_type.byte_width > 8:
         return values[:: data_type.byte_width // 8]  # the lowest word holds any value of at most 18 digits
     return values.astype(np.float64) if values.dtype.kind == "f" and values.dtype.itemsize < 8 else values
-
-
-def column_type(schema: pa.Schema, name: str, text: str | None, span: Span | None) -> pa.DataType:
-    """Return the type of a column, for a dictionary that of its values.
-
-    Raises
-    ------
-    QueryTypeError
-        When there is none, or more than one, of that name.
-    """
-    found = schema.get_all_field_indices(name)
-    if len(found) != 1:
-        how_many = "no column" if not found else f"{len(found)} columns"
-        hint = "rename all but one" if found else did_you_mean(name, schema.names, "columns")
-        message = f"the events have {how_many} {name!r}"
-        start, end = span or (None, None)
-        raise QueryTypeError(message, text, start, end, hint)
-    data_type = schema.field(found[0]).type
-    return data_type.value_type if pa.types.is_dictionary(data_type) else data_type

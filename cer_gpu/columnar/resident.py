@@ -13,7 +13,9 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.backend import cupy_backend
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.device_arrays import device_array, is_on_device
+from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import EventsError
 
 _held: dict[int, int] = {}  # memory of columns in use: its first address -> the one after its last
@@ -88,9 +90,9 @@ def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> 
     EventsError
     """
     for name in names:
-        if _held and is_resident(batch.column(name)):
+        if _held and is_resident(array_of(batch, name)):
             raise EventsError(
-                f"column {name!r} is in the memory of a GPU, and {why} reads it on the host\n"
+                f"column {dotted(name)!r} is in the memory of a GPU, and {why} reads it on the host\n"
                 "hint: give it as an array of the host, such as that of cupy.asnumpy"
             )
 

@@ -9,6 +9,7 @@ from datetime import timedelta
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import State
@@ -176,7 +177,7 @@ class Evaluator:
         on_host = names if for_all else list(binding.columns_on_host)
         refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
         self._refusal = "the matches of the batch before were not all read"
-        return self._in_order(batch.select(names) if names else batch)
+        return self._in_order(batch.select(columns_with(batch.schema, names)) if names else batch)
 
     def finish(self) -> pa.RecordBatch:
         """End the stream and return what was still held back (nothing, unless there is a `lateness`).

@@ -135,7 +135,9 @@ class Pipeline:
         if physical.holds_back:
             assert binding.window_length is not None
             self._live = LiveIntervals(self.table, binding.window_length)
-        self._retained = Retained(binding.attribute_schema) if physical.output.keeps_events else None
+        self._retained = (
+            Retained(binding.attribute_schema, binding.attributes) if physical.output.keeps_events else None
+        )
         self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
         # of the first events of batches: their number, their position
         self._places: list[tuple[int, int]] = [(0, 0)]

@@ -8,7 +8,7 @@ from fractions import Fraction
 from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
-from cer_gpu.explain.writing import name_text, predicate_text, printable, stream_of
+from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
 
 _CONSUME = {
     "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
@@ -32,7 +32,9 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     where = f" in {_listed([name_text(name) for name in streams], 'and')}" if streams else ""
     lines = [f"Look{where} for:", *("  " + line for line in _outline(formula, streams))]
     if syntax.partition:
-        keys = _listed([" or else ".join(name_text(name.name) for name in names) for names in syntax.partition], "and")
+        keys = _listed(
+            [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
+        )
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
     lines += _chosen(syntax.within, strategy)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
@@ -59,7 +61,7 @@ def window_text(within: Within) -> str:
     if within.kind == "events":
         return _counted(number, "position")
     if within.attribute is not None:
-        return f"{number} in {name_text(within.attribute.name)}"
+        return f"{number} in {attribute_text(within.attribute.name)}"
     units = {"hour": 3600, "minute": 60}
     parts, rest = [], within.length
     for unit, seconds in units.items():

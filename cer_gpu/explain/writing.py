@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import names_of
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _RESERVED = frozenset("AND AS FALSE FILTER IN LIKE NOT OR RANGE TRUE".split())  # noqa: SIM905
@@ -22,6 +23,11 @@ def printable(text: str) -> str:
 def name_text(name: str) -> str:
     """Return a name, in backquotes where it is not an identifier."""
     return name if _PLAIN.fullmatch(name) and name.upper() not in _RESERVED else f"`{name}`"
+
+
+def attribute_text(name: str) -> str:
+    """Return the name of an attribute: that of a column, or the path of a field of a struct."""
+    return ".".join(map(name_text, names_of(name)))
 
 
 def variable_text(name: str, streams: Collection[str]) -> str:
@@ -79,7 +85,7 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
 def _expression(expression: s.Expression, around: int = _SUM) -> str:
     match expression:
         case s.Attribute():
-            return name_text(expression.name)
+            return attribute_text(expression.name)
         case s.Literal():
             return _literal(expression)
         case s.Negative():

@@ -18,7 +18,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of, plain_type
+from cer_gpu.columnar.fields import attribute_type, columns_with, names_in
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
 from cer_gpu.errors import EventsError, did_you_mean
@@ -76,6 +78,8 @@ class Source:
         How several threads read it at once, where they can.
     resident : bool
         Whether columns may lie in the memory of a GPU, so that the host must not read them.
+    reads_fields : bool
+        Whether `read` takes fields of structs too, and leaves out the others.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class Source:
         in_memory: bool = False,
         reads_ahead: bool = False,
         resident: bool = False,
+        reads_fields: bool = False,
         parts: Parts | None = None,
     ) -> None:
         self.schema = schema
@@ -96,14 +101,15 @@ class Source:
         self.reads_ahead = reads_ahead
         self.parts = parts
         self.resident = resident
+        self.reads_fields = reads_fields
         self.n_rows = n_rows
         self.rereadable = rereadable
         self._read = read
         self._origins = origins
 
     def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the events; batches have at least the named columns."""
-        return self._read(columns)
+        """Yield the events; batches have at least the named columns and fields."""
+        return self._read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:
         """Return how so many threads read it at once; None where they cannot, or one would have most of it."""
@@ -293,6 +299,7 @@ def _open_paths(paths: list[Path]) -> Source:
         origins,
         rereadable=all(source.rereadable for source in sources),
         reads_ahead=True,
+        reads_fields=True,
         parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
     )
 
@@ -320,11 +327,12 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def _check_columns(file: Path, found: pa.Schema, first: Path, expected: pa.Schema, columns: list[str]) -> None:
     """Raise EventsError unless a file has the columns of the first one, with values that compare alike."""
-    for name in columns:
-        if len(found.get_all_field_indices(name)) != 1:
+    for attribute in columns:
+        ours, theirs = attribute_type(found, attribute), attribute_type(expected, attribute)
+        name = dotted(attribute)
+        if ours is None:
             hint = did_you_mean(name, found.names, "columns") or "the file has no columns"
             raise EventsError(f"{file}: no column {name!r} (or more than one), which {first} has\nhint: {hint}")
-        ours, theirs = found.field(name).type, expected.field(name).type
         kinds = {kind_of(ours), kind_of(theirs)} - {NOTHING}
         if len(kinds) > 1 and not kinds <= {INTEGER, FLOAT, DECIMAL}:
             raise EventsError(f"{file}: column {name!r} is {ours}, and {theirs} in {first}")
@@ -380,7 +388,8 @@ def _open_parquet(path: Path) -> Source:
     begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
 
     def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
-        texts = [n for n in columns if is_string(schema.field(n).type)]
+        texts = [n for n in columns if is_string(attribute_type(schema, n))]
+        columns, texts = ([".".join(names_in(schema, name)) for name in names] for names in (columns, texts))
         most = _rows_at_once(metadata, schema, columns)
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
             for group in range(bisect_right(begins, begin) - 1, file.num_row_groups):
@@ -396,6 +405,7 @@ def _open_parquet(path: Path) -> Source:
         lambda columns: read(columns, 0, begins[-1], several_threads=len(columns) > 1),
         begins[-1],
         rereadable=True,
+        reads_fields=True,
         parts=Parts(begins, read),
     )
 
@@ -404,7 +414,7 @@ def _rows_at_once(metadata: pq.FileMetaData, schema: pa.Schema, columns: list[st
     """Return how many rows to decode at once: many where they are short, by their types and by the first row group."""
     n_bytes = 1.0
     for name in columns:
-        data_type = plain_type(schema.field(name).type)
+        data_type = plain_type(attribute_type(schema, name))
         if is_string(data_type):
             n_bytes += 4
         elif pa.types.is_primitive(data_type):

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import Clock, ordered, time_column_type, times_to_arrow
-from cer_gpu.columnar.columns import Block, column_type
+from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.fields import column_type
 
 Keys = npt.NDArray[np.uint64]
 Rows = npt.NDArray[np.int64]

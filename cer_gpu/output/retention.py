@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import check_movable, take_rows
+from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
 
 Int64 = npt.NDArray[np.int64]
@@ -22,6 +26,8 @@ class Retained:
     ----------
     schema : pyarrow.Schema
         Of the attributes that are kept.
+    attributes
+        The columns and fields of the events that they are.
 
     Raises
     ------
@@ -29,10 +35,11 @@ class Retained:
         For a column whose values Arrow cannot move.
     """
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, attributes: Sequence[str]) -> None:
         for field in schema:
             check_movable(field.name, field.type, "listed")
         self.schema = schema
+        self._attributes = attributes
         self._positions: list[Int64] = []
         self._rows: list[pa.RecordBatch] = []
         self._trim_at = TRIM_FROM
@@ -51,11 +58,14 @@ class Retained:
         """Keep rows of a batch; positions ascend from call to call."""
         if not len(rows) or not self.schema.names:
             return
-        for name in self.schema.names:
-            if len(batch.schema.get_all_field_indices(name)) != 1:
-                raise EventsError(f"the events have no column {name!r} any more (or more than one)")
+        for attribute in self._attributes:
+            if attribute_type(batch.schema, attribute) is None:
+                raise EventsError(f"the events have no column {dotted(attribute)!r} any more (or more than one)")
         chosen = pa.array(rows)
-        columns = [_as_type(take_rows(batch.column(field.name), chosen), field) for field in self.schema]
+        columns = [
+            _as_type(take_rows(array_of(batch, attribute), chosen), field)
+            for attribute, field in zip(self._attributes, self.schema, strict=True)
+        ]
         self._positions.append(positions.copy())
         self._rows.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
         # chunks of like size are put together: few chunks, and each row is copied a logarithmic number of times

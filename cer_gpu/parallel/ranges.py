@@ -165,10 +165,11 @@ def _after_a_window(parts: Parts, begin: int, window: Window) -> int:
     # what cannot be read, or is missing, is refused where it is evaluated
     with suppress(EventsError), np.errstate(all="ignore"):
         for batch in parts.read([window.column], begin, min(begin + LONGEST_WINDOW, n_rows)):
-            clocks = ordered(Block(batch, {}).numbers(window.column))
+            block = Block(batch, {})
+            clocks = ordered(block.numbers(window.column))
             start = clocks[0] if start is None else start
             n_inside = bisect_left(range(len(clocks)), True, key=lambda i: clocks[i] - start > window.length)
-            if batch.column(0).null_count:
+            if block.column(window.column).null_count:
                 break
             position += n_inside
             if n_inside < len(clocks):
@@ -209,13 +210,14 @@ def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]
             begin = max(batch.num_rows - wanted, 0)
             wanted -= batch.num_rows - begin
         else:
-            values = Block(batch, {}).numbers(window.column)
+            block = Block(batch, {})
+            values = block.numbers(window.column)
             if least is None:
                 last = ordered(values[-1:])[0]
                 whole = last.dtype.kind == "u"
                 least = last - min(window.length, last) if whole else at_or_before(float(last), float(window.length))
             # missing values are found, and refused, where the range is evaluated
-            if not batch.column(window.column).null_count:
+            if not block.column(window.column).null_count:
                 begin = bisect_left(values, least, key=lambda value: ordered(np.array([value]))[0])
             begin = min(begin, batch.num_rows - 1) if not kept else begin
         kept.append(batch.slice(begin))

@@ -9,8 +9,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
-from cer_gpu.columnar.columns import Bools, column_type, is_string, plain_texts, plain_type, take_rows
+from cer_gpu.columnar.columns import Bools, is_string, plain_texts, plain_type, take_rows
+from cer_gpu.columnar.fields import array_of, batch_of, column_type, fields_hint
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.partition.key_index import Texts, encoder_of, index_of
@@ -42,7 +44,7 @@ class Keys:
         Of the keys in the output: the first name of each bracket.
     types : list of pyarrow.DataType
     columns : list of str
-        All columns that are read.
+        All columns and fields that are read.
 
     Raises
     ------
@@ -52,7 +54,7 @@ class Keys:
 
     def __init__(self, brackets: tuple[tuple[Name, ...], ...], schema: pa.Schema, text: str) -> None:
         self._brackets = [[name.name for name in names] for names in brackets]
-        self.names = [names[0] for names in self._brackets]
+        self.names = [dotted(names[0]) for names in self._brackets]
         self.columns = list(dict.fromkeys(name for names in self._brackets for name in names))
         self.types = [_key_type(names, schema, text) for names in brackets]
 
@@ -68,14 +70,13 @@ class Keys:
 
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
         """Return the keys of some events, in their types."""
-        columns = [take_rows(batch.column(name), rows) for name in self.columns]
-        batch = pa.RecordBatch.from_arrays(columns, self.columns)
+        batch = batch_of(self.columns, [take_rows(array_of(batch, name), rows) for name in self.columns])
         return [
             _cast(key, kind, name) for key, kind, name in zip(self.arrays(batch, types), types, self.names, strict=True)
         ]
 
     def _key(self, batch: pa.RecordBatch, names: list[str], kind: pa.DataType) -> pa.Array:
-        columns = [_readable(batch.column(name)) for name in names]
+        columns = [_readable(array_of(batch, name)) for name in names]
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
             return columns[0]
         columns = [_cast(column, kind, name) for column, name in zip(columns, names, strict=True)]
@@ -107,7 +108,10 @@ def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataT
         is_plain = not pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind)
         if not is_plain or isinstance(kind, pa.BaseExtensionType):
             raise QueryTypeError(
-                f"PARTITION BY needs columns of plain values, and {name.name!r} is {kind}", text, *name.span
+                f"PARTITION BY needs columns of plain values, and {dotted(name.name)!r} is {kind}",
+                text,
+                *name.span,
+                hint=fields_hint(name.name, kind),
             )
     kind = kinds[0]
     for name, other in zip(names[1:], kinds[1:], strict=True):
@@ -117,8 +121,8 @@ def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataT
                 kind = other if pa.types.is_null(kind) else kind
                 continue
             raise QueryTypeError(
-                f"names in one bracket of PARTITION BY stand for the same key, but {names[0].name!r} is {kind} "
-                f"and {name.name!r} is {other}",
+                f"names in one bracket of PARTITION BY stand for the same key, but {dotted(names[0].name)!r} is {kind} "
+                f"and {dotted(name.name)!r} is {other}",
                 text,
                 *name.span,
                 hint="two brackets make two keys: [a], [b]",

@@ -9,8 +9,10 @@ from functools import cached_property
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.clocks import time_column_type, window_length
-from cer_gpu.columnar.columns import column_type, plain_type
+from cer_gpu.columnar.columns import plain_type
+from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import Columns, Output
@@ -54,29 +56,40 @@ class Binding:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the query reads, whatever its output."""
+        """The columns and fields that the query reads, whatever its output."""
         return tuple(dict.fromkeys([*self.guards.columns, *self.columns_on_host]))
 
     @cached_property
     def attribute_schema(self) -> pa.Schema:
-        """The attributes that "events" has, without dictionaries.
+        """The `attributes`, without dictionaries.
 
         Raises
         ------
         QueryTypeError
-            When one that SELECT names is not there.
+            When one that SELECT names is not there, or two would have one name.
         """
         plan, schema = self.plan, self.schema
         if plan.attributes is None:
-            kinds = {field.name: field.type for field in schema if field.name != self.position_column}
-        else:
-            kinds = {name.name: column_type(schema, name.name, plan.text, name.span) for name in plan.attributes}
-        return pa.schema([(name, plain_type(kind)) for name, kind in kinds.items()])
+            types = dict(zip(schema.names, schema.types, strict=True))
+            return pa.schema([(name, plain_type(types[name])) for name in self.attributes])
+        named: dict[str, pa.DataType] = {}
+        for name in plan.attributes:
+            shown = dotted(name.name)
+            if shown in named:
+                raise QueryTypeError(f"the events would have two attributes {shown!r}", plan.text, *name.span)
+            named[shown] = plain_type(column_type(schema, name.name, plan.text, name.span))
+        return pa.schema(list(named.items()))
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The columns and fields that "events" has."""
+        if self.plan.attributes is not None:
+            return tuple(name.name for name in self.plan.attributes)
+        return tuple(dict.fromkeys(name for name in self.schema.names if name != self.position_column))
 
     def columns_for(self, output: type[Output]) -> list[str]:
-        """Return the columns that an output needs, in the order of the schema."""
-        wanted = {*self.columns, *(self.attribute_schema.names if output.keeps_events else ())}
-        return [name for name in self.schema.names if name in wanted]
+        """Return the columns that an output needs, and where it needs only fields of a column, these."""
+        return narrowest(self.schema, {*self.columns, *(self.attributes if output.keeps_events else ())})
 
     def result_columns(self, output: type[Output]) -> Columns:
         """Return what the columns of the results are made of."""
@@ -87,10 +100,7 @@ class Binding:
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return whether batches of another schema can be evaluated with this binding."""
-        return all(
-            len(schema.get_all_field_indices(name)) == 1 and schema.field(name).type == self.schema.field(name).type
-            for name in self.columns
-        )
+        return all(attribute_type(schema, name) == attribute_type(self.schema, name) for name in self.columns)
 
 
 def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> Binding:

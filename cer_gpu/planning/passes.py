@@ -14,7 +14,7 @@ from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.checks import defined_variables
 from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
 from cer_gpu.columnar.clocks import time_column_type, window_length
-from cer_gpu.columnar.columns import column_type
+from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan

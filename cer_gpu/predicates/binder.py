@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import dotted, names_of
 from cer_gpu.columnar.columns import (
     BOOLEAN,
     DECIMAL,
@@ -30,9 +31,9 @@ from cer_gpu.columnar.columns import (
     STRING,
     Block,
     Bools,
-    column_type,
     kind_of,
 )
+from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
 from cer_gpu.columnar.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.predicates import terms as t
@@ -291,9 +292,9 @@ class Binder:
             case s.Attribute():
                 kind = kind_of(self.column(expression))
                 if kind is None:
-                    what = _article(self.column(expression))
-                    message = f"column {expression.name!r} is {what}, which no predicate can read"
-                    raise self.error(message, expression.span)
+                    data_type, name = self.column(expression), expression.name
+                    message = f"column {dotted(name)!r} is {_article(data_type)}, which no predicate can read"
+                    raise self.error(message, expression.span, fields_hint(name, data_type))
                 return kind
             case s.Negative():
                 return self.arithmetic_kind(expression.operand)
@@ -331,12 +332,13 @@ class Binder:
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
         """Raise an error for a column that does not exist, and is meant as NULL or as a text."""
-        if not isinstance(name, s.Attribute) or name.name in self.schema.names:
+        if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or name.name in self.schema.names:
             return
         message = f"the events have no column {name.name!r}"
         if name.name.upper() == "NULL":
             raise self.error(message, name.span, NULL_HINT)
-        if isinstance(other, s.Attribute) and other.name in self.schema.names and self.kind(other) == STRING:
+        known = isinstance(other, s.Attribute) and attribute_type(self.schema, other.name) is not None
+        if known and self.kind(other) == STRING:
             close = nearest(name.name, self.schema.names)
             text = name.name.replace("'", "''")
             quoted = f"for a text write '{text}'"
@@ -354,7 +356,7 @@ class Binder:
             case s.Literal():
                 return f"the number {expression.text}"
             case s.Attribute():
-                return f"column {expression.name!r} ({self.column(expression)})"
+                return f"column {dotted(expression.name)!r} ({self.column(expression)})"
             case _:
                 return f"the number {self.text[slice(*expression.span)]}"
 
@@ -512,5 +514,5 @@ def _comparison_hint(kinds: set[str], left: s.Expression, right: s.Expression) -
 
 
 def columns_of(predicates: Sequence[s.Predicate]) -> list[str]:
-    """Return the names of the columns that predicates read, in order, each once."""
+    """Return the names of the attributes that predicates read, in order, each once."""
     return list(dict.fromkeys(a.name for p in predicates for a in s.attributes(p)))

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.columnar.columns import NOTHING, Block, column_type, is_string, kind_of
+from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
 from cer_gpu.errors import CerError, EventsError, QueryTypeError
@@ -219,7 +220,7 @@ class GuardWords:
 
     def _choose(self, block: Block) -> None:
         """Decide where a block goes."""
-        resident = any(is_resident(block.batch.column(name)) for name in self.columns)
+        resident = any(is_resident(block.column(name)) for name in self.columns)
         if resident and self.bound.slots.given:
             refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
         self.placement.choose(resident)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.columns import Block, Bools, stored_values
 from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
 from cer_gpu.predicates.numbers import floats
@@ -59,7 +60,7 @@ class Inputs:
     ----------
     schema : pyarrow.Schema
     columns : list of (str, str)
-        The name of a column, and whether its numbers, its decimals as floats or its codes are read.
+        The name of a column or field, and whether its numbers, its decimals as floats or its codes are read.
     constants : dict from type to list
     tables : list of (Column, PerDictionary)
         The column of codes, and how its table is made of its dictionary: bool, FALSE for NULL.
@@ -80,7 +81,8 @@ class Inputs:
         """Return the term for a column of which there is one."""
         if (name, read) not in self.columns:
             self.columns.append((name, read))
-        data_type = self.schema.field(name).type
+        data_type = attribute_type(self.schema, name)
+        assert data_type is not None
         dictionary = pa.types.is_dictionary(data_type)
         slot = self.columns.index((name, read))
         if read == FLOATS:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.io.texts import plain
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -31,7 +33,7 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
     """Evaluate a query and return what its report holds; arguments are those of `cer_gpu.report.write_report`."""
     rereadable = Events(query, events, sort=sort)
     found = find(query, rereadable, threads)
-    keys = [names[0] for names in query.keys]
+    keys = [dotted(names[0]) for names in query.keys]
     held: dict[str, Any] = {
         "query": query.text,
         "words": _words(query),
@@ -147,10 +149,10 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None) -> di
     assert found.detailed is not None
     detailed, step = found.detailed, found.detail_step
     source = events.open()
-    names = query.bind(source.schema).attribute_schema.names
-    shown = names[:MAX_COLUMNS]
+    binding = query.bind(source.schema)
+    names, attributes = binding.attribute_schema.names, binding.attributes[:MAX_COLUMNS]
     positions = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
-    texts = _texts(events, shown, positions)
+    texts = _texts(events, attributes, positions)
     while _size(texts) > MAX_ROW_BYTES and detailed.num_rows > 1:
         step *= 2
         detailed = detailed.filter(pa.array(detailed["number"].to_numpy() % step == 0))
@@ -169,21 +171,21 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None) -> di
         "roles": packed(roles),
         "role_names": told,
         "positions": packed(positions),
-        "columns": [_coded(name, texts[i]) for i, name in enumerate(shown)],
+        "columns": [_coded(name, texts[i]) for i, name in enumerate(names[:MAX_COLUMNS])],
         "n_columns": len(names),
     }
 
 
-def _texts(events: Events, names: Sequence[str], positions: npt.NDArray[np.int64]) -> pa.Table:
-    """Return the values of columns at positions as texts, cut; NULL where they are NULL."""
+def _texts(events: Events, attributes: Sequence[str], positions: npt.NDArray[np.int64]) -> pa.Table:
+    """Return the values of attributes at positions as texts, cut; NULL where they are NULL."""
     text = pa.large_string()
-    schema = pa.schema([(str(i), text) for i in range(len(names))])
+    schema = pa.schema([(str(i), text) for i in range(len(attributes))])
     pieces, n_before = [], 0
-    for batch in events.open().batches(list(names) or _any_column(events)):
+    for batch in events.open().batches(list(attributes) or _any_column(events)):
         low, high = np.searchsorted(positions, [n_before, n_before + batch.num_rows])
         if low < high:
             rows = pa.array(positions[low:high] - n_before)
-            columns = [plain(batch.column(name).take(rows)) for name in names]
+            columns = [plain(array_of(batch, attribute).take(rows)) for attribute in attributes]
             pieces.append(pa.table([pc.utf8_slice_codeunits(c, 0, MAX_CELL).cast(text) for c in columns], schema))
         n_before += batch.num_rows
         if high == len(positions):

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError
 from cer_gpu.io.sources import Source, open_events
 from cer_gpu.io.texts import plain, to_json
@@ -109,7 +110,7 @@ def _rereadable(events: Any) -> Any:
 def find(query: Query, events: Events, threads: int | None = None) -> Found:
     """Evaluate a query, and keep what a report needs."""
     drawn, detailed = Sample(MAX_DRAWN), Sample(MAX_REFERENCES)
-    partitions = _Partitions([names[0] for names in query.keys])
+    partitions = _Partitions([dotted(names[0]) for names in query.keys])
     evaluator = query.evaluator()
     n_matches = 0
     for batch in query.matches(events.open(), evaluator, threads):

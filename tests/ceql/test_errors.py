@@ -24,6 +24,8 @@ SCHEMA = pa.schema(
         "volume": pa.int64(),
         "open": pa.bool_(),
         "tags": pa.list_(pa.string()),
+        "place": pa.struct({"id": pa.int32(), "at": pa.struct({"lat": pa.float64(), "lon": pa.float64()})}),
+        "stop.id": pa.int32(),
     }
 )
 FILES = sorted(FOLDER.glob("*.txt"))

@@ -123,7 +123,7 @@ def test_the_table_of_a_single_process(seed):
             continue
         parts, firsts = dealt(rng, events, query, strategy, n_parts)
         reports = Reports()
-        task = Task(query, output, strategy, tuple(firsts), n_parts, reports)
+        task = Task(query, output, strategy, tuple(columns), tuple(firsts), n_parts, reports)
         # parts may share a task of Spark, and each task begins anew
         n_tasks = rng.randint(1, n_parts)
         found = []

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
+from spark_settings import BATCH_ROWS, setting
 
 import cer_gpu
 from spark_glue import match
@@ -143,6 +144,44 @@ def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
     expected = query.evaluate(pa.table({"type": [t for t, _ in rows], "id": [i for _, i in rows]}))
     found = match(df, query, order_by="id", tasks=2, output="positions").toArrow()
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy", "output"),
+    [
+        ("SELECT * FROM S WHERE A ; B FILTER B[`x y` > 9] PARTITION BY [`k.1`] WITHIN 8 EVENTS", "partition", "events"),
+        ("SELECT A[`k.1`], B FROM S WHERE A ; B FILTER A[`k.1` < 3] WITHIN 7 [`x y`]", "range", "events"),
+        ("SELECT NEXT * FROM S WHERE A ; B ; C WITHIN 900 EVENTS", "replicate", "count"),
+    ],
+)
+@pytest.mark.parametrize("stored", [False, True])
+def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events, text, strategy, output, stored):
+    named = events.select(["type", "ts", "k", "x", "id"]).rename_columns(["we ird.type", "t.s", "k.1", "x y", "i`d"])
+    if stored:  # two files, each in order
+        pq.write_table(named.slice(0, 700), tmp_path / "0.parquet")
+        pq.write_table(named.slice(700), tmp_path / "1.parquet")
+        df = spark.read.parquet(str(tmp_path))
+    else:
+        df = spark.createDataFrame(named.take(list(range(len(named)))[::-1])).repartition(3)
+    query = cer_gpu.compile(text, type_column="we ird.type", time_column="t.s")
+    expected = query.evaluate(named, output=output)
+    assert expected.num_rows > 10
+    found = match(df, query, order_by=["t.s", "i`d"], strategy=strategy, tasks=3, output=output).toArrow()
+    assert found.column_names == expected.column_names
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+
+
+@pytest.mark.parametrize("rows", [0, -1])
+def test_batches_of_spark_without_a_limit(spark, tmp_path, events, rows):
+    """The setting of the session that means as many rows as there are."""
+    pq.write_table(events.slice(0, 700), tmp_path / "0.parquet")
+    pq.write_table(events.slice(700), tmp_path / "1.parquet")
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 20 SECONDS", time_column="ts")
+    expected = query.evaluate(events, output="positions")
+    with setting(spark, BATCH_ROWS, rows):
+        df = spark.read.parquet(str(tmp_path))
+        found = match(df, query, order_by=["ts", "id"], tasks=3, output="positions").toArrow()
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 

@@ -1,19 +1,17 @@
 """Real runs: the stage in Spark gives the rows that the query gives in this process."""
 
-import contextlib
 import re
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from spark_settings import BATCH_ROWS, setting
 
 import cer_gpu
 from spark_glue import match_schema, match_stage
 
 pytest.importorskip("pyspark")
-
-BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 LATE_AGAIN = """
 SELECT * FROM flights
@@ -35,16 +33,6 @@ WITHIN 50000 EVENTS
 @pytest.fixture(scope="module")
 def events(spark, flights):
     return spark.read.parquet(flights)
-
-
-@contextlib.contextmanager
-def setting(spark, key, value):
-    before = spark.conf.get(key)
-    spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(key, before)
 
 
 def on_spark(query, df):

@@ -1,0 +1,127 @@
+"""The columns of events, and the fields of structs in them, by the names of attributes (`cer_gpu.ceql.paths`)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.ceql.paths import dotted, names_of, path_of
+from cer_gpu.ceql.syntax import Span
+from cer_gpu.errors import QueryTypeError, did_you_mean
+
+
+def attribute_type(schema: pa.Schema, attribute: str) -> pa.DataType | None:
+    """Return the type of a column or field as it comes; None where there is none, or more than one, of that name."""
+    found: pa.Schema | pa.DataType = schema
+    for name in names_in(schema, attribute):
+        holder = _fields(found)
+        if holder is None or len(holder.get_all_field_indices(name)) != 1:
+            return None
+        found = holder.field(name).type
+    return found
+
+
+def column_type(schema: pa.Schema, attribute: str, text: str | None, span: Span | None) -> pa.DataType:
+    """Return the type of a column or field, for a dictionary that of its values.
+
+    Raises
+    ------
+    QueryTypeError
+        When there is none, or more than one, of that name.
+    """
+    found = attribute_type(schema, attribute)
+    if found is None:
+        message, hint = _missing(schema, attribute)
+        start, end = span or (None, None)
+        raise QueryTypeError(message, text, start, end, hint)
+    return found.value_type if pa.types.is_dictionary(found) else found
+
+
+def fields_hint(attribute: str, data_type: pa.DataType) -> str | None:
+    """Return a hint for a struct that stands where one of its fields is meant."""
+    holder = _fields(data_type)
+    return f"its fields are {', '.join(f'{dotted(attribute)}.{field.name}' for field in holder)}" if holder else None
+
+
+def array_of(batch: pa.RecordBatch, attribute: str) -> pa.Array:
+    """Return a column or field of a batch that has one of that name; a field of a NULL struct is NULL."""
+    column, *names = names_in(batch.schema, attribute)
+    array = batch.column(column)
+    for name in names:
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        array = pc.struct_field(array, [array.type.get_field_index(name)])
+    return array
+
+
+def columns_with(schema: pa.Schema, attributes: Iterable[str]) -> list[str]:
+    """Return the columns that attributes are, or are fields of, in their order, each once."""
+    return list(dict.fromkeys(names_in(schema, attribute)[0] for attribute in attributes))
+
+
+def narrowest(schema: pa.Schema, attributes: Collection[str]) -> list[str]:
+    """Return attributes without those that are fields of others, in the order of the columns."""
+    paths = {names_in(schema, attribute) for attribute in attributes}
+    kept: dict[str, list[tuple[str, ...]]] = {}
+    for path in sorted(paths):
+        if not any(path[:n] in paths for n in range(1, len(path))):
+            kept.setdefault(path[0], []).append(path)
+    return [path_of(path) for name in schema.names for path in kept.get(name, ())]
+
+
+def batch_of(attributes: Sequence[str], arrays: Sequence[pa.Array]) -> pa.RecordBatch:
+    """Return events that have these columns and fields, and no others; `array_of` gives them back."""
+    tree: dict[str, object] = {}
+    for attribute, array in zip(attributes, arrays, strict=True):
+        *above, name = names_of(attribute)
+        holder = tree
+        for each in above:
+            holder = holder.setdefault(each, {})  # type: ignore[assignment]
+        holder[name] = array
+    return pa.RecordBatch.from_arrays([_nested(each) for each in tree.values()], names=list(tree))
+
+
+def _nested(tree: object) -> pa.Array:
+    if not isinstance(tree, Mapping):
+        return tree
+    return pa.StructArray.from_arrays([_nested(each) for each in tree.values()], names=list(tree))
+
+
+def names_in(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
+    """Return the names in an attribute's; that of a column is one, whatever it looks like."""
+    names = names_of(attribute)
+    return names if len(names) == 1 or attribute not in schema.names else (attribute,)
+
+
+def _fields(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType | None:
+    """Return what has fields: a schema, or a struct, perhaps in a dictionary."""
+    if isinstance(holder, pa.Schema):
+        return holder
+    holder = holder.value_type if pa.types.is_dictionary(holder) else holder
+    return holder if pa.types.is_struct(holder) else None
+
+
+def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
+    """Return what is wrong with the name of an attribute that is not there, and a hint."""
+    names = names_of(attribute)
+    found: pa.Schema | pa.DataType = schema
+    for depth, name in enumerate(names):
+        holder, above = _fields(found), dotted(path_of(names[:depth])) if depth else ""
+        if holder is None:
+            return f"column {above!r} is {found}, and has no field {name!r}", _in_backquotes(schema, attribute)
+        n_found = len(holder.get_all_field_indices(name))
+        if n_found != 1:
+            kind, whose = ("field", f"the struct {above!r} has") if depth else ("column", "the events have")
+            how_many = f"no {kind}" if not n_found else f"{n_found} {kind}s"
+            known = holder.names if isinstance(holder, pa.Schema) else [field.name for field in holder]
+            hint = "rename all but one" if n_found else did_you_mean(name, known, f"{kind}s")
+            return f"{whose} {how_many} {name!r}", _in_backquotes(schema, attribute) or hint
+        found = holder.field(name).type
+    raise AssertionError(attribute)
+
+
+def _in_backquotes(schema: pa.Schema, attribute: str) -> str | None:
+    """Return a hint where a column has the whole path for its name."""
+    return f"a column is called so: `{dotted(attribute)}`" if dotted(attribute) in schema.names else None
