@@ -14,9 +14,10 @@ from cer_gpu.automaton.cea import ANY, build_cea
 from cer_gpu.automaton.chain import find_chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.normal_form import normal_form, variable_name
-from cer_gpu.ceql.checks import check, defined_variables
+from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
+from cer_gpu.ceql.syntax import Name, QuerySyntax, variable_filters
+from cer_gpu.ceql.variables import defined_names
 from cer_gpu.engine.binding import column_type, type_errors
 from cer_gpu.engine.clocks import TIME_UNITS, time_column_type, window_length
 from cer_gpu.engine.dealing import Clauses, of_threads
@@ -38,7 +39,6 @@ from cer_gpu.errors import (
     EventsError,
     OptionError,
     QueryError,
-    QueryTooLargeError,
     TimeOrderError,
     did_you_mean,
 )
@@ -131,8 +131,6 @@ def analyse(
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
         plan = _plan(syntax, type_column, time_column, time_unit)
-    except RecursionError:
-        return None, [QueryTooLargeError("the query is nested too deeply")]
     except QueryError as error:
         return None, [error]
     query = Query(plan, tuple(found.notes))
@@ -149,7 +147,7 @@ def _schema_errors(
 ) -> list[QueryError]:
     """Return all that does not fit a schema: tests, the type column, attributes, keys, the time column, the window."""
     text = syntax.text
-    predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
+    predicates = [item.predicate for item in variable_filters(syntax.formula)]
     errors: list[QueryError] = [*type_errors(predicates, schema, text)]
     selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
     tests: list[Callable[[], object]] = [
@@ -179,10 +177,7 @@ def _with_stream(schema: pa.Schema) -> pa.Schema:
 def _plan(syntax: QuerySyntax, type_column: str | None, time_column: str | None, time_unit: str | None) -> Plan:
     streams = tuple(name.name for name in syntax.streams)
     items = syntax.select.items
-    if items is None:
-        variables = list(defined_variables(syntax.formula))
-    else:
-        variables = [variable_name(item.variable) for item in items]
+    variables = defined_names(syntax.formula) if items is None else [variable_name(item.variable) for item in items]
     attributes: dict[str, Name] | None = None
     if items and all(item.attributes is not None for item in items):
         attributes = {name.name: name for item in items for name in item.attributes or ()}
