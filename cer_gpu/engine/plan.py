@@ -29,6 +29,8 @@ from cer_gpu.engine.streams import STREAM_COLUMN
 from cer_gpu.engine.types_met import TypesMet
 from cer_gpu.errors import EventsError, QueryTypeError
 
+NEVER = np.iinfo(np.int64).max
+"""A position that no event has."""
 CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
 
 
@@ -186,7 +188,7 @@ class Binding:
             consume=CONSUME_PARTITION if consume and not plan.partition else consume,
             labelled=labelled,
             share=share,
-            first_end=first_end,
+            first_end=NEVER if plan.limit == 0 else first_end,
             placed=placed,
         )
 
