@@ -60,6 +60,17 @@ def parse(text: str) -> s.QuerySyntax:
     if not isinstance(text, str):
         raise QuerySyntaxError(f"expected the text of a query, got {type(text).__name__}")
     try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown, half = text.encode(errors="replace").decode(), text[error.start]
+        raise QuerySyntaxError(
+            f"expected characters of Unicode, found {half!r}, half of a surrogate pair",
+            shown,
+            error.start,
+            error.start + 1,
+            "read the text with its own encoding",
+        ) from None
+    try:
         tree = _FormulaBuilder(text).transform(_parser().parse(text))
     except lark.exceptions.UnexpectedInput as error:
         raise _syntax_error(text, error) from None

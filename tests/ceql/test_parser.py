@@ -626,3 +626,12 @@ def test_long_queries_parse():
 def test_a_query_is_a_string(text):
     with pytest.raises(QuerySyntaxError, match="expected the text of a query, got"):
         query(text)
+
+
+@pytest.mark.parametrize("part", ["`\ud800`", "A FILTER A[a = '\ud800']", "A FILTER A[a LIKE '\udcff']", "A -- \udcff"])
+def test_half_a_surrogate_pair_is_refused_where_it_stands(part):
+    text = f"SELECT * FROM S WHERE {part}"
+    with pytest.raises(QuerySyntaxError, match="half of a surrogate pair") as caught:
+        query(text)
+    assert text[caught.value.start] in "\ud800\udcff"
+    assert str(caught.value).encode()
