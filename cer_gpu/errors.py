@@ -12,7 +12,7 @@ from collections.abc import Iterable
 NULL_HINT = "price = price holds where there is a value; no comparison with NULL is ever true"
 
 
-WIDEST_LINE = 200
+WIDEST_LINE = 120
 """Characters of a line of the query that a message shows."""
 
 

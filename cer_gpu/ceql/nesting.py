@@ -25,10 +25,9 @@ def check_nesting(formula: s.Formula, text: str) -> None:
             chain = next((kind for kind in (s.Sequence, s.Disjunction) if isinstance(node, kind)), None)
             level += chain is None or chain is not around
         if level > MAX_NESTING:
-            start, end = getattr(node, "span", (None, None))
-            raise QueryTooLargeError(
-                f"the query is nested more than {MAX_NESTING} levels deep", text, start, end, hint=_HINT
-            )
+            start, _ = getattr(node, "span", (None, None))
+            message = f"the query is nested more than {MAX_NESTING} levels deep"
+            raise QueryTooLargeError(message, text, start, hint=_HINT)
         return [(child, level, chain) for child in children(node)]
 
     root: tuple[Node, int, _Chain] = (formula, 0, None)

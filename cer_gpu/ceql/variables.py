@@ -47,12 +47,6 @@ def variables(formula: s.Formula) -> Variables:
     return fold(formula, combine, s.subformulas)
 
 
-def defined_variables(formula: s.Formula) -> dict[str, bool]:
-    """Return the variables that a formula defines, as they come in it; True where every valuation binds it."""
-    always = variables(formula).always
-    return {name: name in always for name in defined_names(formula)}
-
-
 def defined_names(formula: s.Formula) -> list[str]:
     """Return the names of the variables that a formula defines, as they come in it, each once."""
     found: dict[str, None] = {}

@@ -7,7 +7,7 @@ import cer_gpu
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.variables import defined_variables, variables
+from cer_gpu.ceql.variables import defined_names, variables
 
 
 def found(text, **options):
@@ -45,7 +45,8 @@ def formula(text):
     ],
 )
 def test_defined_variables(text, bound):
-    assert defined_variables(formula(text)) == bound
+    always = variables(formula(text)).always
+    assert {name: name in always for name in defined_names(formula(text))} == bound
 
 
 @pytest.mark.parametrize(
