@@ -12,6 +12,10 @@ from collections.abc import Iterable
 NULL_HINT = "price = price holds where there is a value; no comparison with NULL is ever true"
 
 
+WIDEST_LINE = 120
+"""Characters of a line of the query that a message shows."""
+
+
 class CerError(Exception):
     """Base class: catching it catches everything that a user of the package can cause."""
 
@@ -92,18 +96,26 @@ class DeviceError(CerError):
 
 
 def underline(text: str, start: int, end: int | None = None) -> list[str]:
-    """Return the line of `text` that holds `start`, and a line of carets under ``text[start:end]``."""
+    """Return the line of `text` that holds `start`, and a line of carets under ``text[start:end]``.
+
+    Of a long line only the part around `start` is shown.
+    """
     start = min(start, len(text))
     line_start = text.rfind("\n", 0, start) + 1
     line_end = text.find("\n", start)
     line_end = len(text) if line_end < 0 else line_end
-    stop = line_end if end is None else min(end, line_end)
+    first, last, before, after = line_start, line_end, "", ""
+    if line_end - line_start > WIDEST_LINE:
+        first = max(line_start, min(start - WIDEST_LINE // 2, line_end - WIDEST_LINE))
+        last = first + WIDEST_LINE
+        before, after = "..." if first > line_start else "", "..." if last < line_end else ""
+    stop = last if end is None else min(end, last)
     width = max(1, stop - start) if end is not None else 1
     number = text.count("\n", 0, start) + 1
-    prefix = f"  line {number}: " if "\n" in text.strip() else "  "
+    prefix = (f"  line {number}: " if "\n" in text.strip() else "  ") + before
     # tabs are kept in front of the caret, so that it stays under its text
-    gap = "".join("\t" if c == "\t" else " " for c in text[line_start:start])
-    return [prefix + text[line_start:line_end], " " * len(prefix) + gap + "^" * width]
+    gap = "".join("\t" if c == "\t" else " " for c in text[first:start])
+    return [prefix + text[first:last] + after, " " * len(prefix) + gap + "^" * width]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:

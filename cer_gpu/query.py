@@ -22,7 +22,6 @@ from cer_gpu.errors import (
     EventsError,
     OptionError,
     QueryError,
-    QueryTooLargeError,
     TimeOrderError,
     did_you_mean,
 )
@@ -131,8 +130,6 @@ def analyse(
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
         plan = plan_of(syntax, type_column, time_column, time_unit)
-    except RecursionError:
-        return None, [QueryTooLargeError("the query is nested too deeply")]
     except QueryError as error:
         return None, [error]
     query = Query(plan, (*found.notes, *strategy_notes(syntax)))

@@ -19,7 +19,7 @@ What the papers leave open, and is decided here:
 - Of several streams, `R` is an event of type R of any, `S>R` one of type R of S, NOT(S>R) any event but those. What
   a variable x holds of stream S, the variable `S>x` holds too, however the formula names the types.
 - A row of "bindings" is a complex event with the positions of each selected variable; valuations that agree on all of
-  it are one row. LIMIT n keeps n rows at each end there, and ANY one.
+  it are one row. LIMIT n keeps n rows at each end there (LIMIT 0 none), and ANY one.
 """
 
 from __future__ import annotations
@@ -512,7 +512,8 @@ def counts(query: Query, stream: Sequence[Event], most: int | None = None) -> li
 
 def counts_of(query: Query, candidates: Sequence[Row]) -> list[tuple[int, int]]:
     """The same, of the complex events that LIMIT and ANY choose from."""
-    return [(end, _how_many(query, len(rows))) for end, rows in sorted(_by_end(candidates).items())]
+    counted = [(end, _how_many(query, len(rows))) for end, rows in sorted(_by_end(candidates).items())]
+    return [(end, n) for end, n in counted if n]
 
 
 def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
@@ -734,7 +735,7 @@ def is_choice(query: Query, candidates: Sequence[Any], rows: Sequence[Any]) -> b
     everything, answer = _by_end(candidates), _by_end(rows)
     return (
         len(set(rows)) == len(rows)
-        and set(answer) == set(everything)
+        and set(answer) <= set(everything)
         and all(
             set(answer[end]) <= set(group) and len(answer[end]) == _how_many(query, len(group))
             for end, group in everything.items()

@@ -252,7 +252,7 @@ def queries(draw, windows="any", limits=False, depth=4, conditions=predicates):
         within = ("time", 1000 * draw(seconds))
     elif kind == "attribute":
         within = ("attribute", draw(lengths), ORDER_COLUMN)
-    limit = draw(st.integers(1, 4)) if limits else None
+    limit = draw(st.integers(0, 4)) if limits else None
     return ref.Query(formula, select=select, within=within, limit=limit)
 
 
@@ -318,7 +318,7 @@ def full_queries(draw, choosing=False, streams=("S",), typed=True, ambiguous=Fal
     limit = None
     if choosing:
         strategy = draw(st.sampled_from([strategy, "ANY"]))
-        limit = draw(st.integers(1, 3)) if strategy != "ANY" or draw(st.integers(0, 3)) == 3 else None
+        limit = draw(st.sampled_from([1, 2, 3, 0])) if strategy != "ANY" or draw(st.integers(0, 3)) == 3 else None
     return replace(
         query,
         formula=formula,

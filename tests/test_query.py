@@ -345,6 +345,33 @@ def test_no_events(events):
     assert found.schema == query.output_schema(EVENTS.schema)
 
 
+@pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])
+@pytest.mark.parametrize(
+    ("where", "clauses"),
+    [
+        ("A ; B", "WITHIN 9 EVENTS"),  # by stacks
+        ("A ; B", ""),
+        ("A ; B", "PARTITION BY [x]"),
+        ("A ; (B ; C)+", "WITHIN 9 EVENTS"),  # by the automaton
+        ("A ; (B ; C)+", "PARTITION BY [x] WITHIN 50 EVENTS CONSUME BY ANY"),
+    ],
+)
+def test_limit_0_gives_the_schema_and_no_rows(output, where, clauses):
+    text = f"SELECT * FROM S WHERE {where} {clauses}"
+    unlimited = cer_gpu.compile(text, time_column="at").evaluate(EVENTS[:200], output=output)
+    assert unlimited.num_rows
+    query = cer_gpu.compile(f"{text} LIMIT 0", time_column="at")
+    for options in {}, {"threads": 2}, {"share": (0, 2)}:
+        found = query.evaluate(EVENTS[:200], output=output, **options)
+        assert found.equals(unlimited.schema.empty_table())
+    evaluator = query.evaluator(output=output)
+    (batch,) = EVENTS[:200].to_batches()
+    assert evaluator.push(batch[:100]).num_rows == 0
+    assert query.restore(evaluator.checkpoint()).push(batch[100:]).num_rows == 0
+    assert query.without_choice().evaluate(EVENTS[:200], output=output).equals(unlimited)
+    assert "At most 0 that end at one event are reported (LIMIT)." in str(query.explain())
+
+
 def test_output_schema():
     plain = [("start", pa.int64()), ("end", pa.int64()), ("positions", pa.list_(pa.int64()))]
     assert cer_gpu.compile(TEXT).output_schema(EVENTS.schema) == pa.schema(plain)

@@ -385,6 +385,13 @@ def test_legal_answers_to_limit():
     assert not ref.is_legal_answer(query, stream, [at_3[0], (1, 3, (1,)), *at_4[1:]])
 
 
+def test_the_legal_answer_to_limit_0_is_nothing():
+    query, stream = Query(Seq(A, B), limit=0), events("AAB")
+    assert ref.is_legal_answer(query, stream, [])
+    assert not ref.is_legal_answer(query, stream, [(0, 2, (0, 2))])
+    assert ref.counts(query, stream) == []
+
+
 def test_legal_answers_to_any():
     query, stream = Query(Seq(A, B), strategy="ANY"), events("AAB")
     assert ref.is_legal_answer(query, stream, [(0, 2, (0, 2))])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Repeat, Then
+from cer_gpu.ceql.traversal import fold
 
 INITIAL = 0
 """The initial state; no transition enters it (CORE, section 4)."""
@@ -22,8 +23,9 @@ ANY = -1
 class Transition:
     """``source --guard/mark--> target``.
 
-    `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `kept` are the
-    selected variables that hold the event: it is marked, a part of the complex event, where there are any.
+    `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `labels` are the
+    variables that hold the event, and `kept` those of them that SELECT keeps: the event is marked, a part of the
+    complex event, where there are any.  Transitions that differ in `labels` alone are one to the determinisation.
     """
 
     source: int
@@ -31,6 +33,7 @@ class Transition:
     negated: bool
     kept: frozenset[str]
     target: int
+    labels: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,15 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None) -> CEA:
         The variables that SELECT keeps; None keeps all (``*``), the empty set none (``NONE``).
     """
     builder = _Builder(selected)
-    builder.build(formula, INITIAL, FINAL)
+    fold((formula, INITIAL, FINAL), builder.leave, builder.enter)
     return CEA(builder.n_states, tuple(builder.guards), tuple(builder.transitions), tuple(builder.silent))
 
 
+_Part = tuple[NormalForm, int, int]  # a formula, and the states between which its edges go
+
+
 class _Builder:
-    """Thompson's construction: `build` adds edges out of `start`, edges into `end`, and fresh states only."""
+    """Thompson's construction: a part adds edges out of its start, edges into its end, and fresh states only."""
 
     def __init__(self, selected: frozenset[str] | None) -> None:
         self.selected = selected
@@ -67,6 +73,7 @@ class _Builder:
         self.guards: dict[Guard, int] = {}
         self.transitions: list[Transition] = []
         self.silent: list[tuple[int, int]] = []
+        self._known: dict[int, int] = {}  # the index of a guard by its id: a guard shared by many atoms is hashed once
 
     def state(self) -> int:
         self.n_states += 1
@@ -78,25 +85,39 @@ class _Builder:
         self.transitions.append(Transition(state, ANY, False, frozenset(), state))
         return state
 
-    def build(self, formula: NormalForm, start: int, end: int) -> None:
+    def guard(self, guard: Guard) -> int:
+        """Return the index of a guard."""
+        index = self._known.get(id(guard))
+        if index is None:
+            index = self._known[id(guard)] = self.guards.setdefault(guard, len(self.guards))
+        return index
+
+    def enter(self, part: _Part) -> list[_Part]:
+        formula, start, end = part
         match formula:
             case Atom():
-                guard = self.guards.setdefault(formula.guard, len(self.guards))
                 kept = formula.labels if self.selected is None else formula.labels & self.selected
-                self.transitions.append(Transition(start, guard, formula.negated, kept, end))
+                guard = self.guard(formula.guard)
+                self.transitions.append(Transition(start, guard, formula.negated, kept, end, formula.labels))
+                return []
             case Either():
-                self.build(formula.left, start, end)
-                self.build(formula.right, start, end)
+                return [(formula.left, start, end), (formula.right, start, end)]
             case Then():
                 middle = self.state() if formula.contiguous else self.waiting_state()
-                self.build(formula.left, start, middle)
-                self.build(formula.right, middle, end)
+                return [(formula.left, start, middle), (formula.right, middle, end)]
             case Repeat():
                 first, last = self.state(), self.state()
                 self.silent += [(start, first), (last, end)]
-                self.build(formula.body, first, last)
-                if formula.contiguous:
-                    self.silent.append((last, first))
-                else:
-                    wait = self.waiting_state()
-                    self.silent += [(last, wait), (wait, first)]
+                return [(formula.body, first, last)]
+
+    def leave(self, part: _Part, below: list[_Part]) -> _Part:
+        """Close the loop of a repetition, whose states its body has been given; return the part."""
+        formula = part[0]
+        if isinstance(formula, Repeat):
+            _, first, last = below[0]
+            if formula.contiguous:
+                self.silent.append((last, first))
+            else:
+                wait = self.waiting_state()
+                self.silent += [(last, wait), (wait, first)]
+        return part

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Repeat, Then
+from cer_gpu.automaton.normal_form import Atom, Guard, NormalForm, Repeat, choices, sequence
 from cer_gpu.automaton.table import Table
 
 MAX_STEPS = 64
@@ -49,8 +49,9 @@ def find_chain(
     which event is at which step: otherwise several runs would stand for one complex event.
     """
     number = {guard: i for i, guard in enumerate(guards)}
+    numbers: dict[int, int] = {}  # by the id of a guard: one shared by many atoms is hashed once
     steps: list[Step] = []
-    for part, contiguous in _parts(formula, contiguous=False):
+    for part, contiguous in sequence(formula):
         repeated = isinstance(part, Repeat)
         if isinstance(part, Repeat):
             if part.contiguous:
@@ -68,7 +69,10 @@ def find_chain(
         neighbour = contiguous or (strict and len(steps) > 0)
         if neighbour and (repeated or steps[-1].repeated):
             return "events of a '+' are to be neighbours of others"
-        steps.append(Step(tuple(dict.fromkeys(number[atom.guard] for atom in atoms)), repeated, labels, neighbour))
+        for atom in atoms:
+            if id(atom.guard) not in numbers:
+                numbers[id(atom.guard)] = number[atom.guard]
+        steps.append(Step(tuple(dict.fromkeys(numbers[id(atom.guard)] for atom in atoms)), repeated, labels, neighbour))
     if len(steps) < 2:
         return "the pattern has one step"
     if len(steps) > MAX_STEPS:
@@ -82,34 +86,22 @@ def find_chain(
     return tuple(steps)
 
 
-def _parts(formula: NormalForm, *, contiguous: bool) -> list[tuple[NormalForm, bool]]:
-    """Return what is joined by ``;`` and ``:``, each with whether it comes right after the one before."""
-    if isinstance(formula, Then):
-        left, right = _parts(formula.left, contiguous=contiguous), _parts(formula.right, contiguous=formula.contiguous)
-        return left + right
-    return [(formula, contiguous)]
-
-
 def _alternatives(formula: NormalForm) -> list[Atom] | None:
-    match formula:
-        case Atom():
-            return [formula]
-        case Either():
-            left, right = _alternatives(formula.left), _alternatives(formula.right)
-            return None if left is None or right is None else left + right
-        case _:
+    atoms = []
+    for part in choices(formula):
+        if not isinstance(part, Atom):
             return None
+        atoms.append(part)
+    return atoms
 
 
 def _apart(guards: Sequence[Guard], a: Step, b: Step) -> bool:
-    """Return whether no event satisfies both steps, by its type or stream."""
-    return all(_differ(guards[i], guards[j]) for i in a.guards for j in b.guards)
+    """Return whether no event satisfies both steps, by its type or stream.
 
-
-def _differ(a: Guard, b: Guard) -> bool:
-    types = None not in (a.event_type, b.event_type) and a.event_type != b.event_type
-    streams = None not in (a.stream, b.stream) and a.stream != b.stream
-    return types or streams
+    In one query either all guards of events name a type, or none does; and so it is with streams.
+    """
+    of_a, of_b = ({(guards[i].event_type, guards[i].stream) for i in step.guards} for step in (a, b))
+    return of_a.isdisjoint(of_b)
 
 
 class Chain(Table):

@@ -6,16 +6,21 @@ that hold its event and the conjunction of all the predicates that the event mus
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
+from typing import Any
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.checks import repeated_variables
+from cer_gpu.ceql.traversal import Node, fold
+from cer_gpu.ceql.variables import Variables, combine
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_ATOMS = 20_000
 """``FILTER a OR b`` copies the formula it filters; a query with more atoms than this is refused."""
+MAX_PARTS = 1_000_000
+"""Variables and filters of all atoms together: ``AS`` and ``FILTER`` around a formula count for each atom in it."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +33,7 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class Atom:
+class Atom(Node):
     """One event that satisfies a guard, or, when `negated`, one that does not; held by `labels`."""
 
     guard: Guard
@@ -37,34 +42,56 @@ class Atom:
 
 
 @dataclass(frozen=True)
-class Either:
+class Either(Node):
     """One of the two."""
 
     left: NormalForm
     right: NormalForm
+    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
-class Then:
+class Then(Node):
     """`left`, then `right`: later, or at the very next position when `contiguous`."""
 
     left: NormalForm
     right: NormalForm
     contiguous: bool
+    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
-class Repeat:
+class Repeat(Node):
     """`body` one or more times, joined by ``;`` or, when `contiguous`, by ``:``."""
 
     body: NormalForm
     contiguous: bool
+    parts = ("body",)
 
 
 NormalForm = Atom | Either | Then | Repeat
 
-# what stands around a sub-formula, innermost first: a variable (AS) or a variable with its predicate (FILTER)
-_Context = tuple[str | tuple[str, s.Predicate], ...]
+
+def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
+    """Yield what ``;`` and ``:`` join, from left to right, each with whether it comes right after the one before."""
+    todo = [(formula, False)]
+    while todo:
+        part, contiguous = todo.pop()
+        if isinstance(part, Then):
+            todo += [(part.right, part.contiguous), (part.left, contiguous)]
+        else:
+            yield part, contiguous
+
+
+def choices(formula: NormalForm) -> Iterator[NormalForm]:
+    """Yield what OR joins, from left to right."""
+    todo = [formula]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Either):
+            todo += [part.right, part.left]
+        else:
+            yield part
 
 
 def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = ()) -> NormalForm:
@@ -83,57 +110,120 @@ def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str
     Raises
     ------
     QueryTooLargeError
-        When disjunctions of filters copy the formula too often.
+        When disjunctions of filters copy the formula too often, or too many variables and filters meet.
     """
-    return _Normaliser(typed, streams).walk(formula, ())
+    return _Normaliser(formula, typed, streams).result
+
+
+@dataclass
+class _Part:
+    """A formula under filters that are to be pushed down, the innermost first.
+
+    Attributes
+    ----------
+    pushed : list of (dict, str)
+        The tables that entering the part added to, and under which name.
+    copied : bool
+        Whether the part is one of several copies of the formula.
+    """
+
+    formula: s.Formula
+    filters: tuple[s.Filter, ...] = ()
+    pushed: list[tuple[dict[str, list[Any]], str]] = field(default_factory=list)
+    copied: bool = False
 
 
 class _Normaliser:
-    def __init__(self, typed: bool, streams: Sequence[str]) -> None:
+    """Pushes the filters of a formula down.
+
+    The ``AS`` and ``FILTER`` around the part at hand are kept by variable, each with its depth, the outermost first:
+    so an atom looks up the filters on its own variables, however many there are.
+    """
+
+    def __init__(self, formula: s.Formula, typed: bool, streams: Sequence[str]) -> None:
         self.typed = typed
         self.streams = streams
-        self.n_atoms = 0
+        self.n_atoms = self.n_parts = 0
+        self._several: dict[int, set[str]] = {}  # by the id of a filtered formula: what its filter names and can repeat
+        self._assigned: dict[str, list[int]] = {}
+        self._filters: dict[str, list[tuple[int, s.Predicate]]] = {}
+        self._depth = 0
+        self._alike: dict[tuple[str, str | None], Atom] = {}  # the atoms met since `_depth` changed
+        fold(formula, self._note_several, s.subformulas)
+        self.result = fold(_Part(formula), self._leave, self._enter)
 
-    def walk(self, formula: s.Formula, context: _Context) -> NormalForm:
+    def _note_several(self, formula: s.Formula, below: list[Variables]) -> Variables:
+        if isinstance(formula, s.Filtered):
+            names = {item.variable.name for item in s.variable_filters(formula.filter)}
+            self._several[id(formula.formula)] = names & below[0].several
+        return combine(formula, below)
+
+    # ---- down: AS and FILTER ------------------------------------------------------------------------------------
+
+    def _enter(self, part: _Part) -> list[_Part]:
+        """Push what a part adds, and return the parts below it: copies of its formula for a disjunction of filters."""
+        formula, filters = part.formula, list(part.filters)
+        while filters:
+            filter_ = filters.pop()
+            match filter_:
+                case s.VariableFilter():
+                    self._push(part, self._filters, variable_name(filter_.variable), (self._depth, filter_.predicate))
+                case s.FilterAnd():
+                    filters += filter_.operands
+                case s.FilterOr():
+                    choices = _choices(filter_, self._several[id(formula)])
+                    if len(choices) > 1:
+                        part.copied = True
+                        return [_Part(formula, (*filters, choice)) for choice in choices]
+                    filters += choices
+        match formula:
+            case s.Assign():
+                self._push(part, self._assigned, formula.variable.name, self._depth)
+                return [_Part(formula.formula)]
+            case s.Filtered():
+                return [_Part(formula.formula, (formula.filter,))]
+            case _:
+                return [_Part(below) for below in s.subformulas(formula)]
+
+    def _push(self, part: _Part, table: dict[str, list[Any]], name: str, entry: object) -> None:
+        table.setdefault(name, []).append(entry)
+        part.pushed.append((table, name))
+        self._depth += 1
+        self._alike.clear()
+
+    # ---- up: normal forms ---------------------------------------------------------------------------------------
+
+    def _leave(self, part: _Part, below: list[NormalForm]) -> NormalForm:
+        """Return the normal form of a part, and take back what it has pushed."""
+        made = reduce(Either, below) if part.copied else self._made(part.formula, below)
+        for table, name in part.pushed:
+            table[name].pop()
+            if not table[name]:
+                del table[name]
+            self._depth -= 1
+            self._alike.clear()
+        return made
+
+    def _made(self, formula: s.Formula, below: list[NormalForm]) -> NormalForm:
         match formula:
             case s.EventType():
-                atoms = [self.event(formula.event, stream, context) for stream in self.streams_of(formula.event)]
+                streams = self._streams_of(formula.event)
+                atoms: list[NormalForm] = [self._event(formula.event, stream) for stream in streams]
                 return reduce(Either, atoms)
             case s.Negation():
-                predicates = [] if formula.filter is None else [_as_predicate(formula.filter)]
                 stream = formula.event.stream if self.typed else formula.event.name
-                return self.atom(formula.event, stream, predicates, frozenset(), negated=True)
-            case s.Assign():
-                return self.walk(formula.formula, (formula.variable.name, *context))
-            case s.Filtered():
-                return self.filtered(formula.formula, formula.filter, context)
+                predicate = None if formula.filter is None else _as_predicate(formula.filter)
+                return self._atom(formula.event, stream, predicate, frozenset(), negated=True)
+            case s.Assign() | s.Filtered():
+                return below[0]
             case s.Disjunction():
-                return Either(self.walk(formula.left, context), self.walk(formula.right, context))
+                return Either(below[0], below[1])
             case s.Sequence():
-                left, right = self.walk(formula.left, context), self.walk(formula.right, context)
-                return Then(left, right, formula.contiguous)
+                return Then(below[0], below[1], formula.contiguous)
             case s.Iteration():
-                return Repeat(self.walk(formula.formula, context), formula.contiguous)
+                return Repeat(below[0], formula.contiguous)
 
-    def filtered(self, formula: s.Formula, filter_: s.Filter, context: _Context) -> NormalForm:
-        match filter_:
-            case s.VariableFilter():
-                return self.walk(formula, ((variable_name(filter_.variable), filter_.predicate), *context))
-            case s.FilterAnd():
-                inner = s.Filtered(formula, filter_.left, filter_.span)
-                return self.filtered(inner, filter_.right, context)
-            case s.FilterOr():
-                variables = [item.variable for item in s.variable_filters(filter_)]
-                names = {variable_name(variable) for variable in variables}
-                if len(names) == 1 and variables[0].name not in repeated_variables(formula):
-                    # x holds at most one event, so that x[p] OR x[q] is x[p OR q]: nothing is copied
-                    return self.walk(formula, ((names.pop(), _as_predicate(filter_)), *context))
-                return Either(
-                    self.filtered(formula, filter_.left, context),
-                    self.filtered(formula, filter_.right, context),
-                )
-
-    def streams_of(self, event: s.Name) -> Sequence[str | None]:
+    def _streams_of(self, event: s.Name) -> Sequence[str | None]:
         """Return the streams in which an event is looked for; None is any."""
         if not self.streams:
             return [None]
@@ -141,42 +231,70 @@ class _Normaliser:
             return [event.stream]
         return self.streams if self.typed else [event.name]
 
-    def event(self, event: s.Name, stream: str | None, context: _Context) -> NormalForm:
-        labels, predicates = _apply(context, {event.name}, stream)
-        return self.atom(event, stream, predicates, frozenset(labels))
+    def _event(self, event: s.Name, stream: str | None) -> Atom:
+        """Return the atom of an event of a stream: the variables that hold it, and the filters on them."""
+        alike = self._alike.get((event.name, stream))
+        if alike is not None:
+            self._count(atoms=1)
+            return alike
+        depths: dict[str, float] = {name: assigned[-1] for name, assigned in self._assigned.items()}
+        depths[event.name] = math.inf
+        if stream is not None:
+            depths |= {f"{stream}>{name}": depth for name, depth in depths.items()}
+        # a filter is on a variable that is bound inside of what it filters; the innermost filter comes first
+        filters = [found for name, depth in depths.items() for found in self._filters.get(name, ()) if found[0] < depth]
+        filters.sort(key=lambda found: -found[0])
+        self._count(parts=len(depths) + len(filters))
+        predicates = list(dict.fromkeys(predicate for _, predicate in filters))
+        predicate = s.joined(s.And, predicates) if len(predicates) > 1 else predicates[0] if predicates else None
+        atom = self._atom(event, stream, predicate, frozenset(depths))
+        self._alike[event.name, stream] = atom
+        return atom
 
-    def atom(
+    def _atom(
         self,
         event: s.Name,
         stream: str | None,
-        predicates: list[s.Predicate],
+        predicate: s.Predicate | None,
         labels: frozenset[str],
         negated: bool = False,
     ) -> Atom:
-        self.n_atoms += 1
+        self._count(atoms=1)
+        event_type = event.name if self.typed else None
+        return Atom(Guard(event_type, predicate, stream if len(self.streams) > 1 else None), labels, negated)
+
+    def _count(self, atoms: int = 0, parts: int = 0) -> None:
+        self.n_atoms += atoms
+        self.n_parts += parts
         if self.n_atoms > MAX_ATOMS:
             raise QueryTooLargeError(
                 f"the query has more than {MAX_ATOMS} atoms once its disjunctions of filters are spread out",
                 hint="x[p] OR x[q] can often be written x[p OR q], which copies nothing",
             )
-        predicate: s.Predicate | None = None
-        for part in dict.fromkeys(predicates):
-            predicate = part if predicate is None else s.And(predicate, part)
-        event_type = event.name if self.typed else None
-        return Atom(Guard(event_type, predicate, stream if len(self.streams) > 1 else None), labels, negated)
+        if self.n_parts > MAX_PARTS:
+            raise QueryTooLargeError(
+                f"the events of the query have more than {MAX_PARTS} variables and filters together",
+                hint="a filter or AS that is around many events counts for each of them: let it stand at fewer",
+            )
 
 
-def _apply(context: _Context, labels: set[str], stream: str | None) -> tuple[set[str], list[s.Predicate]]:
-    """Return the variables that hold an event of a stream, and the predicates of the filters on them."""
-    predicates = []
-    if stream is not None:
-        labels |= {f"{stream}>{name}" for name in labels}
-    for item in context:
-        if isinstance(item, str):
-            labels |= {item} if stream is None else {item, f"{stream}>{item}"}
-        elif item[0] in labels:
-            predicates.append(item[1])
-    return labels, predicates
+def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
+    """Return filters of which one is to hold.
+
+    Where x holds at most one event, x[p] OR x[q] is x[p OR q]: filters on x alone become one, which copies nothing.
+    """
+    groups: dict[str | int, list[s.Filter]] = {}
+    for number, operand in enumerate(filter_.operands):
+        variables = [item.variable for item in s.variable_filters(operand)]
+        names = {variable_name(variable) for variable in variables}
+        alone = len(names) == 1 and variables[0].name not in several
+        groups.setdefault(names.pop() if alone else number, []).append(operand)
+    return [group[0] if len(group) == 1 else _one_filter(s.FilterOr(tuple(group))) for group in groups.values()]
+
+
+def _one_filter(filter_: s.Filter) -> s.VariableFilter:
+    """Return a filter on one variable alone as one predicate on it."""
+    return s.VariableFilter(next(s.variable_filters(filter_)).variable, _as_predicate(filter_), filter_.span)
 
 
 def variable_name(variable: s.Name) -> str:
@@ -186,10 +304,14 @@ def variable_name(variable: s.Name) -> str:
 
 def _as_predicate(filter_: s.Filter) -> s.Predicate:
     """Read a filter on a single event as one predicate on it."""
-    match filter_:
-        case s.VariableFilter():
-            return filter_.predicate
-        case s.FilterAnd():
-            return s.And(_as_predicate(filter_.left), _as_predicate(filter_.right), filter_.span)
-        case s.FilterOr():
-            return s.Or(_as_predicate(filter_.left), _as_predicate(filter_.right), filter_.span)
+
+    def read(filter_: s.Filter, below: list[s.Predicate]) -> s.Predicate:
+        match filter_:
+            case s.VariableFilter():
+                return filter_.predicate
+            case s.FilterAnd():
+                return s.joined(s.And, below, filter_.span)
+            case s.FilterOr():
+                return s.joined(s.Or, below, filter_.span)
+
+    return fold(filter_, read, lambda node: () if isinstance(node, s.VariableFilter) else node.operands)

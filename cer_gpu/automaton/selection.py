@@ -46,18 +46,23 @@ class Reader:
 
     def __init__(self, edges: list[tuple[int, int, int]], closure: list[int]) -> None:
         reading = END
-        for source, _, _ in edges:
+        self._edges_of: dict[int, list[tuple[int, int, int]]] = {}
+        for i, (source, mark, target) in enumerate(edges):
             reading |= 1 << source
-        self._edges = edges
+            self._edges_of.setdefault(source, []).append((i, mark, target))
+        self._entered = {target for _, _, target in edges}
         self._reach = [mask & reading for mask in closure]
         self.initial = self._reach[INITIAL]
 
     def read(self, inside: int, fired: int) -> dict[int, int]:
         """Return for each mark the states that the fired edges (a bit mask) lead to, in the order of the marks."""
         targets: dict[int, int] = {}
-        for i, (source, mark, target) in enumerate(self._edges):
-            if fired >> i & 1 and inside >> source & 1:
-                targets[mark] = targets.get(mark, 0) | self._reach[target]
+        while inside:
+            lowest = inside & -inside
+            inside ^= lowest
+            for i, mark, target in self._edges_of.get(lowest.bit_length() - 1, ()):
+                if fired >> i & 1:
+                    targets[mark] = targets.get(mark, 0) | self._reach[target]
         return dict(sorted(targets.items()))
 
     def is_quiet(self, quiet: int) -> bool:
@@ -65,7 +70,7 @@ class Reader:
         return all(self.read(mask, quiet).get(0, 0) == mask for mask in self._targets() if mask)
 
     def _targets(self) -> set[int]:
-        return {self._reach[target] & ~END for _, _, target in self._edges}
+        return {self._reach[target] & ~END for target in self._entered}
 
 
 class Selection(Protocol):

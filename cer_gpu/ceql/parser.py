@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from importlib.resources import files
@@ -15,7 +15,9 @@ from lark.lexer import PatternRE, TerminalDef
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, path_of
+from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import NULL_HINT, QuerySyntaxError, nearest
 
 # what a terminal of the grammar is called in a message; keywords and signs are shown as they are written
@@ -31,7 +33,6 @@ _TERMINALS = {
     "SECONDS": "SECONDS",
     "TRUE": "TRUE",
     "FALSE": "FALSE",
-    "_FILTER_OR": "OR",
     "$END": "the end of the query",
 }
 
@@ -56,16 +57,31 @@ def parse(text: str) -> s.QuerySyntax:
     ------
     QuerySyntaxError
         With the place, what was expected there, and the nearest keyword.
+    QueryTooLargeError
+        When it is nested too deeply.
     """
     if not isinstance(text, str):
         raise QuerySyntaxError(f"expected the text of a query, got {type(text).__name__}")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown, half = text.encode(errors="replace").decode(), text[error.start]
+        raise QuerySyntaxError(
+            f"expected characters of Unicode, found {half!r}, half of a surrogate pair",
+            shown,
+            error.start,
+            error.start + 1,
+            "read the text with its own encoding",
+        ) from None
     try:
         tree = _FormulaBuilder(text).transform(_parser().parse(text))
     except lark.exceptions.UnexpectedInput as error:
         raise _syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
-    return _QueryBuilder(text).build(tree)
+    query = _QueryBuilder(text).build(tree)
+    check_nesting(query.formula, text)
+    return query
 
 
 @lru_cache(maxsize=1)
@@ -81,20 +97,12 @@ def _parser() -> lark.Lark:
     )
 
 
-_GAP = r"(?:\s|--[^\r\n]*+|(?>/\*(?:.|\n)*?\*/))*"
-_NAME = r"(?:`[^`]+`|[a-z_][a-z_0-9]*)"
-_BEFORE_A_FILTER = rf"(?=(?:\(|{_GAP})*?{_NAME}{_GAP}(?:>{_GAP}{_NAME}{_GAP})?\[)"
-
-
 def _whole_word(terminal: TerminalDef) -> None:
-    """Let a keyword match whole words only, before NAME does; the OR of filters only before a filter."""
-    word, rest = terminal.pattern.value, ""
-    if terminal.name == "_FILTER_OR":
-        rest = _BEFORE_A_FILTER
-    elif not isinstance(terminal.pattern, lark.lexer.PatternStr) or not word.isalpha():
-        return
-    terminal.pattern = PatternRE(rf"{word}(?![a-z_0-9]){rest}", terminal.pattern.flags)
-    terminal.priority = 2 if rest else 1
+    """Let a keyword match whole words only, before NAME does."""
+    word = terminal.pattern.value
+    if isinstance(terminal.pattern, lark.lexer.PatternStr) and word.isalpha():
+        terminal.pattern = PatternRE(rf"{word}(?![a-z_0-9])", terminal.pattern.flags)
+        terminal.priority = 1
 
 
 # ---- errors --------------------------------------------------------------------------------------------------
@@ -226,6 +234,11 @@ def _node(make: Any) -> Any:
     return lark.v_args(meta=True)(lambda self, meta, children: make(*children, span=_at(meta)))
 
 
+def _joined(kind: Any) -> Any:
+    """Build a conjunction or disjunction from a rule whose children are its operands."""
+    return lark.v_args(meta=True)(lambda self, meta, children: s.joined(kind, children, _at(meta)))
+
+
 def _compare(op: str) -> str:
     return {"==": "=", "!=": "<>"}.get(op, op)
 
@@ -233,19 +246,19 @@ def _compare(op: str) -> str:
 def _between(operand: s.Expression, low: s.Expression | None, high: s.Expression | None, at: s.Span) -> s.Predicate:
     """``lo <= operand <= hi``; an interval is inclusive at both ends."""
     tests = [s.Comparison(op, operand, bound, at) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
-    return tests[0] if len(tests) == 1 else s.And(tests[0], tests[1], at)
+    return tests[0] if len(tests) == 1 else s.And(tuple(tests), at)
 
 
-def _of_variable(part: Any, variable: str) -> Any:
-    """Return a predicate (or a part of one) on the events of `variable`, ``variable.a`` being ``a`` there."""
-    if isinstance(part, tuple):
-        return tuple(_of_variable(each, variable) for each in part)
-    if isinstance(part, s.Attribute):
-        return replace(part, name=below(variable, part.name) or part.name)
-    if not is_dataclass(part):
-        return part
-    make: Any = type(part)
-    return make(*(_of_variable(getattr(part, field.name), variable) for field in fields(part)))
+def _of_variable(predicate: s.Predicate, variable: str) -> s.Predicate:
+    """Return a predicate on the events of `variable`, ``variable.a`` being ``a`` there."""
+
+    def combine(node: Any, parts: list[Any]) -> Any:
+        if isinstance(node, s.Attribute):
+            return replace(node, name=below(variable, node.name) or node.name)
+        return with_children(node, parts)
+
+    of_variable: s.Predicate = fold(predicate, combine, children)
+    return of_variable
 
 
 @lark.v_args(meta=True)
@@ -329,8 +342,8 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         return s.Not(self.in_range(meta, children), _at(meta))
 
     not_ = _node(s.Not)
-    and_ = _node(s.And)
-    or_ = _node(s.Or)
+    and_ = _joined(s.And)
+    or_ = _joined(s.Or)
 
     # filters
     def variable_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
@@ -339,8 +352,8 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             predicate = _of_variable(predicate, variable.name)
         return s.VariableFilter(variable, predicate, _at(meta))
 
-    filter_and = _node(s.FilterAnd)
-    filter_or = _node(s.FilterOr)
+    filter_and = _joined(s.FilterAnd)
+    filter_or = _joined(s.FilterOr)
 
     # formulas
     event = _node(s.EventType)
@@ -348,6 +361,11 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     assign = _node(s.Assign)
     filtered = _node(s.Filtered)
     either = _node(s.Disjunction)
+
+    def filtered_or(self, meta: Any, children: list[Any]) -> s.Filtered:
+        before, more = children
+        span = (before.filter.span[0], more.span[1])
+        return s.Filtered(before.formula, s.joined(s.FilterOr, (before.filter, more), span), _at(meta))
 
     def sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
         return s.Sequence(children[0], children[1], False, _at(meta))
@@ -441,6 +459,6 @@ class _QueryBuilder:
 
     def _limit(self, token: Any) -> int:
         limit = _exact(self.text, token)
-        if limit < 1 or limit.denominator != 1:
-            raise _unexpected(self.text, token, "expected a whole number of at least 1 after LIMIT")
+        if limit.denominator != 1:
+            raise _unexpected(self.text, token, "expected a whole number after LIMIT")
         return min(int(limit), MAX_LIMIT)

@@ -7,111 +7,164 @@ names it.  Filters on a single variable mean something everywhere, and need none
 
 from __future__ import annotations
 
-from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.checks import always_holds_an_event, at_most_one_event
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-Names = frozenset[str]
-_NONE: Names = frozenset()
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import fold
+
+Names = set[str]
 
 
 def against_properties(formula: s.Formula) -> dict[str, str | None]:
     """Return for "well-formed", "safe" and "bounded" why a formula is not; None: it is."""
-    named = {item.variable.name for filter_ in s.filters(formula) for item in s.variable_filters(filter_)}
-    search = _Search(frozenset(named))
-    search.walk(formula, _NONE)
+    search = _Search(formula)
     well_formed, safe, bounded = search.against_well_formed, search.against_safe, search.against_bounded
     return {"well-formed": well_formed, "safe": safe, "bounded": well_formed or bounded}
 
 
-class _Search:
-    """Walks a formula and keeps the first reason against each property.
+@dataclass(slots=True)
+class _Scope:
+    """The variables of a formula.
 
-    `named` are the names that filters use: of types, only these count as variables.
+    Attributes
+    ----------
+    bound
+        Those that are exactly one event in every valuation (CEL, 5.1: ``bound``).
+    defined, once
+        Those that it defines (CEL, 5.1: ``vdef``), and those that it defines outside of every ``+``.
+    mentioned
+        Those that it defines or filters (``var``).
+    one_event, some_event
+        Whether every valuation holds at most, and at least, one position.
     """
 
-    def __init__(self, named: Names) -> None:
-        self.named = named
+    bound: Names
+    defined: Names
+    once: Names
+    mentioned: Names
+    one_event: bool
+    some_event: bool
+
+
+class _Search:
+    """Looks for the first reason against each property, from the whole formula to its parts, from left to right.
+
+    Scopes are made in a pass up, which uses up those below; so it notes what the pass down needs of a formula, by id.
+    Of types, only those that a filter names count as variables.
+    """
+
+    def __init__(self, formula: s.Formula) -> None:
         self.against_well_formed: str | None = None
         self.against_safe: str | None = None
         self.against_bounded: str | None = None
+        self._named = _filtered_names(formula)
+        self._newly_bound: dict[int, Names] = {}  # bound by a formula, and not by the one around it
+        self._unsafe: dict[int, str] = {}
+        self._unbounded: dict[int, str] = {}
+        self._inside: Counter[str] = Counter()  # in the pass down: how many formulas around bind a variable
+        self._newly_bound[id(formula)] = fold(formula, self._scope, s.subformulas).bound
+        fold(formula, self._leave, self._enter)
 
-    def walk(self, formula: s.Formula, outside: Names) -> None:
-        """Look at a formula; `outside` are the variables that formulas around it bind."""
-        inside = outside | self.bound(formula)
-        match formula:
-            case s.EventType() | s.Negation():
-                pass
-            case s.Assign() | s.Iteration():
-                self.walk(formula.formula, inside)
-            case s.Filtered():
-                self.filtered(formula, inside)
-                self.walk(formula.formula, inside)
-            case s.Disjunction():
-                apart = self.defined(formula.left) ^ self.defined(formula.right)
-                self.bounded_unless(apart, "is defined in one branch of OR only")
-                self.walk(formula.left, inside)
-                self.walk(formula.right, inside)
-            case s.Sequence():
-                twice = self.defined(formula.left, once=True) & self.defined(formula.right, once=True)
-                if twice and self.against_safe is None:
-                    self.against_safe = (
-                        f"{_first(twice)} is defined on both sides of {':' if formula.contiguous else ';'}"
-                    )
-                both = self.mentioned(formula.left) & self.mentioned(formula.right)
-                self.bounded_unless(both, f"is used on both sides of {':' if formula.contiguous else ';'}")
-                self.walk(formula.left, inside)
-                self.walk(formula.right, inside)
+    # ---- down ---------------------------------------------------------------------------------------------------
 
-    def filtered(self, formula: s.Filtered, bound: Names) -> None:
-        names = frozenset(item.variable.name for item in s.variable_filters(formula.filter))
-        loose = names - bound
-        if loose and self.against_well_formed is None:
-            self.against_well_formed = f"a filter names {_first(loose)}, which need not be exactly one event there"
-        self.bounded_unless(names - self.bound(formula.formula), "is not bound inside the formula that is filtered")
+    def _enter(self, formula: s.Formula) -> list[s.Formula]:
+        self._inside.update(self._newly_bound.get(id(formula), ()))
+        if self.against_safe is None:
+            self.against_safe = self._unsafe.get(id(formula))
+        if self.against_bounded is None:
+            self.against_bounded = self._unbounded.get(id(formula))
+            if isinstance(formula, s.Disjunction) and self.against_bounded == _APART:
+                apart = self._defined(formula.left) ^ self._defined(formula.right)
+                self.against_bounded = f"{_first(apart)} {_APART}"
+        if isinstance(formula, s.Filtered) and self.against_well_formed is None:
+            loose = [name for name in _filtered_names(formula.filter) if not self._inside[name]]
+            if loose:
+                self.against_well_formed = f"a filter names {_first(loose)}, which need not be exactly one event there"
+        return s.subformulas(formula)
 
-    def bounded_unless(self, names: Names, reason: str) -> None:
-        if names and self.against_bounded is None:
-            self.against_bounded = f"{_first(names)} {reason}"
+    def _leave(self, formula: s.Formula, below: list[None]) -> None:
+        self._inside.subtract(self._newly_bound.get(id(formula), ()))
 
-    def bound(self, formula: s.Formula) -> Names:
-        """Return the variables that are exactly one event in every valuation (CEL, 5.1: ``bound``)."""
+    def _defined(self, formula: s.Formula) -> Names:
+        return fold(formula, self._scope, s.subformulas).defined
+
+    # ---- up -----------------------------------------------------------------------------------------------------
+
+    def _scope(self, formula: s.Formula, below: list[_Scope]) -> _Scope:
         match formula:
             case s.EventType():
-                return frozenset({formula.event.name})
-            case s.Negation() | s.Iteration():
-                return _NONE
-            case s.Assign():
-                inner = self.bound(formula.formula)
-                single = always_holds_an_event(formula.formula) and at_most_one_event(formula.formula)
-                return inner | {formula.variable.name} if single else inner
-            case s.Filtered():
-                return self.bound(formula.formula)
-            case s.Disjunction():
-                return self.bound(formula.left) & self.bound(formula.right)
-            case s.Sequence():
-                return self.bound(formula.left) | self.bound(formula.right)
-
-    def defined(self, formula: s.Formula, *, once: bool = False) -> Names:
-        """Return the variables that a formula defines (CEL, 5.1: ``vdef``); `once`: outside of every ``+``."""
-        match formula:
-            case s.EventType():
-                return frozenset({formula.event.name}) & self.named
+                name = {formula.event.name}
+                defined = name & self._named
+                return _Scope(name, defined, set(defined), set(defined), one_event=True, some_event=True)
             case s.Negation():
-                return _NONE
+                used = set() if formula.filter is None else _filtered_names(formula.filter)
+                return _Scope(set(), set(), set(), used, one_event=True, some_event=False)
             case s.Assign():
-                return self.defined(formula.formula, once=once) | {formula.variable.name}
-            case s.Iteration() if once:
-                return _NONE
-            case s.Filtered() | s.Iteration():
-                return self.defined(formula.formula, once=once)
-            case s.Disjunction() | s.Sequence():
-                return self.defined(formula.left, once=once) | self.defined(formula.right, once=once)
+                inner = below[0]
+                names = [inner.defined, inner.once, inner.mentioned]
+                for known in [*names, inner.bound] if inner.one_event and inner.some_event else names:
+                    known.add(formula.variable.name)
+                return inner
+            case s.Filtered():
+                inner = below[0]
+                used = _filtered_names(formula.filter)
+                self._note_unbounded(formula, used - inner.bound, "is not bound inside the formula that is filtered")
+                inner.mentioned |= used
+                return inner
+            case s.Iteration():
+                inner = below[0]
+                self._newly_bound[id(formula.formula)] = inner.bound
+                inner.bound, inner.once, inner.one_event = set(), set(), False
+                return inner
+            case s.Sequence():
+                return self._sequence(formula, *below)
+            case s.Disjunction():
+                return self._disjunction(formula, *below)
 
-    def mentioned(self, formula: s.Formula) -> Names:
-        """Return the variables that a formula defines or filters (``var``)."""
-        used = {item.variable.name for filter_ in s.filters(formula) for item in s.variable_filters(filter_)}
-        return self.defined(formula) | used
+    def _sequence(self, formula: s.Sequence, left: _Scope, right: _Scope) -> _Scope:
+        sign = ":" if formula.contiguous else ";"
+        twice = left.once & right.once
+        if twice:
+            self._unsafe[id(formula)] = f"{_first(twice)} is defined on both sides of {sign}"
+        self._note_unbounded(formula, left.mentioned & right.mentioned, f"is used on both sides of {sign}")
+        some_event = left.some_event or right.some_event
+        return _both(left, right, _union(left.bound, right.bound), one_event=False, some_event=some_event)
+
+    def _disjunction(self, formula: s.Disjunction, left: _Scope, right: _Scope) -> _Scope:
+        if left.defined != right.defined:
+            self._unbounded[id(formula)] = _APART  # named where it is the first reason: there may be many
+        bound = left.bound & right.bound
+        self._newly_bound[id(formula.left)] = left.bound - bound
+        self._newly_bound[id(formula.right)] = right.bound - bound
+        one_event, some_event = left.one_event and right.one_event, left.some_event and right.some_event
+        return _both(left, right, bound, one_event=one_event, some_event=some_event)
+
+    def _note_unbounded(self, formula: s.Formula, names: Names, reason: str) -> None:
+        if names:
+            self._unbounded[id(formula)] = f"{_first(names)} {reason}"
 
 
-def _first(names: Names) -> str:
+_APART = "is defined in one branch of OR only"
+
+
+def _both(left: _Scope, right: _Scope, bound: Names, *, one_event: bool, some_event: bool) -> _Scope:
+    defined, once = _union(left.defined, right.defined), _union(left.once, right.once)
+    return _Scope(bound, defined, once, _union(left.mentioned, right.mentioned), one_event, some_event)
+
+
+def _union(left: Names, right: Names) -> Names:
+    """Return the larger of two sets after adding the smaller to it."""
+    large, small = (left, right) if len(left) >= len(right) else (right, left)
+    large |= small
+    return large
+
+
+def _filtered_names(node: s.Formula | s.Filter) -> Names:
+    """Return the variables that the filters of a formula, or a filter, name."""
+    return {item.variable.name for item in s.variable_filters(node)}
+
+
+def _first(names: Iterable[str]) -> str:
     return repr(min(names))

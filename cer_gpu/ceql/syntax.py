@@ -1,14 +1,17 @@
 """The abstract syntax of CEQL: immutable nodes, one class per construct of docs/language.md.
 
 Nodes are equal when they say the same; where in the text they stand (`span`) is carried for error messages
-and does not count.
+and does not count.  Each class names the fields that hold its children (`cer_gpu.ceql.traversal.Node.parts`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any, TypeVar
+
+from cer_gpu.ceql.traversal import Node, children, walk
 
 Span = tuple[int, int]
 """Offsets into the query text, end exclusive."""
@@ -31,7 +34,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Literal:
+class Literal(Node):
     """A number, string or boolean; `text` is a number as it was written (decimals are compared exactly)."""
 
     value: int | float | str | bool
@@ -52,7 +55,7 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Node):
     """A column of the event."""
 
     name: str
@@ -60,78 +63,84 @@ class Attribute:
 
 
 @dataclass(frozen=True)
-class Negative:
+class Negative(Node):
     """``-operand``."""
 
     operand: Expression
     span: Span = _span()
+    parts = ("operand",)
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Node):
     """``left op right`` with op one of ``+ - * / %``."""
 
     op: str
     left: Expression
     right: Expression
     span: Span = _span()
+    parts = ("left", "right")
 
 
 Expression = Literal | Attribute | Negative | Arithmetic
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Node):
     """``left op right`` with op one of ``= <> < <= > >=``."""
 
     op: str
     left: Expression
     right: Expression
     span: Span = _span()
+    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
-class Like:
+class Like(Node):
     """``operand LIKE 'pattern'``: an unanchored search for a regular expression (RE2)."""
 
     operand: Expression
     pattern: str
     span: Span = _span()
+    parts = ("operand",)
 
 
 @dataclass(frozen=True)
-class Membership:
+class Membership(Node):
     """``operand IN {v, ...}``."""
 
     operand: Expression
     values: tuple[Expression, ...]
     span: Span = _span()
+    parts = ("operand", "values")
 
 
 @dataclass(frozen=True)
-class Not:
+class Not(Node):
     """Three-valued negation."""
 
     operand: Predicate
     span: Span = _span()
+    parts = ("operand",)
 
 
 @dataclass(frozen=True)
-class And:
-    """Three-valued conjunction."""
+class And(Node):
+    """Three-valued conjunction of two or more, none of them a conjunction itself."""
 
-    left: Predicate
-    right: Predicate
+    operands: tuple[Predicate, ...]
     span: Span = _span()
+    parts = ("operands",)
 
 
 @dataclass(frozen=True)
-class Or:
-    """Three-valued disjunction."""
+class Or(Node):
+    """Three-valued disjunction of two or more, none of them a disjunction itself."""
 
-    left: Predicate
-    right: Predicate
+    operands: tuple[Predicate, ...]
     span: Span = _span()
+    parts = ("operands",)
 
 
 Leaf = Comparison | Like | Membership
@@ -142,30 +151,31 @@ Predicate = Leaf | Not | And | Or
 
 
 @dataclass(frozen=True)
-class VariableFilter:
+class VariableFilter(Node):
     """``variable[predicate]``: every event that the variable holds satisfies the predicate."""
 
     variable: Name
     predicate: Predicate
     span: Span = _span()
+    parts = ("predicate",)
 
 
 @dataclass(frozen=True)
-class FilterAnd:
-    """``left AND right``."""
+class FilterAnd(Node):
+    """``filter AND filter``: two or more, none of them a conjunction itself."""
 
-    left: Filter
-    right: Filter
+    operands: tuple[Filter, ...]
     span: Span = _span()
+    parts = ("operands",)
 
 
 @dataclass(frozen=True)
-class FilterOr:
-    """``left OR right``."""
+class FilterOr(Node):
+    """``filter OR filter``: two or more, none of them a disjunction itself."""
 
-    left: Filter
-    right: Filter
+    operands: tuple[Filter, ...]
     span: Span = _span()
+    parts = ("operands",)
 
 
 Filter = VariableFilter | FilterAnd | FilterOr
@@ -175,7 +185,7 @@ Filter = VariableFilter | FilterAnd | FilterOr
 
 
 @dataclass(frozen=True)
-class EventType:
+class EventType(Node):
     """``R`` or ``stream>R``."""
 
     event: Name
@@ -183,59 +193,65 @@ class EventType:
 
 
 @dataclass(frozen=True)
-class Negation:
+class Negation(Node):
     """``NOT(R [AS x] [FILTER x[p]])``: one event that is not such an event."""
 
     event: Name
     variable: Name | None
     filter: Filter | None
     span: Span = _span()
+    parts = ("filter",)
 
 
 @dataclass(frozen=True)
-class Assign:
+class Assign(Node):
     """``formula AS variable``."""
 
     formula: Formula
     variable: Name
     span: Span = _span()
+    parts = ("formula",)
 
 
 @dataclass(frozen=True)
-class Filtered:
+class Filtered(Node):
     """``formula FILTER filter``."""
 
     formula: Formula
     filter: Filter
     span: Span = _span()
+    parts = ("formula", "filter")
 
 
 @dataclass(frozen=True)
-class Disjunction:
+class Disjunction(Node):
     """``left OR right``."""
 
     left: Formula
     right: Formula
     span: Span = _span()
+    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
-class Sequence:
+class Sequence(Node):
     """``left ; right``, or ``left : right`` when contiguous."""
 
     left: Formula
     right: Formula
     contiguous: bool
     span: Span = _span()
+    parts = ("left", "right")
 
 
 @dataclass(frozen=True)
-class Iteration:
+class Iteration(Node):
     """``formula +``, or ``formula :+`` when contiguous."""
 
     formula: Formula
     contiguous: bool
     span: Span = _span()
+    parts = ("formula",)
 
 
 Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | Iteration
@@ -289,66 +305,37 @@ class QuerySyntax:
     limit: int | None = None
 
 
+def subformulas(formula: Formula) -> list[Formula]:
+    """Return the formulas that a formula is made of, from left to right."""
+    return [child for child in children(formula) if isinstance(child, Formula)]
+
+
 def event_names(formula: Formula) -> Iterator[Name]:
     """Yield the event types that a formula names, from left to right, those under NOT included."""
-    match formula:
-        case EventType() | Negation():
-            yield formula.event
-        case Assign() | Filtered() | Iteration():
-            yield from event_names(formula.formula)
-        case Disjunction() | Sequence():
-            yield from event_names(formula.left)
-            yield from event_names(formula.right)
+    return (node.event for node in walk(formula) if isinstance(node, EventType | Negation))
 
 
-def filters(formula: Formula) -> Iterator[Filter]:
-    """Yield the filters of a formula from left to right, those under NOT included."""
-    match formula:
-        case Negation():
-            if formula.filter is not None:
-                yield formula.filter
-        case Filtered():
-            yield from filters(formula.formula)
-            yield formula.filter
-        case Assign() | Iteration():
-            yield from filters(formula.formula)
-        case Disjunction() | Sequence():
-            yield from filters(formula.left)
-            yield from filters(formula.right)
-
-
-def variable_filters(filter_: Filter) -> Iterator[VariableFilter]:
-    """Yield the ``x[p]`` of a filter from left to right."""
-    if isinstance(filter_, VariableFilter):
-        yield filter_
-    else:
-        yield from variable_filters(filter_.left)
-        yield from variable_filters(filter_.right)
+def variable_filters(node: Formula | Filter) -> Iterator[VariableFilter]:
+    """Yield the ``x[p]`` of a filter, or of all filters of a formula, from left to right, those under NOT included."""
+    return (below for below in walk(node) if isinstance(below, VariableFilter))
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
     """Yield the tests that a predicate is made of, from left to right."""
-    match predicate:
-        case Not():
-            yield from leaves(predicate.operand)
-        case And() | Or():
-            yield from leaves(predicate.left)
-            yield from leaves(predicate.right)
-        case _:
-            yield predicate
+    return (node for node in walk(predicate) if isinstance(node, Leaf))
 
 
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
     """Yield the attributes that an expression or predicate reads, from left to right."""
-    match node:
-        case Attribute():
-            yield node
-        case Negative() | Not() | Like():
-            yield from attributes(node.operand)
-        case Membership():
-            yield from attributes(node.operand)
-            for value in node.values:
-                yield from attributes(value)
-        case Arithmetic() | Comparison() | And() | Or():
-            yield from attributes(node.left)
-            yield from attributes(node.right)
+    return (below for below in walk(node) if isinstance(below, Attribute))
+
+
+Joined = TypeVar("Joined", And, Or, FilterAnd, FilterOr)
+
+
+def joined(kind: type[Joined], operands: Iterable[Any], span: Span = (0, 0)) -> Joined:
+    """Return the conjunction or disjunction (`kind`) of operands; one that is of that kind itself gives its own."""
+    flat: list[Any] = []
+    for operand in operands:
+        flat += operand.operands if isinstance(operand, kind) else [operand]
+    return kind(tuple(flat), span)

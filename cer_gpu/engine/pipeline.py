@@ -40,6 +40,8 @@ from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stag
 
 Positions = npt.NDArray[np.int64]
 
+NEVER = np.iinfo(np.int64).max
+"""A position that no event has."""
 _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
 
 
@@ -314,6 +316,6 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading) -> R
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.output.labelled,
         share=reading.share,
-        first_end=reading.first_end,
+        first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
     )

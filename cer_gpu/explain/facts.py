@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL
-from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then, normal_form
-from cer_gpu.ceql.checks import defined_variables, repeated_variables
+from cer_gpu.automaton.normal_form import Atom, NormalForm, normal_form
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
-from cer_gpu.errors import QueryTooLargeError
+from cer_gpu.ceql.traversal import walk
+from cer_gpu.ceql.variables import variables
 from cer_gpu.explain.analysis import Matches, analyse, count
 from cer_gpu.explain.choices import choices
 from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
@@ -42,20 +42,17 @@ def explain(
         Finds the complex events of a source, which is then measured.
     """
     plan = bindings.plan
-    try:
-        syntax = parse(plan.text)
-        formula = normal_form(
-            syntax.formula, typed=plan.type_column is not None, streams=[name.name for name in syntax.streams]
-        )
-        facts: dict[str, Any] = {
-            "query": plan.text,
-            "words": in_words(syntax, formula, plan.strategy),
-            "variables": _variables(syntax, formula, plan),
-            "properties": against_properties(syntax.formula),
-            "automaton": automaton_facts(plan.cea, plan.streams),
-        }
-    except RecursionError:
-        raise QueryTooLargeError("the query is nested too deeply to be explained") from None
+    syntax = parse(plan.text)
+    formula = normal_form(
+        syntax.formula, typed=plan.type_column is not None, streams=[name.name for name in syntax.streams]
+    )
+    facts: dict[str, Any] = {
+        "query": plan.text,
+        "words": in_words(syntax, formula, plan.strategy),
+        "variables": _variables(syntax, formula, plan),
+        "properties": against_properties(syntax.formula),
+        "automaton": automaton_facts(plan.cea, plan.streams),
+    }
     binding = counts = analysis = None
     if source is not None:
         binding = bindings.bind(source.schema)
@@ -116,34 +113,25 @@ def _tests(plan: Plan, counts: Counts | None) -> dict[str, Any]:
 def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dict[str, Any]]:
     """Return the variables with the events that they can hold."""
     held: dict[str, dict[str, None]] = {}
-    for atom in _atoms(formula):
+    selected = frozenset(plan.variables)
+    for atom in (part for part in walk(formula) if isinstance(part, Atom)):
         event = guard_text(replace(atom.guard, predicate=None))
         for name in sorted(atom.labels):
-            if stream_of(name, plan.streams) is None or name in plan.variables:
+            if stream_of(name, plan.streams) is None or name in selected:
                 held.setdefault(name, {})[event] = None
-    bound, several = defined_variables(syntax.formula), repeated_variables(syntax.formula)
-    variables = []
+    defined = variables(syntax.formula)
+    facts = []
     for name, events in held.items():
         stream = stream_of(name, plan.streams)
         whole = name if stream is None else name[len(stream) + 1 :]
-        variables.append(
+        facts.append(
             {
                 "name": variable_text(name, plan.streams),
                 "types": list(events),
-                "kept": name in plan.variables,
-                "several": whole in several,
-                "always": bound[name] if stream is None else None,  # of one stream alone, that depends on the events
+                "kept": name in selected,
+                "several": whole in defined.several,
+                # of one stream alone, that depends on the events
+                "always": name in defined.always if stream is None else None,
             }
         )
-    return variables
-
-
-def _atoms(formula: NormalForm) -> Iterator[Atom]:
-    match formula:
-        case Atom():
-            yield formula
-        case Either() | Then():
-            yield from _atoms(formula.left)
-            yield from _atoms(formula.right)
-        case Repeat():
-            yield from _atoms(formula.body)
+    return facts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then
+from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then, choices, sequence
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
 from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
@@ -93,13 +93,14 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
         case Atom():
             yield _event(formula, streams)
         case Then():
-            for number, (how, step) in enumerate(_steps(formula), 1):
+            for number, (step, contiguous) in enumerate(sequence(formula), 1):
                 lines = _outline(step, streams)
-                yield f"{number}. " + (f"{how}, " if how else "") + next(lines)
+                how = "" if number == 1 else f"{_NEXT}, " if contiguous else f"{_LATER}, "
+                yield f"{number}. {how}{next(lines)}"
                 yield from ("   " + line for line in lines)
         case Either():
             yield "one of these:"
-            for choice in _choices(formula):
+            for choice in choices(formula):
                 lines = _outline(choice, streams)
                 yield "- " + next(lines)
                 yield from ("  " + line for line in lines)
@@ -113,23 +114,6 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 ", each right after the last:" if formula.contiguous else ", one after another:"
             )
             yield from ("  " + line for line in _outline(formula.body, streams))
-
-
-def _steps(formula: NormalForm, how: str = "") -> Iterator[tuple[str, NormalForm]]:
-    """Yield the steps of a sequence, and how each follows the one before; sequencing is associative."""
-    if isinstance(formula, Then):
-        yield from _steps(formula.left, how)
-        yield from _steps(formula.right, _NEXT if formula.contiguous else _LATER)
-    else:
-        yield how, formula
-
-
-def _choices(formula: NormalForm) -> Iterator[NormalForm]:
-    if isinstance(formula, Either):
-        yield from _choices(formula.left)
-        yield from _choices(formula.right)
-    else:
-        yield formula
 
 
 def _event(atom: Atom, streams: Sequence[str]) -> str:

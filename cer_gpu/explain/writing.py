@@ -60,9 +60,9 @@ def predicate_text(predicate: s.Predicate) -> str:
 def _predicate(predicate: s.Predicate, around: int) -> str:
     match predicate:
         case s.Or():
-            text, own = f"{_predicate(predicate.left, _EITHER)} OR {_predicate(predicate.right, _BOTH)}", _EITHER
+            text, own = " OR ".join(_predicate(operand, _BOTH) for operand in predicate.operands), _EITHER
         case s.And():
-            text, own = f"{_predicate(predicate.left, _BOTH)} AND {_predicate(predicate.right, _SINGLE)}", _BOTH
+            text, own = " AND ".join(_predicate(operand, _SINGLE) for operand in predicate.operands), _BOTH
         case s.Not(operand=s.Like() | s.Membership() as leaf):
             text, own = _leaf(leaf, "NOT "), _SINGLE
         case s.Not():

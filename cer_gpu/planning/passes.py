@@ -11,8 +11,8 @@ from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.chain import find_chain
 from cer_gpu.automaton.normal_form import normal_form, variable_name
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.ceql.checks import defined_variables
-from cer_gpu.ceql.syntax import Name, QuerySyntax, filters, variable_filters
+from cer_gpu.ceql.syntax import Name, QuerySyntax, variable_filters
+from cer_gpu.ceql.variables import defined_names
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
@@ -31,10 +31,7 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
     """
     streams = tuple(name.name for name in syntax.streams)
     items = syntax.select.items
-    if items is None:
-        variables = list(defined_variables(syntax.formula))
-    else:
-        variables = [variable_name(item.variable) for item in items]
+    variables = defined_names(syntax.formula) if items is None else [variable_name(item.variable) for item in items]
     attributes: dict[str, Name] | None = None
     if items and all(item.attributes is not None for item in items):
         attributes = {name.name: name for item in items for name in item.attributes or ()}
@@ -81,7 +78,7 @@ def schema_errors(
 ) -> list[QueryError]:
     """Return all that does not fit a schema: tests, the type column, attributes, keys, the time column, the window."""
     text = syntax.text
-    predicates = [v.predicate for f in filters(syntax.formula) for v in variable_filters(f)]
+    predicates = [item.predicate for item in variable_filters(syntax.formula)]
     errors: list[QueryError] = [*type_errors(predicates, schema, text)]
     selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
     tests: list[Callable[[], object]] = [

@@ -91,12 +91,12 @@ class Binder:
             case s.Not():
                 return self.bind(predicate.operand, not negated)
             case s.And() | s.Or():
-                left, right = self.bind(predicate.left, negated), self.bind(predicate.right, negated)
                 # De Morgan: FALSE(p AND q) = FALSE(p) OR FALSE(q), also with NULL
                 kind = t.And if isinstance(predicate, s.And) != negated else t.Or
-                return kind(
-                    tuple(x for side in (left, right) for x in (side.tests if isinstance(side, kind) else [side]))
-                )
+                tests: list[t.Test] = []
+                for test in (self.bind(operand, negated) for operand in predicate.operands):
+                    tests += test.tests if isinstance(test, kind) else [test]
+                return kind(tuple(tests))
             case s.Comparison():
                 return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
             case s.Membership():

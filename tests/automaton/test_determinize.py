@@ -130,6 +130,15 @@ def test_one_event_may_be_kept_and_not():
     assert moves(table, FRESH, table.symbol(1)) == [(0, 0, False), (1, 0, False)]
 
 
+def test_variables_that_are_not_kept_make_no_moves_or_states_of_their_own():
+    apart = Determinization(automaton("SELECT z FROM S WHERE (A AS x OR A AS y) ; B AS z"), labelled=True)
+    alike = Determinization(automaton("SELECT z FROM S WHERE A ; B AS z"), labelled=True)
+    for word in (1, 2, 3, 0):
+        assert moves(apart, FRESH, apart.symbol(word)) == moves(alike, FRESH, alike.symbol(word))
+        assert moves(apart, 0, apart.symbol(word)) == moves(alike, 0, alike.symbol(word))
+    assert (apart.n_states, apart.n_symbols, apart.max_moves) == (alike.n_states, alike.n_symbols, alike.max_moves)
+
+
 def test_negation():
     table = Determinization(automaton("A : NOT(B)"))
     other, a, b = (table.symbol(word) for word in range(3))

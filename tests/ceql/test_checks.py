@@ -5,8 +5,9 @@ import pytest
 
 import cer_gpu
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.checks import at_most_one_event, check, defined_variables, repeated_variables
+from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
+from cer_gpu.ceql.variables import defined_names, variables
 
 
 def found(text, **options):
@@ -44,7 +45,8 @@ def formula(text):
     ],
 )
 def test_defined_variables(text, bound):
-    assert defined_variables(formula(text)) == bound
+    always = variables(formula(text)).always
+    assert {name: name in always for name in defined_names(formula(text))} == bound
 
 
 @pytest.mark.parametrize(
@@ -63,8 +65,8 @@ def test_defined_variables(text, bound):
         ("(A FILTER A[a=1]) AS x", set()),
     ],
 )
-def test_repeated_variables(text, repeated):
-    assert repeated_variables(formula(text)) == repeated
+def test_variables_that_can_hold_several_events(text, repeated):
+    assert variables(formula(text)).several == repeated
 
 
 @pytest.mark.parametrize(
@@ -72,7 +74,7 @@ def test_repeated_variables(text, repeated):
     [("A", True), ("NOT(A)", True), ("(A OR B) AS x FILTER x[a=1]", True), ("A ; B", False), ("A+", False)],
 )
 def test_at_most_one_event(text, one):
-    assert at_most_one_event(formula(text)) is one
+    assert variables(formula(text)).one_event is one
 
 
 # ---- names -------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """Every clause, operator and literal of the language parses to the node that it means."""
 
+import contextlib
 import pickle
+import random
 import re
+import time
 from fractions import Fraction
 
 import pytest
@@ -64,6 +67,22 @@ def plus(inner):
 
 def contiguous_plus(inner):
     return s.Iteration(inner, contiguous=True)
+
+
+def and_(*operands):
+    return s.And(operands)
+
+
+def or_(*operands):
+    return s.Or(operands)
+
+
+def filters_and(*operands):
+    return s.FilterAnd(operands)
+
+
+def filters_or(*operands):
+    return s.FilterOr(operands)
 
 
 def number(text):
@@ -170,15 +189,15 @@ AP, AQ, AR = (var("A", p) for p in (P, Q, R))
         ("(A[a=1])", AP),
         ("x[a=1]", var("x", P)),
         ("S>x[a=1]", s.VariableFilter(s.Name("x", "S"), P)),
-        ("A[a=1] AND A[b<2]", s.FilterAnd(AP, AQ)),
-        ("A[a=1] OR A[b<2]", s.FilterOr(AP, AQ)),
-        ("A[a=1] OR A[b<2] AND A[c>3]", s.FilterOr(AP, s.FilterAnd(AQ, AR))),
-        ("A[a=1] AND A[b<2] OR A[c>3]", s.FilterOr(s.FilterAnd(AP, AQ), AR)),
-        ("(A[a=1] OR A[b<2]) AND A[c>3]", s.FilterAnd(s.FilterOr(AP, AQ), AR)),
-        ("A[a=1] AND (A[b<2] OR A[c>3])", s.FilterAnd(AP, s.FilterOr(AQ, AR))),
-        ("A[a=1] AND A[b<2] AND A[c>3]", s.FilterAnd(s.FilterAnd(AP, AQ), AR)),
-        ("A[a=1] OR A[b<2] OR A[c>3]", s.FilterOr(s.FilterOr(AP, AQ), AR)),
-        ("A[a=1] OR ((A[b<2]))", s.FilterOr(AP, AQ)),
+        ("A[a=1] AND A[b<2]", filters_and(AP, AQ)),
+        ("A[a=1] OR A[b<2]", filters_or(AP, AQ)),
+        ("A[a=1] OR A[b<2] AND A[c>3]", filters_or(AP, filters_and(AQ, AR))),
+        ("A[a=1] AND A[b<2] OR A[c>3]", filters_or(filters_and(AP, AQ), AR)),
+        ("(A[a=1] OR A[b<2]) AND A[c>3]", filters_and(filters_or(AP, AQ), AR)),
+        ("A[a=1] AND (A[b<2] OR A[c>3])", filters_and(AP, filters_or(AQ, AR))),
+        ("A[a=1] AND A[b<2] AND A[c>3]", filters_and(AP, AQ, AR)),
+        ("A[a=1] OR A[b<2] OR A[c>3]", filters_or(AP, AQ, AR)),
+        ("A[a=1] OR ((A[b<2]))", filters_or(AP, AQ)),
     ],
 )
 def test_filters(text, tree):
@@ -196,22 +215,76 @@ def test_comments_do_not_change_which_or_it_is(between):
     assert isinstance(formula(f"A FILTER A[a=1] OR{between}`B`/*[*/{closed} FILTER B[b<2]"), s.Filtered)
 
 
+SPACES = [
+    "",
+    " ",
+    "\n",
+    " " * 3_000,
+    "\n    " * 1_000,
+    "/* B[p = 1] */" * 300,
+    "-- ( B[\n" * 300,
+    " /**/ -- '\n\t" * 200,
+]
+TOKENS = (
+    "( A AS x OR NOT ( B FILTER B [ p = 1 ] ) FILTER x [ p = 1 ] OR ( x [ p = 2 ] AND x [ q > 3 ] ) OR C ; S > D ) +"
+)
+
+
+@pytest.mark.parametrize("space", SPACES[3:], ids=lambda space: repr(space[:9]))
+def test_white_space_after_or_takes_no_time(space):
+    begin = time.process_time()
+    for rest in ("B", "x[p = 2]", "((x[p = 2]))", "((B))", "(S > x[p = 2])", "", "("):
+        with contextlib.suppress(QuerySyntaxError):
+            formula(f"A AS x FILTER x[p = 1] OR{space} {rest}")
+    assert time.process_time() - begin < 2
+
+
+def test_white_space_comments_and_parentheses_between_any_tokens():
+    rng = random.Random(19)
+    expected = formula(TOKENS)
+    for _ in range(40):
+        text = "".join(token + " " + rng.choice(SPACES) for token in TOKENS.split())
+        wrapped = re.sub(r"\b(A|C|D)\b(?!\s*\()", lambda m: "(" * 3 + m[0] + ")" * 3 if m[0] == "C" else m[0], text)
+        begin = time.process_time()
+        assert formula(wrapped) == expected
+        assert time.process_time() - begin < 2
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 50])
+def test_parentheses_do_not_change_which_or_it_is(n):
+    opened, closed = "(\n" * n, " )" * n
+    first, second = var("A", P), var("A", Q)
+    assert formula(f"A FILTER {opened}A[a=1]{closed} OR {opened}A[b<2]{closed}") == s.Filtered(
+        A, filters_or(first, second)
+    )
+    filtered = s.Filtered(A, filters_or(first, second))
+    assert formula(f"A FILTER A[a=1] OR {opened}A[b<2]{closed} OR {opened}B{closed}") == s.Disjunction(filtered, B)
+    assert formula(f"A FILTER A[a=1] OR {opened}A[b<2]{closed} OR {opened}B : C{closed} OR D") == s.Disjunction(
+        s.Disjunction(filtered, contiguous(B, C)), D
+    )
+
+
+def test_an_or_of_formulas_is_not_followed_by_one_of_filters():
+    with pytest.raises(QuerySyntaxError, match=r"found '\['"):
+        formula("A FILTER A[a=1] OR B OR A[b<2]")
+
+
 # ---- predicates --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("text", "tree"),
     [
-        ("a=1 AND b<2", s.And(P, Q)),
-        ("a=1 OR b<2", s.Or(P, Q)),
+        ("a=1 AND b<2", and_(P, Q)),
+        ("a=1 OR b<2", or_(P, Q)),
         ("NOT a=1", s.Not(P)),
         ("NOT NOT a=1", s.Not(s.Not(P))),
-        ("a=1 OR b<2 AND c>3", s.Or(P, s.And(Q, R))),
-        ("a=1 AND b<2 OR c>3", s.Or(s.And(P, Q), R)),
-        ("NOT a=1 AND b<2", s.And(s.Not(P), Q)),
-        ("NOT (a=1 AND b<2)", s.Not(s.And(P, Q))),
-        ("(a=1 OR b<2) AND c>3", s.And(s.Or(P, Q), R)),
-        ("a=1 AND b<2 AND c>3", s.And(s.And(P, Q), R)),
+        ("a=1 OR b<2 AND c>3", or_(P, and_(Q, R))),
+        ("a=1 AND b<2 OR c>3", or_(and_(P, Q), R)),
+        ("NOT a=1 AND b<2", and_(s.Not(P), Q)),
+        ("NOT (a=1 AND b<2)", s.Not(and_(P, Q))),
+        ("(a=1 OR b<2) AND c>3", and_(or_(P, Q), R)),
+        ("a=1 AND b<2 AND c>3", and_(P, Q, R)),
         ("((a=1))", P),
         # tests
         ("a LIKE 'x.*y'", s.Like(a, "x.*y")),
@@ -222,13 +295,14 @@ def test_comments_do_not_change_which_or_it_is(between):
         ("a IN {'u', 'v'}", s.Membership(a, (s.Literal("u"), s.Literal("v")))),
         ("a IN {-1, b}", s.Membership(a, (s.Negative(ONE), b))),
         ("a NOT IN {1}", s.Not(s.Membership(a, (ONE,)))),
-        ("a IN {1..2}", s.And(s.Comparison(">=", a, ONE), s.Comparison("<=", a, number("2")))),
-        ("a IN {1.5..2.5}", s.And(s.Comparison(">=", a, number("1.5")), s.Comparison("<=", a, number("2.5")))),
-        ("a IN {-1..1}", s.And(s.Comparison(">=", a, s.Negative(ONE)), s.Comparison("<=", a, ONE))),
+        ("a IN {1..2}", and_(s.Comparison(">=", a, ONE), s.Comparison("<=", a, number("2")))),
+        ("a IN {1.5..2.5}", and_(s.Comparison(">=", a, number("1.5")), s.Comparison("<=", a, number("2.5")))),
+        ("a IN {1.e0..2.}", and_(s.Comparison(">=", a, number("1.e0")), s.Comparison("<=", a, number("2.")))),
+        ("a IN {-1..1}", and_(s.Comparison(">=", a, s.Negative(ONE)), s.Comparison("<=", a, ONE))),
         ("a IN {1..}", s.Comparison(">=", a, ONE)),
         ("a IN {..1}", s.Comparison("<=", a, ONE)),
         ("a NOT IN {..1}", s.Not(s.Comparison("<=", a, ONE))),
-        ("a IN RANGE(1, b)", s.And(s.Comparison(">=", a, ONE), s.Comparison("<=", a, b))),
+        ("a IN RANGE(1, b)", and_(s.Comparison(">=", a, ONE), s.Comparison("<=", a, b))),
         ("a + 1 IN RANGE(b, c)", predicate("a + 1 >= b AND a + 1 <= c")),
         ("a NOT IN RANGE(1, 2)", s.Not(predicate("a IN RANGE(1, 2)"))),
         ("a + b IN {1, 2}", s.Membership(s.Arithmetic("+", a, b), (ONE, number("2")))),
@@ -276,6 +350,8 @@ def test_arithmetic(text, tree):
         ("1.5", 1.5),
         (".5", 0.5),
         ("1e3", 1000.0),
+        ("1.e3", 1000.0),
+        ("2.", 2.0),
         ("2.5E-3", 0.0025),
         ("1e+2", 100.0),
         ("9223372036854775808", 2**63),
@@ -379,6 +455,7 @@ def test_consume_by():
 def test_limit():
     assert query("SELECT * FROM S WHERE A").limit is None
     assert query("SELECT * FROM S WHERE A LIMIT 7").limit == 7
+    assert query("SELECT * FROM S WHERE A LIMIT 0").limit == 0
     assert query(f"SELECT * FROM S WHERE A LIMIT {10**30}").limit == MAX_LIMIT
 
 
@@ -472,9 +549,9 @@ def test_any_keyword_is_a_name_in_backquotes(word):
 def test_most_keywords_are_names_where_no_keyword_can_stand(word):
     tree = formula(f"A AS {word} ; {word} FILTER {word}[{word} = 1] AND B[b < {word} AND {word} < 2]")
     attribute = s.Attribute(word)
-    tested = s.FilterAnd(
+    tested = filters_and(
         var(word, s.Comparison("=", attribute, ONE)),
-        var("B", s.And(s.Comparison("<", b, attribute), s.Comparison("<", attribute, number("2")))),
+        var("B", and_(s.Comparison("<", b, attribute), s.Comparison("<", attribute, number("2")))),
     )
     assert tree == s.Filtered(seq(as_(A, word), event(word)), tested)
 
@@ -537,7 +614,7 @@ def test_spans_point_into_the_text():
     assert text[slice(*parsed.select.items[0].variable.span)] == "x"
     assert text[slice(*parsed.formula.formula.span)] == "A AS x ; B"
     assert text[slice(*filter_span)] == "x[price > 100 AND name = 'N']"
-    assert text[slice(*parsed.formula.filter.predicate.right.span)] == "name = 'N'"
+    assert text[slice(*parsed.formula.filter.predicate.operands[1].span)] == "name = 'N'"
 
 
 def test_long_queries_parse():
@@ -549,3 +626,12 @@ def test_long_queries_parse():
 def test_a_query_is_a_string(text):
     with pytest.raises(QuerySyntaxError, match="expected the text of a query, got"):
         query(text)
+
+
+@pytest.mark.parametrize("part", ["`\ud800`", "A FILTER A[a = '\ud800']", "A FILTER A[a LIKE '\udcff']", "A -- \udcff"])
+def test_half_a_surrogate_pair_is_refused_where_it_stands(part):
+    text = f"SELECT * FROM S WHERE {part}"
+    with pytest.raises(QuerySyntaxError, match="half of a surrogate pair") as caught:
+        query(text)
+    assert text[caught.value.start] in "\ud800\udcff"
+    assert str(caught.value).encode()

@@ -1,5 +1,7 @@
 """The counts of an explanation are those of the definitions, and an analysis finds what `evaluate` does."""
 
+import functools
+
 import pyarrow as pa
 import pytest
 import reference as ref
@@ -33,9 +35,9 @@ def as_reference(node):
         case s.Not():
             return ref.PredNot(as_reference(node.operand))
         case s.And():
-            return ref.PredAnd(as_reference(node.left), as_reference(node.right))
+            return functools.reduce(ref.PredAnd, map(as_reference, node.operands))
         case s.Or():
-            return ref.PredOr(as_reference(node.left), as_reference(node.right))
+            return functools.reduce(ref.PredOr, map(as_reference, node.operands))
     raise TypeError(node)
 
 

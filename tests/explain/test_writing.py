@@ -16,8 +16,8 @@ def reread(text):
     "text",
     [
         "a = 1 OR b = 2 AND NOT c = 3",
-        "(a = 1 OR b = 2) AND (c = 3 AND d = 4)",
-        "a = 1 OR (b = 2 OR c = 3)",
+        "(a = 1 OR b = 2) AND c = 3 AND d = 4",
+        "a = 1 OR b = 2 OR c = 3",
         "NOT (a = 1 AND NOT b = 2)",
         "NOT NOT a = 1",
         "a - (b - c) * -(d + 1) / 2 % -(-e) >= 1.50",

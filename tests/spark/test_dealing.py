@@ -35,7 +35,7 @@ WINDOWS = ["", "WITHIN 6 EVENTS", "WITHIN 25 EVENTS", "WITHIN 9 SECONDS", "WITHI
 def random_query(rng):
     keys = rng.choice(["", "", "PARTITION BY [k]", "PARTITION BY [k], [name]", "PARTITION BY [k, x]"])
     consume = rng.choice(["", "", "", "CONSUME BY PARTITION", "CONSUME BY ANY"])
-    strategy, limit = rng.choice(STRATEGIES), rng.choice(["", "", "", "LIMIT 1", "LIMIT 3"])
+    strategy, limit = rng.choice(STRATEGIES), rng.choice(["", "", "", "LIMIT 1", "LIMIT 3", "LIMIT 0"])
     return cer_gpu.compile(
         f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} {rng.choice(WINDOWS)} {consume} {limit}",
         time_column="ts",

@@ -1,0 +1,40 @@
+"""The bound on how deeply a query is nested: the one check that all passes with recursion rely on."""
+
+from __future__ import annotations
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import Node, children, fold
+from cer_gpu.errors import QueryTooLargeError
+
+MAX_NESTING = 100
+"""Levels of a query.  Parentheses, ``AS`` and ``FILTER`` are none; a chain of one of ``; : OR AND`` is one level,
+however long it is, also with filters between.  Pickling takes most of the stack: some three frames a level."""
+
+_Chain = type[s.Sequence] | type[s.Disjunction] | None
+
+
+def check_nesting(formula: s.Formula, text: str) -> None:
+    """Raise QueryTooLargeError where a formula, its filters and their predicates are nested too deeply."""
+
+    def descend(item: tuple[Node, int, _Chain]) -> list[tuple[Node, int, _Chain]]:
+        node, level, around = item
+        chain: _Chain = None
+        if isinstance(node, s.Assign | s.Filtered):
+            chain = around
+        else:
+            chain = next((kind for kind in (s.Sequence, s.Disjunction) if isinstance(node, kind)), None)
+            level += chain is None or chain is not around
+        if level > MAX_NESTING:
+            start, _ = getattr(node, "span", (None, None))
+            message = f"the query is nested more than {MAX_NESTING} levels deep"
+            raise QueryTooLargeError(message, text, start, hint=_HINT)
+        return [(child, level, chain) for child in children(node)]
+
+    root: tuple[Node, int, _Chain] = (formula, 0, None)
+    fold(root, lambda item, below: None, descend)
+
+
+_HINT = (
+    "a chain of ;, OR or AND is one level, however long; a list of values is IN {...}; "
+    "a long sum can be a column of its own"
+)
