@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.fields import batch_of
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.planning.dealing import at_or_before
 from spark_glue.stage import plain
@@ -105,7 +107,8 @@ def _against(query: Query, first: str | None) -> dict[str, str | None]:
     exact = query.physical_plan().dealing.tasks
     unchecked = [] if first is None else times_beside(query, first)
     if exact["partition"] is None and unchecked:
-        why = f"that {unchecked[0]!r} never decreases is to be seen only where the events of all keys are together"
+        time = dotted(unchecked[0])
+        why = f"that {time!r} never decreases is to be seen only where the events of all keys are together"
         return {**exact, "partition": why}
     return exact
 
@@ -205,7 +208,7 @@ class Task:
     strategy : str
         "partition", "range" or "replicate".
     columns : tuple of str
-        What the columns of the rows that come with `PLACE` are called in the events, one after the other.
+        The columns and fields of the events that come with `PLACE`, one after the other.
     firsts : tuple of int
         For "range", the first position of each part.
     n_parts : int
@@ -227,8 +230,7 @@ class Task:
         for batch in batches:
             numbers, positions = np.divmod(batch.column(PLACE).to_numpy(), PART_ROWS)
             bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-            arrays = [*batch.drop_columns([PLACE]).columns, pa.array(positions)]
-            rows = pa.RecordBatch.from_arrays(arrays, [*self.columns, POSITION])
+            rows = batch_of([*self.columns, POSITION], [*batch.drop_columns([PLACE]).columns, pa.array(positions)])
             for begin, end in itertools.pairwise(bounds):
                 if begin == end:
                     continue

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
 from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, choose, times_beside
-from spark_glue.number import ADDED, Cut, Numbered, number, quoted, sent
+from spark_glue.number import ADDED, Cut, Numbered, as_sent, number, quoted, sent
 from spark_glue.stage import match_schema
 from spark_glue.survey import WHERE
 
@@ -139,10 +139,9 @@ def matching(
     numbered = number(df, order, columns, n_parts, _cut(query, events, order) if chosen == "range" else None)
     firsts = numbered.ranges.firsts if numbered.ranges else ()
     task = Task(query, output, chosen, tuple(columns), firsts, n_parts, report)
-    names = dict(zip(columns, sent(columns), strict=True))
-    dealt = _dealt(numbered, query, chosen, n_parts, _needed(query, order[0]), names)
+    dealt = _dealt(numbered, query, columns, chosen, n_parts, _needed(query, order[0]))
     place = (sf.col(quoted(PART)).cast("long") * PART_ROWS + sf.col(quoted(POSITION))).alias(PLACE)
-    dealt = dealt.select(place, PART, *names.values())
+    dealt = dealt.select(place, PART, *sent(columns))
     if hasattr(dealt, "repartitionById"):  # since Spark 4.1; two parts that hash alike share a task before
         parts = dealt.repartitionById(n_parts, PART)
     else:
@@ -185,25 +184,22 @@ def _needed(query: Query, first: str) -> tuple[str, ...] | None:
 def _dealt(
     numbered: Numbered,
     query: Query,
+    columns: Sequence[str],
     strategy: str,
     n_parts: int,
     types: tuple[str, ...] | None,
-    names: dict[str, str],
 ) -> DataFrame:
-    """Return the rows of the given types with the part that each goes to, a copy for each of its parts.
-
-    `names` are those that the columns have on the way.
-    """
+    """Return the rows of the given types with the part that each goes to, a copy for each of its parts."""
     from pyspark.sql import functions as sf
 
     df = numbered.df
     if types is not None:
         assert query.type_column is not None
-        df = df.filter(sf.col(names[query.type_column]).isin(*types))
+        df = df.filter(as_sent(query.type_column, columns).isin(*types))
     if strategy == "replicate":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if strategy == "partition":
-        keys = [sf.coalesce(*(sf.col(names[name]) for name in bracket)) for bracket in query.keys]
+        keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in query.keys]
         for key in keys:
             df = df.filter(key.isNotNull())
         # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN

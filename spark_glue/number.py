@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.errors import QueryTypeError
 from spark_glue.deal import MOST, PART, PLACE, POSITION, Ranges, even_ranges, ranges
 from spark_glue.survey import (
@@ -135,6 +136,15 @@ def sent(columns: Sequence[str]) -> list[str]:
     return [f"${i}" for i in range(len(columns))]
 
 
+def as_sent(attribute: str, columns: Sequence[str]) -> Column:
+    """Return a column, or a field of one, of those that tasks read, as `sent` names them."""
+    from pyspark.sql import functions as sf
+
+    names, aliases = names_of(attribute), dict(zip(columns, sent(columns), strict=True))
+    n = next(n for n in range(len(names), 0, -1) if path_of(names[:n]) in aliases)
+    return sf.col(quoted(path_of([aliases[path_of(names[:n])], *names[n:]])))
+
+
 def _counted(df: DataFrame, stream: Stream) -> DataFrame:
     """Add the positions to rows that lie in order in their files."""
     from pyspark.sql import functions as sf
@@ -179,8 +189,8 @@ def _sorted(
         lows = list(itertools.accumulate(reversed(least), min))[::-1]
         highs = [*lows[1:], end]
 
-    ties = [name for name in df.columns if name not in order and name in {*columns, FILE, ROW}]
-    ties.sort(key=lambda name: name not in (FILE, ROW))  # that of a Parquet file comes first
+    ties = [name for name in (FILE, ROW) if name in df.columns]  # that of a Parquet file comes first
+    ties += [name for name in columns if name not in order]
     placed = df.withColumn(PART, own)
     if hasattr(placed, "repartitionById"):
         placed = placed.repartitionById(n_parts, PART)
@@ -254,8 +264,8 @@ def _survey(order: list[str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
 
 
 def quoted(name: str) -> str:
-    """Return the name of a column, quoted for Spark's expressions."""
-    return "`" + name.replace("`", "``") + "`"
+    """Return the name of a column, or the path of a field, as Spark's expressions write it."""
+    return ".".join("`" + each.replace("`", "``") + "`" for each in names_of(name))
 
 
 def _key(df: DataFrame, name: str) -> Column:
@@ -263,7 +273,8 @@ def _key(df: DataFrame, name: str) -> Column:
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
-    column, kind = sf.col(quoted(name)), df.schema[name].dataType
+    column = sf.col(quoted(name))
+    kind = df.select(column).schema[0].dataType
     if isinstance(kind, st.TimestampType):
         return sf.unix_micros(column)
     if isinstance(kind, st.TimestampNTZType):  # by its parts, independent of any time zone
@@ -276,7 +287,7 @@ def _key(df: DataFrame, name: str) -> Column:
     if isinstance(kind, st.NumericType):
         return column
     raise QueryTypeError(
-        f"the stream is ordered by {name!r} first, which is {kind.simpleString()}",
+        f"the stream is ordered by {dotted(name)!r} first, which is {kind.simpleString()}",
         hint="expected a timestamp, a date or a number",
     )
 
@@ -287,7 +298,7 @@ def _tie(df: DataFrame, name: str) -> Column:
     from pyspark.sql import types as st
 
     column = sf.col(quoted(name))
-    kind = df.schema[name].dataType
+    kind = df.select(column).schema[0].dataType
     if isinstance(kind, st.AtomicType):
         return column
     return sf.lit(0) if "map<" in kind.simpleString() else sf.xxhash64(column)  # maps have no order, and no hash

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import reference as ref
 from hypothesis import strategies as st
 from strategies import BOOL_COLUMNS, DAY, FLOAT_COLUMNS, INT_COLUMNS, MOMENT_COLUMNS, ORDER_COLUMN, STRING_COLUMNS
@@ -56,8 +57,26 @@ class Layout:
     @property
     def schema(self) -> pa.Schema:
         """Schema of every batch."""
-        extra = [pa.field("unused", pa.list_(pa.int8()))] if self.unused_column else []
-        return pa.schema([*(pa.field(name, type_) for name, type_ in self.types.items()), *extra])
+        extra = {"unused": pa.list_(pa.int8())} if self.unused_column else {}
+        return pa.schema(list({**_nested(self.types), **extra}.items()))
+
+
+def _nested(types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
+    """Types of columns, those of the fields ``st.p`` put into structs."""
+    found: dict[str, Any] = {}
+    for name, type_ in types.items():
+        first, dot, rest = name.partition(".")
+        if dot:
+            found.setdefault(first, {})[rest] = type_
+        else:
+            found[first] = type_
+    return {name: pa.struct(_nested(t)) if isinstance(t, dict) else t for name, t in found.items()}
+
+
+def column(table: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column, or the field ``st.p`` of a struct."""
+    first, *rest = name.split(".")
+    return pc.struct_field(table[first], rest) if rest else table[first]
 
 
 # ------------------------------------------------------------------------------------ which layouts there are
@@ -142,7 +161,7 @@ def layouts(draw, query: ref.Query, stream: list[ref.Event], timestamps: bool = 
     groups = [*query.partition_by, (ref.TYPE,), *((name,) for name in sorted(ref.attributes(query)))]
     for names in groups:
         if names[0] not in types:
-            values = [event[name] for name in names for event in stream]
+            values = [ref.attribute(event, name) for name in names for event in stream]
             options = column_types(names[0], values, decimals if decimals >= {*names} else set())
             types |= dict.fromkeys(names, draw(st.sampled_from(options)))
             if len(names) > 1 and (types[names[0]] in SIGNED or names[0] in STRING_COLUMNS):
@@ -192,7 +211,7 @@ def in_column_unit(milliseconds: int | None, type_: pa.DataType, time_unit: str 
 
 def _batch(events: list[ref.Event], layout: Layout, rng: random.Random) -> pa.RecordBatch:
     arrays = []
-    for name, type_ in layout.types.items():
+    for name, type_ in _nested(layout.types).items():
         values = [event[name] for event in events]
         if name == ref.TIME or name in MOMENT_COLUMNS:
             values = [in_column_unit(v, type_, layout.time_unit) for v in values]
@@ -208,8 +227,21 @@ def _array(values: list[Any], type_: pa.DataType, padding: int, rng: random.Rand
     pool = [*values, None] if None in values or rng.random() < 0.5 else values
     noise = [rng.choice(pool) if pool else None for _ in range(before + after)]
     padded = [*noise[:before], *values, *noise[before:]]
+    if pa.types.is_struct(type_):
+        return _struct_array(padded, type_, padding, rng).slice(before, len(values))
     build = _dictionary_array if pa.types.is_dictionary(type_) else _plain_array
     return build(padded, type_, rng).slice(before, len(values))
+
+
+def _struct_array(values: list[Any], type_: pa.StructType, padding: int, rng: random.Random) -> pa.Array:
+    """Structs; under those that are NULL lie values that count for nothing."""
+    children = []
+    for field_ in type_:
+        known = [value[field_.name] for value in values if value is not None] or [None]
+        own = [rng.choice(known) if value is None else value[field_.name] for value in values]
+        children.append(_array(own, field_.type, padding, rng))
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
 
 
 def _plain_array(values: list[Any], type_: pa.DataType, rng: random.Random) -> pa.Array:

@@ -105,7 +105,7 @@ class CaseOfStreams(_Drawn):
 
     def _absent(self, data: st.DataObject, name: str) -> list[str]:
         """Columns that the stream does not have: at times those in which all is NULL, which means the same."""
-        optional = ref.attributes(self.query) - {strategies.ORDER_COLUMN}
+        optional = {name for name in ref.attributes(self.query) - {strategies.ORDER_COLUMN} if "." not in name}
         stream = self.streams[name]
         empty = sorted(column for column in optional if all(event[column] is None for event in stream))
         first = name == self.query.streams[0]  # has them all

@@ -6,7 +6,8 @@ can only agree by both being right.
 
 A stream is a list of dicts, one per event: the type under ``"type"``, the time under ``"ts"`` where a window
 needs one, the name of its stream under ``"$stream"`` where a formula or SELECT names one (`merged` makes one stream
-of several), and the attributes. ``None`` and a missing key are both NULL. Integers are int64.
+of several), and the attributes. ``None`` and a missing key are both NULL. Integers are int64. A struct is a dict, and
+``st.p`` its field p, which is NULL where the struct is.
 
 What the papers leave open, and is decided here:
 
@@ -49,7 +50,7 @@ Truth = bool | None  # None is UNKNOWN
 
 @dataclass(frozen=True)
 class Attr:
-    """The value of an attribute of the event."""
+    """The value of an attribute of the event: of a column, or of a field of a struct by its path, as in ``st.p``."""
 
     name: str
 
@@ -285,11 +286,19 @@ def wrap(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
+def attribute(event: Event, name: str) -> Any:
+    """Value of an attribute, None for NULL."""
+    value: Any = event
+    for part in name.split("."):
+        value = None if value is None else value.get(part)
+    return value
+
+
 def value_of(expression: Expression, event: Event) -> Any:
     """Value of an arithmetic expression, None for NULL."""
     match expression:
         case Attr(name):
-            return event.get(name)
+            return attribute(event, name)
         case Const(value):
             return value
         case Neg(operand):
@@ -521,7 +530,7 @@ def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
     names = selected_attributes(query)
     if names is None:
         return [{name: value for name, value in stream[p].items() if name != STREAM} for p in row[2]]
-    return [{name: stream[p].get(name) for name in names} for p in row[2]]
+    return [{name: attribute(stream[p], name) for name in names} for p in row[2]]
 
 
 def evaluate_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[Row]:
@@ -639,7 +648,8 @@ def merged(streams: Mapping[str, Sequence[Event]]) -> list[Event]:
 def partition_key(query: Query, event: Event) -> tuple[Any, ...] | None:
     """The event's key for each bracket; None where one of them is NULL."""
     key = tuple(
-        next((event[name] for name in names if event.get(name) is not None), None) for names in query.partition_by
+        next((value for name in names if (value := attribute(event, name)) is not None), None)
+        for names in query.partition_by
     )
     if None in key:
         return None
@@ -705,7 +715,7 @@ def in_window(within: Within, stream: Sequence[Event], row: tuple[Any, ...]) -> 
         case ("time", n):
             return stream[end][TIME] - stream[start][TIME] <= n
         case ("attribute", n, name):
-            return stream[end][name] - stream[start][name] <= n
+            return bool(attribute(stream[end], name) - attribute(stream[start], name) <= n)
     raise TypeError(within)
 
 

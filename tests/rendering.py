@@ -42,6 +42,7 @@ class _Writer:
     def __init__(self, rng: random.Random | None, ticks_per_second: int) -> None:
         self.rng = rng
         self.ticks_per_second = ticks_per_second
+        self.filtered: str | None = None  # the variable whose filter is being written
         self.only_stream: str | None = None  # its name may stand before a type, and changes nothing
 
     def chance(self, probability: float) -> bool:
@@ -64,6 +65,13 @@ class _Writer:
         plain = re.fullmatch(r"[A-Za-z_][A-Za-z_0-9]*", name) and name.upper() not in KEYWORDS
         return name if plain and not self.chance(0.1) else f"`{name}`"
 
+    def attribute(self, name: str, variable: str | None = None) -> list[str]:
+        """Tokens of an attribute, at times as one of the variable in whose brackets it stands."""
+        names = name.split(".")
+        if variable is not None and self.chance(0.1):
+            names = [variable.rpartition(">")[2], *names]
+        return [token for k, part in enumerate(names) for token in ([".", self.name(part)] if k else [self.name(part)])]
+
     def string(self, text: str) -> str:
         return "'" + text.replace("'", "''") + "'"
 
@@ -85,7 +93,7 @@ class _Writer:
     def gap(self, before: str, after: str) -> str:
         """White space between two tokens: none only where they cannot grow together."""
         if self.rng is None:
-            return "" if before in {"(", "[", "{"} or after in {",", ")", "]", "}", "["} else " "
+            return "" if before in {"(", "[", "{", "."} or after in {",", ")", "]", "}", "[", "."} else " "
         if self.chance(0.04):
             return self.rng.choice(COMMENTS)
         words = _wordlike(before[-1]) and _wordlike(after[0])
@@ -147,7 +155,7 @@ class _Writer:
         out = ["["]
         for k, name in enumerate(names):
             out += [","] if k else []
-            out.append(self.name(name))
+            out += self.attribute(name)
         return [*out, "]"]
 
     def within(self, within: ref.Within) -> list[str]:
@@ -157,7 +165,7 @@ class _Writer:
             case ("events", n):
                 return [self.keyword("WITHIN"), str(n), self.plural("EVENTS")]
             case ("attribute", n, name):
-                return [self.keyword("WITHIN"), str(n), "[", self.name(name), "]"]
+                return [self.keyword("WITHIN"), str(n), "[", *self.attribute(name), "]"]
             case ("time", n):
                 return [self.keyword("WITHIN"), *self.duration(n)]
         raise TypeError(within)
@@ -243,6 +251,7 @@ class _Writer:
         raise TypeError(condition)
 
     def unary(self, variable: str, predicate: ref.Predicate) -> list[str]:
+        self.filtered = variable
         return [*self.variable(variable), "[", *self.predicate(predicate, EITHER), "]"]
 
     # -------------------------------------------------------------------------------------- predicates
@@ -275,7 +284,12 @@ class _Writer:
         not_ = [self.keyword("NOT")] if negated else []
         match test:
             case ref.Like(attribute, pattern):
-                return [self.name(attribute.name), *not_, self.keyword("LIKE"), self.string(pattern)]
+                return [
+                    *self.attribute(attribute.name, self.filtered),
+                    *not_,
+                    self.keyword("LIKE"),
+                    self.string(pattern),
+                ]
             case ref.In(operand, values):
                 tokens = [*self.expression(operand, SUM), *not_, self.keyword("IN"), "{"]
                 for k, value in enumerate(values):
@@ -314,7 +328,7 @@ class _Writer:
     def expression(self, expression: ref.Expression, least: int) -> list[str]:
         match expression:
             case ref.Attr(name):
-                tokens, binding = [self.name(name)], OPERAND
+                tokens, binding = self.attribute(name, self.filtered), OPERAND
             case ref.Const():
                 tokens = self.literal(expression)
                 binding = UNARY if len(tokens) > 1 else OPERAND

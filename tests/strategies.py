@@ -47,9 +47,9 @@ TYPES = ("A", "B", "C")
 UNSEEN_TYPE = "D"  # now and then in a query, rarely in a stream
 VARIABLES = ("x", "x", "y", "limit", "B")
 
-INT_COLUMNS = ("n", "m", "odd name")
-FLOAT_COLUMNS = ("v", "w")
-STRING_COLUMNS = ("s", "t")
+INT_COLUMNS = ("n", "m", "odd name", "st.n")  # those with a dot are fields of structs
+FLOAT_COLUMNS = ("v", "w", "st.q r.v")
+STRING_COLUMNS = ("s", "t", "st.q r.s")
 BOOL_COLUMNS = ("flag", "open")
 MOMENT_COLUMNS = ("day", "hour")  # in milliseconds, in no order: only for PARTITION BY
 ORDER_COLUMN = "seq"  # never NULL, never decreasing: for WITHIN n [seq]
@@ -273,7 +273,7 @@ def partition_keys(draw):
 @st.composite
 def brackets(draw, n_items):
     """Attributes for some of the selected variables, at times for all."""
-    some = [ref.TYPE, ref.TIME, "m", "v", "s", "flag"]
+    some = [ref.TYPE, ref.TIME, "m", "v", "s", "flag", "st.n", "st.q r.s"]
     one = st.lists(st.sampled_from(some), min_size=1, max_size=3, unique=True).map(tuple)
     each = draw(st.sampled_from([one, st.none() | one]))
     return tuple(draw(each) for _ in range(n_items))
@@ -453,7 +453,25 @@ def streams(draw, query, longest=None):
     keys = {name for names in query.partition_by for name in names}
     for name in sorted(ref.attributes(query)):
         data[name] = draw(key_columns(name, length) if name in keys else columns(name, length))
-    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+    sparse = draw(st.booleans())
+    return [with_structs(dict(zip(data, row, strict=True)), sparse) for row in zip(*data.values(), strict=True)]
+
+
+def with_structs(event, sparse):
+    """The event with the fields whose names have dots in structs; where `sparse`, one of NULL alone is NULL itself."""
+    found = {}
+    for name, value in event.items():
+        first, dot, rest = name.partition(".")
+        if dot:
+            found.setdefault(first, {})[rest] = value
+        else:
+            found[first] = value
+    return {name: _struct(value, sparse) if isinstance(value, dict) else value for name, value in found.items()}
+
+
+def _struct(fields_, sparse):
+    value = with_structs(fields_, sparse)
+    return None if sparse and all(part is None for part in value.values()) else value
 
 
 @st.composite
@@ -490,7 +508,7 @@ def cases_of_several_streams(draw, typed=True, **kinds):
     owners = [draw(st.sampled_from(names)) for _ in stream]
     in_mapping = draw(st.permutations(names))
     by_name = {name: [e for e, owner in zip(stream, owners, strict=True) if owner == name] for name in in_mapping}
-    optional = sorted(ref.attributes(query) - {ORDER_COLUMN})
+    optional = sorted(name for name in ref.attributes(query) - {ORDER_COLUMN} if "." not in name)
     for name in names[1:]:
         missing = draw(st.sampled_from(optional)) if optional and draw(st.integers(0, 3)) == 3 else None
         for event in by_name[name]:
@@ -546,7 +564,8 @@ def _streams_of_one_type(draw, query):
     data = {ref.TYPE: ["A"] * length, ref.TIME: [0] * length}
     for name in sorted(ref.attributes(query)):
         data[name] = draw(columns(name, length, extreme=True))
-    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+    sparse = draw(st.booleans())
+    return [with_structs(dict(zip(data, row, strict=True)), sparse) for row in zip(*data.values(), strict=True)]
 
 
 @st.composite
@@ -592,7 +611,8 @@ def long_stream(query, rng, longest=250):
             data[name] = [value if rng.random() < 0.95 else None for value in data[name]]
         else:
             data[name] = rng.choices([*usual_values(name), None], k=length)
-    return [dict(zip(data, row, strict=True)) for row in zip(*data.values(), strict=True)]
+    sparse = rng.random() < 0.5
+    return [with_structs(dict(zip(data, row, strict=True)), sparse) for row in zip(*data.values(), strict=True)]
 
 
 def _key(name, n):

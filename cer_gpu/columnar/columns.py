@@ -58,11 +58,20 @@ def is_string(data_type: pa.DataType) -> bool:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type in which values of a column are kept: no dictionary, runs or views, which Arrow cannot move."""
+    """Return the type in which values of a column are kept: no dictionary, runs or views, which Arrow cannot move.
+
+    Nor is there a dictionary in structs and lists: Arrow cannot join batches whose dictionaries differ where one holds
+    a NULL.
+    """
     if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type):
         return plain_type(data_type.value_type)
     if pa.types.is_string_view(data_type):
         return pa.large_string()
+    if pa.types.is_struct(data_type):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in data_type])
+    if pa.types.is_list(data_type) or pa.types.is_large_list(data_type):
+        make = pa.list_ if pa.types.is_list(data_type) else pa.large_list
+        return make(data_type.value_field.with_type(plain_type(data_type.value_type)))
     return pa.large_binary() if pa.types.is_binary_view(data_type) else data_type
 
 

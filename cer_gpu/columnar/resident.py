@@ -98,6 +98,11 @@ def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> 
 
 
 def _column(name: str, values: Any) -> pa.Array:
+    if isinstance(values, Mapping):
+        raise EventsError(
+            f"column {name!r}: expected an array, got {type(values).__name__}\n"
+            "hint: structs cannot lie on the device; give each field as a column of its own"
+        )
     if isinstance(values, tuple) and len(values) == 2 and is_on_device(values[0]):
         codes = _array(name, values[0])
         return pa.DictionaryArray.from_arrays(codes, pa.array(values[1], pa.string()), safe=False)

@@ -270,7 +270,7 @@ def _open_paths(paths: list[Path]) -> Source:
         for i, (file, source) in enumerate(zip(files, sources, strict=True)):
             origins[i:] = [(n_rows, str(file))]
             with _reading(file):
-                for batch in validated(source.batches(columns), columns, str(file), n_rows):
+                for batch in validated(source.batches(columns), columns_with(schema, columns), str(file), n_rows):
                     yield batch
                     n_rows += batch.num_rows
 
@@ -286,7 +286,7 @@ def _open_paths(paths: list[Path]) -> Source:
                 with _reading(file):
                     start = max(begin, first)
                     batches = parts.read(columns, start - first, min(end, last) - first)
-                    yield from validated(batches, columns, str(file), start)
+                    yield from validated(batches, columns_with(schema, columns), str(file), start)
 
     in_parts = len(every) == len(sources)
     if in_parts:
@@ -388,13 +388,13 @@ def _open_parquet(path: Path) -> Source:
     begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
 
     def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
-        texts = [n for n in columns if is_string(attribute_type(schema, n))]
-        columns, texts = ([".".join(names_in(schema, name)) for name in names] for names in (columns, texts))
-        most = _rows_at_once(metadata, schema, columns)
+        types = {".".join(names_in(schema, name)): attribute_type(schema, name) for name in columns}
+        names, texts = list(types), [name for name, data_type in types.items() if is_string(data_type)]
+        most = _rows_at_once(metadata, types)
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
             for group in range(bisect_right(begins, begin) - 1, file.num_row_groups):
                 size = min(most, max(end - begin, 1))
-                for batch in file.iter_batches(size, row_groups=[group], columns=columns, use_threads=several_threads):
+                for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=several_threads):
                     yield batch.slice(0, end - begin)
                     begin += batch.num_rows
                     if begin >= end:
@@ -410,11 +410,10 @@ def _open_parquet(path: Path) -> Source:
     )
 
 
-def _rows_at_once(metadata: pq.FileMetaData, schema: pa.Schema, columns: list[str]) -> int:
+def _rows_at_once(metadata: pq.FileMetaData, types: dict[str, pa.DataType | None]) -> int:
     """Return how many rows to decode at once: many where they are short, by their types and by the first row group."""
     n_bytes = 1.0
-    for name in columns:
-        data_type = plain_type(attribute_type(schema, name))
+    for data_type in map(plain_type, types.values()):
         if is_string(data_type):
             n_bytes += 4
         elif pa.types.is_primitive(data_type):
@@ -423,7 +422,7 @@ def _rows_at_once(metadata: pq.FileMetaData, schema: pa.Schema, columns: list[st
             return min(FILE_ROWS, BATCH_ROWS)
     if metadata.num_row_groups and (first := metadata.row_group(0)).num_rows:
         chunks = [first.column(i) for i in range(first.num_columns)]
-        stored = sum(each.total_uncompressed_size for each in chunks if each.path_in_schema in columns)
+        stored = sum(each.total_uncompressed_size for each in chunks if each.path_in_schema in types)
         n_bytes = max(n_bytes, stored / first.num_rows)
     return min(FILE_ROWS, max(BATCH_ROWS, int(FILE_BYTES / n_bytes)))
 

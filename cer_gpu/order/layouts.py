@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, check_movable, is_string, kind_of
+from cer_gpu.columnar.columns import FLOAT, INTEGER, NOTHING, STRING, check_movable, is_string, kind_of, plain_type
 
 PLAIN = pa.large_string()
 CODED = pa.dictionary(pa.int32(), PLAIN)
@@ -239,7 +239,7 @@ def stored_type(data_type: pa.DataType) -> pa.DataType:
         return stored_type(data_type.value_type)
     if is_string(data_type):
         return PLAIN
-    return pa.large_binary() if pa.types.is_binary_view(data_type) else data_type
+    return plain_type(data_type)
 
 
 def to_stored(array: pa.Array) -> pa.Array:

@@ -18,6 +18,8 @@ from rendering import to_ceql
 from small_sizes import small_sizes
 
 import cer_gpu
+from cer_gpu.ceql.paths import path_of
+from cer_gpu.columnar.fields import batch_of
 
 
 @st.composite
@@ -39,8 +41,10 @@ def test_long_streams(data):
     except ref.TooLarge:
         assume(False)
     names = [ref.TYPE, ref.TIME, *sorted(ref.attributes(query))]
-    columns = {name: [event[name] for event in stream] for name in names}
-    table = pa.table({name: _array(name, values) for name, values in columns.items()})
+    columns = {name: [ref.attribute(event, name) for event in stream] for name in names}
+    paths = [path_of(name.split(".")) for name in names]
+    events = batch_of(paths, [_array(name, values) for name, values in columns.items()])
+    table = pa.Table.from_batches([events])
     with small_sizes():
         compiled = cer_gpu.compile(to_ceql(query, rng), time_column=ref.TIME)
         found = compiled.evaluate(table)

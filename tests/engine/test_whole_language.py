@@ -42,7 +42,7 @@ def assert_columns(case, answer, output):
         assert answer[time].type == stamps.type
         assert answer[time].to_pylist() == stamps.take(answer[at]).to_pylist()
     for names in case.query.partition_by:
-        columns = [case.whole[name] for name in names]
+        columns = [arrow_streams.column(case.whole, name) for name in names]
         values = list(zip(*(column.to_pylist() for column in columns), strict=True))
         expected = [next(value for value in values[end] if value is not None) for end in found_ends]
         if columns[0].type == columns[-1].type and not holds_strings(columns[0].type):
@@ -71,7 +71,7 @@ def assert_events(case, answer):
         for event, p in zip(found, positions, strict=True):
             # all attributes of merged events: their stream may be among them
             assert event.pop(ref.STREAM, case.events[p][ref.STREAM]) == case.events[p][ref.STREAM]
-            assert plain(event) == plain({name: rows[p][name] for name in names or rows[p]})
+            assert plain(event) == plain({name: ref.attribute(rows[p], name) for name in names or rows[p]})
 
 
 def candidates_of(case, output, long=False):

@@ -172,6 +172,39 @@ def test_columns_may_have_dots_and_blanks_in_their_names(spark, tmp_path, events
     assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
+@pytest.mark.parametrize(
+    ("text", "strategy", "output"),
+    [
+        ("SELECT a[st.k, id], b[st] FROM S WHERE A AS a ; B AS b PARTITION BY [st.in.name]", "partition", "events"),
+        ("SELECT a[st.k, st.in.name], b[ts] FROM S WHERE A AS a ; B AS b FILTER a[st.k < 3]", "range", "events"),
+        ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b[b.st.in.`a.b` > 9 AND st.k <> 2]", "range", "positions"),
+    ],
+)
+@pytest.mark.parametrize("stored", [False, True])
+def test_fields_of_structs(spark, tmp_path, events, text, strategy, output, stored):
+    """Some structs are NULL."""
+    inner = pa.StructArray.from_arrays([events["name"].combine_chunks(), events["x"].combine_chunks()], ["name", "a.b"])
+    absent = pa.array([i % 7 == 0 for i in range(len(events))])
+    st = pa.StructArray.from_arrays([events["k"].combine_chunks(), inner], ["k", "in"], mask=absent)
+    at = pa.StructArray.from_arrays([events["x"].combine_chunks()], ["x"])
+    table = events.select(["type", "ts", "id"]).append_column("st", st).append_column("at", at)
+    if stored:
+        pq.write_table(table.slice(0, 700), tmp_path / "0.parquet")
+        pq.write_table(table.slice(700), tmp_path / "1.parquet")
+        df = spark.read.parquet(str(tmp_path))
+    else:
+        df = spark.createDataFrame(table.take(list(range(len(table)))[::-1])).repartition(3)
+    query = cer_gpu.compile(f"{text} WITHIN 7 [at.x]", time_column="ts")
+    expected = query.evaluate(table, output=output)
+    assert expected.num_rows > 10
+    order = "id" if strategy == "range" else ["ts", "id"]
+    if strategy == "partition":  # a window over another column than the first of the order needs all events together
+        query = cer_gpu.compile(f"{text} WITHIN 7 SECONDS", time_column="ts")
+        expected = query.evaluate(table, output=output)
+    found = match(df, query, order_by=order, strategy=strategy, tasks=3, output=output).toArrow()
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+
+
 @pytest.mark.parametrize("rows", [0, -1])
 def test_batches_of_spark_without_a_limit(spark, tmp_path, events, rows):
     """The setting of the session that means as many rows as there are."""
