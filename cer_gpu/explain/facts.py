@@ -1,4 +1,4 @@
-"""All that there is to say of a query, as plain data: what text, pictures and JSON are made of."""
+"""Facts about a query as plain data, from which text, pictures and JSON are made."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def explain(
     Parameters
     ----------
     bindings, notes
-        Of the query.
+        Compiled query, and the remarks on it.
     source
-        Events, in which what satisfies the predicates is counted.
+        Events in which to count those that satisfy each predicate; None: no counts.
     matches
-        Finds the complex events of a source, which is then measured.
+        Function that yields the complex events of a source, to measure the evaluation; None: no measurement.
     """
     plan = bindings.plan
     try:
@@ -74,7 +74,7 @@ def explain(
 
 
 def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the states and transitions of an automaton, with their texts."""
+    """Return the states and transitions of an automaton, with the texts of their guards."""
     kinds = {INITIAL: "initial", FINAL: "final"}
     return {
         "states": [{"id": i, "kind": kinds.get(i, "inner")} for i in range(cea.n_states)],
@@ -94,7 +94,7 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _tests(plan: Plan, counts: Counts | None) -> dict[str, Any]:
-    """Return types, atomic predicates and guards, with how many events satisfy each where they were counted."""
+    """Return types, atomic predicates and guards, each with the number of events that satisfy it, if counted."""
 
     def counted(facts: list[dict[str, Any]], numbers: Any) -> list[dict[str, Any]]:
         if counts is None:
@@ -132,7 +132,7 @@ def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dic
                 "types": list(events),
                 "kept": name in plan.variables,
                 "several": whole in several,
-                "always": bound[name] if stream is None else None,  # of one stream alone, that depends on the events
+                "always": bound[name] if stream is None else None,  # within one stream, it depends on the events
             }
         )
     return variables
