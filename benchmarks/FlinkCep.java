@@ -36,7 +36,7 @@ import org.apache.flink.util.Collector;
 /**
  * The job of flink_cep_peer.py, which compiles this with Janino: no lambdas, and classes without type parameters.
  *
- * An event is its position, which costs Flink the least; its type and its x are looked up in files in memory.
+ * An event is its position, the cheapest form for Flink; its type and its x are looked up in files in memory.
  */
 public class FlinkCep {
     /** Add the job to an environment: it counts all matches of a sequence in the first events of a folder. */
@@ -62,7 +62,7 @@ public class FlinkCep {
             .sinkTo(new DiscardingSink());
     }
 
-    /** Whether an event is of one type and its x below a bound. */
+    /** Condition of a step: the event is of one type, and its x below a bound. */
     public static class Step extends SimpleCondition {
         private final String folder;
         private final int type;
@@ -95,7 +95,7 @@ public class FlinkCep {
         }
     }
 
-    /** Whether an event may be one of a match: the others need not reach the pattern. */
+    /** Filter of the events that may be part of a match: the others need not reach the pattern. */
     public static class Relevant implements FilterFunction {
         private final Step[] steps;
 
@@ -113,7 +113,7 @@ public class FlinkCep {
         }
     }
 
-    /** The time of an event is its position, in milliseconds; the stream says how far it is at each 100th event. */
+    /** Time of an event: its position, in milliseconds; each 100th event emits a watermark. */
     public static class Time implements WatermarkStrategy, WatermarkGenerator, TimestampAssigner {
         public TimestampAssigner createTimestampAssigner(TimestampAssignerSupplier.Context context) {
             return this;
@@ -136,14 +136,14 @@ public class FlinkCep {
         public void onPeriodicEmit(WatermarkOutput output) {}
     }
 
-    /** What is told of a match, of which Flink forms the map of all its events. */
+    /** Output of a match: TRUE, once Flink has formed the map of all its events. */
     public static class Match extends PatternProcessFunction {
         public void processMatch(Map events, PatternProcessFunction.Context context, Collector output) {
             output.collect(Boolean.TRUE);
         }
     }
 
-    /** Counts matches, and lets none pass; apart, as functions of FlinkCEP have no accumulators. */
+    /** Counter of matches, which passes none on; a class of its own, as functions of FlinkCEP have no accumulators. */
     public static class Count extends RichFilterFunction {
         private final LongCounter found = new LongCounter();
 

@@ -1,4 +1,4 @@
-"""How the script of a peer answers ``peers.py``: with nothing but the standard library, in any interpreter."""
+"""Answers of a peer's script to ``peers.py``, with nothing but the standard library, in any interpreter."""
 
 from __future__ import annotations
 

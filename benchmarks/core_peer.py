@@ -1,7 +1,7 @@
-"""Ask CORE through its Python bindings, in an interpreter that has them; started by ``peers.py``, which says how.
+"""Ask CORE through its Python bindings, in an interpreter that has them; started by ``peers.py``, as described there.
 
-Needs nothing but the bindings.  The offline server evaluates behind the call that sends events, so the clock stops when
-its output, a line for each complex event, is there.
+It needs nothing but the bindings.  The offline server evaluates behind the call that sends events, so the clock stops
+once its output, a line for each complex event, is complete.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from answering import Facts, answer
 
 
 def ask(question: Facts) -> Facts:
-    """Return the seconds that a query takes, and how many complex events it finds."""
+    """Return the seconds that a query takes, and the number of complex events that it finds."""
     import pycer
 
     names, folder = list(question["names"]), Path(str(question["folder"]))  # type: ignore[call-overload]
@@ -35,7 +35,7 @@ def ask(question: Facts) -> Facts:
 
 
 def name() -> str:
-    """Return what this peer is called, with its version."""
+    """Return the name of this peer, with its version."""
     import pycer  # noqa: F401
 
     return f"CORE (pycer {importlib.metadata.version('pycer')})"

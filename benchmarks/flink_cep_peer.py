@@ -1,18 +1,18 @@
-"""Ask FlinkCEP through PyFlink, in an interpreter that has it, with Java; started by ``peers.py``, which says how.
+"""Ask FlinkCEP through PyFlink, in an interpreter that has it, with Java; started by ``peers.py``, as described there.
 
-FlinkCEP has no interface in Python, and its conditions are classes.  So its job is Java, ``FlinkCep.java``; Janino, the
-compiler that Flink brings for SQL, compiles it in the process that PyFlink starts, and the classes go to the job in a
-jar.  No JDK is needed.
+FlinkCEP has no interface in Python, and its conditions are classes.  Its job is therefore Java, ``FlinkCep.java``;
+Janino, the compiler that Flink brings for SQL, compiles it in the process that PyFlink starts, and the classes go to
+the job in a jar.  No JDK is needed.
 
-What is asked is what CEQL asks: ``followedByAny`` skips till any match, and nothing is skipped after one, so that all
+The question is that of CEQL: ``followedByAny`` skips till any match, and nothing is skipped after one, so that all
 matches are found.  A window of n events is one of n + 1 milliseconds, as the events are a millisecond apart and Flink's
-window is shorter than what WITHIN says.
+window excludes its end, unlike WITHIN.
 
-The job is written as it runs fastest: events that no condition takes are left out before the pattern sees them, objects
-are reused, state is on the heap, without checkpoints, and a watermark comes at each 100th event: at Flink's own, which
-come by the clock, thousands of events wait for one, and take up to twice as long.  The seconds are those of the job, as
-Flink tells them, without those that starting a cluster for it takes, in a process that has run the job on a few events,
-and on all of them where that is soon done.
+The job is written in its fastest form: events that no condition takes are left out before the pattern sees them,
+objects are reused, state is on the heap, without checkpoints, and a watermark comes at each 100th event.  With Flink's
+own watermarks, which come by the clock, thousands of events wait for one, and take up to twice as long.  The seconds
+are those of the job, as Flink reports them, without the start of a cluster, in a process that has run the job on a few
+events, and on all of them if that takes little time.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from answering import Facts, answer
 
 SOURCE = Path(__file__).with_name("FlinkCep.java")
 FEW = 100
-"""Events of the job that is run first."""
+"""Events of the first, warming job."""
 WARM = 3.0
-"""Seconds of a run after which Java has compiled what it runs, so that the next would be no faster."""
+"""Seconds of a job after which Java has compiled its code, so that the next job would be no faster."""
 
 
 @contextmanager
 def one_line() -> Iterator[None]:
-    """Raise what goes wrong in Java with its first cause and without its trace, so that the last line says it."""
+    """Raise an error of Java as its first cause, without a trace, so that the last line of the output names it."""
     from py4j.protocol import Py4JJavaError
 
     try:
@@ -60,7 +60,7 @@ def compiled(jar: Path) -> None:
 
 
 def ask(question: Facts) -> Facts:
-    """Return the seconds that the job takes, and how many matches it finds."""
+    """Return the seconds that the job takes, and the number of matches that it finds."""
     from pyflink.common import Configuration
     from pyflink.datastream import StreamExecutionEnvironment
     from pyflink.java_gateway import get_gateway
@@ -95,7 +95,7 @@ def ask(question: Facts) -> Facts:
 
 
 def name() -> str:
-    """Return what this peer is called, with its version; its job compiles where it can be asked."""
+    """Return the name of this peer, with its version, after compiling its job as a check that it can run."""
     import pyflink.datastream  # noqa: F401
 
     with tempfile.TemporaryDirectory() as folder, one_line():

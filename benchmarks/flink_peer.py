@@ -1,10 +1,10 @@
-"""Ask Flink SQL through PyFlink, in an interpreter that has it, with Java; started by ``peers.py``, which says how.
+"""Ask Flink SQL through PyFlink, in an interpreter that has it, with Java; started by ``peers.py``, as described there.
 
-What it is asked is not what CEQL asks: MATCH_RECOGNIZE gives at most one match for each event that starts one, and with
-reluctant quantifiers that of the first event B after it and the first C after that.  So its matches are as many as
-there are starts of complex events, and nothing else is compared.  A window of n events is one of n + 1 milliseconds,
-as the events are a millisecond apart and Flink's window is shorter than what WITHIN says.  The clock runs from the
-statement to the last match, in a process that has run the statement once on a few events.
+The question differs from that of CEQL: MATCH_RECOGNIZE gives at most one match for each event that starts one, and with
+reluctant quantifiers that of the first event B after it and the first C after that.  Only the number of matches, one
+for each start of complex events, is compared.  A window of n events is one of n + 1 milliseconds, as the events are a
+millisecond apart and Flink's window excludes its end, unlike WITHIN.  The clock runs from the statement to the last
+match, in a process that has run the statement once on a few events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from answering import Facts, answer
 
 
 def ask(question: Facts) -> Facts:
-    """Return the seconds that the query takes, and how many matches it finds."""
+    """Return the seconds that the query takes, and the number of matches that it finds."""
     from pyflink.table import EnvironmentSettings, TableEnvironment
 
     names, folder = list(question["names"]), Path(str(question["folder"]))  # type: ignore[call-overload]
@@ -50,7 +50,7 @@ def ask(question: Facts) -> Facts:
 
 
 def name() -> str:
-    """Return what this peer is called, with its version."""
+    """Return the name of this peer, with its version."""
     import pyflink.table  # noqa: F401
 
     return f"Flink SQL {importlib.metadata.version('apache-flink')}, one match for each start"

@@ -1,9 +1,9 @@
-"""Measure predicates on a GPU beside the CPU, with the floors of the same run; where there is no GPU, say so.
+"""Measure predicates on a GPU beside the CPU, with floors measured at the same time; without a GPU, say so.
 
     python benchmarks/gpu.py [--events N] [--repeat K]
 
-Floors are the bandwidth of copies from pinned memory, below events of the host, and that of the device's memory, below
-events that are on the device.  `make bench` has the same rows; this script needs no packages but those of gpu-check.
+The floor below events of the host is the bandwidth of copies from pinned memory, and that below events on the device
+the bandwidth of its memory.  `make bench` has the same rows; this script needs no packages but those of gpu-check.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ QUERIES = {
 
 
 def median_seconds(run: Callable[[], object], repeat: int) -> float:
-    """Return the median seconds of some runs by the clock on the wall; the first is not counted."""
+    """Return the median wall time of some calls, in seconds; the first call is not counted."""
     taken = []
     for _ in range(repeat + 1):
         begun = time.perf_counter()
@@ -54,7 +54,7 @@ def median_seconds(run: Callable[[], object], repeat: int) -> float:
 
 
 class Numbered:
-    """Symbols in place of an automaton's: words are numbered, and that without a guard is quiet."""
+    """Stand-in for the symbols of an automaton: words are numbered, and that without a guard is quiet."""
 
     def __init__(self) -> None:
         self._symbols = {0: 0}
@@ -65,14 +65,14 @@ class Numbered:
 
 
 def guards(n: int, n_columns: int) -> tuple[Guard, ...]:
-    """Return so many comparisons over so many columns."""
+    """Return `n` comparisons over `n_columns` columns."""
     thresholds = [1 - SHARE * (k + 1) / n / n_columns for k in range(n)]
     parsed = [parse(f"SELECT * FROM S WHERE S FILTER S[x{k % n_columns} > {x}]") for k, x in enumerate(thresholds)]
     return tuple(Guard(None, query.formula.filter.predicate) for query in parsed)  # type: ignore[union-attr]
 
 
 def selecting(n: int, batch: pa.RecordBatch, device: str) -> Callable[[], int]:
-    """Return what selects the relevant events of a batch, and how many they are."""
+    """Return a function that selects the relevant events of a batch, and returns their number."""
     words = GuardWords(guards(n, batch.num_columns), batch.schema, None, "", device=device)
     symbols = SymbolTable(Numbered(), words.dtype, n)  # type: ignore[arg-type]
 
@@ -84,7 +84,7 @@ def selecting(n: int, batch: pa.RecordBatch, device: str) -> Callable[[], int]:
 
 
 def bandwidths(repeat: int, n_bytes: int = 1 << 28) -> tuple[float, float]:
-    """Return bytes a second of copies from pinned memory to the device, and of reads and writes of its own memory."""
+    """Return bytes per second: of copies from pinned memory to the device, and of reads and writes of its memory."""
     import cupy
 
     device = placement.open_device()
@@ -158,7 +158,7 @@ def query_rows(n_events: int, repeat: int) -> Iterator[Row]:
 
 
 def rows(n_events: int, repeat: int) -> list[Row]:
-    """Return all rows; where there is no GPU, one that says that they are left out."""
+    """Return all rows; without a GPU, one that says that they are left out."""
     why = cupy_backend.missing()
     if why is not None:
         return [{"workload": "left out", "why": why.partition("\n")[0]}]

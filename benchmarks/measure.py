@@ -1,8 +1,8 @@
 """Measure one workload: the time of its query, the floors below it, and its memory.
 
-The floor of a query is what any engine must do at the least: read once the columns that the query names, and write the
-result once.  Runs of the query and of its floor alternate, so that their ratio holds when the machine's speed drifts.
-Seconds are CPU seconds of the one thread that works, or of the clock on the wall where several threads do.
+The floor of a query is the least work of any engine: read once the columns that the query names, and write the result
+once.  Calls of the query and of its floor alternate, so that their ratio holds when the machine's speed drifts.
+Seconds are CPU seconds of the one thread that works, or wall time if several threads work.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import cer_gpu
 
 Row = dict[str, object]
 WARM_UP = 100_000
-"""Events of the run that compiles the kernels."""
+"""Events of the evaluation that compiles the kernels."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Workload:
     Attributes
     ----------
     name : str
-        The row's name; several rows have the same where they differ by a number alone.
+        The row's name; rows that differ by a number alone share it.
     text : str
         The query.
     events : callable, pyarrow.Table or Path
-        What makes so many events, and can be pickled; or the events themselves, or their Parquet file.
+        Function of the number of events that makes them, and can be pickled; or the events, or their Parquet file.
     at : dict
-        The number that it differs by, as a column: the window, the length of the sequence, and so on.
+        The number that tells it from others of its name, as a column: the window, the length of the sequence, ...
     times : float
-        How many events are made, over the number that the caller asks for.
+        Number of events made, as a multiple of the number that the caller asks for.
     by_automaton : bool
-        Whether the automaton is to do what stacks could.
+        True: the automaton evaluates the query, even if stacks could.
     relevant : float, optional
-        The share of events that the query's window holds on to, where memory for each of them is of interest.
+        The share of events that the query's window holds, to measure the memory of each of them.
     """
 
     name: str
@@ -66,19 +66,19 @@ class Workload:
         return cer_gpu.Query(replace(query._plan, chain=None)) if self.by_automaton else query
 
     def table(self, n_events: int) -> pa.Table:
-        """Return the events: this many, where they are made."""
+        """Return the events: `n_events` of them, if they are made."""
         if isinstance(self.events, pa.Table):
             return self.events
         assert not isinstance(self.events, Path)
         return self.events(max(int(n_events * self.times), 10))
 
     def row(self) -> Row:
-        """Return the columns that name it."""
+        """Return the columns that name the workload."""
         return {"workload": self.name, **(self.at or {})}
 
 
 def seconds(*runs: Callable[[], object], repeat: int, clock: Callable[[], float] = time.thread_time) -> list[float]:
-    """Return the median seconds of several functions, run in turn; the first run of each is not counted."""
+    """Return the median seconds of several functions, called in turn; the first call of each is not counted."""
     taken: list[list[float]] = [[] for _ in runs]
     for _ in range(repeat + 1):
         for run, times in zip(runs, taken, strict=True):
@@ -89,12 +89,12 @@ def seconds(*runs: Callable[[], object], repeat: int, clock: Callable[[], float]
 
 
 def drain(query: cer_gpu.Query, events: object, output: str, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of complex events, which nothing keeps."""
+    """Yield the batches of complex events, without keeping them."""
     yield from query.stream(events, output=output, threads=threads)
 
 
 def count(query: cer_gpu.Query, events: object, output: str = "positions", threads: int | None = 1) -> int:
-    """Return the number of complex events, after forming all of them (of counts: their sum)."""
+    """Return the number of complex events, after forming all of them (for counts, their sum)."""
     found = 0
     for batch in drain(query, events, output, threads):
         found += pc.sum(batch["count"]).as_py() or 0 if output == "count" else batch.num_rows
@@ -127,7 +127,7 @@ def bare_pass(table: pa.Table, columns: list[str]) -> tuple[Callable[[], object]
 
 
 def copy(n_bytes: int, block: int) -> Callable[[], object]:
-    """Return a function that copies so many bytes, from one block of memory to another, over and over."""
+    """Return a function that copies `n_bytes` from one block of memory to another, over and over."""
     source = np.ones(max(min(block, n_bytes), 1), np.uint8)
     target = np.empty_like(source)
 
@@ -139,16 +139,16 @@ def copy(n_bytes: int, block: int) -> Callable[[], object]:
 
 
 class Peak:
-    """The most memory that the process holds inside a ``with`` block, above what it held before; None if not known."""
+    """Peak memory of the process inside a ``with`` block, above its memory before; None if not known."""
 
     n_bytes: int | None = None
 
     def __enter__(self) -> Peak:
-        """Note what is held now."""
+        """Note the memory at the start."""
         pa.default_memory_pool().release_unused()
         self._before = psutil.Process().memory_info().rss
         try:
-            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets the peak to what is held now
+            Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # sets the peak to the present memory
             self._known = True
         except OSError:
             self._known = False
@@ -163,7 +163,7 @@ class Peak:
 
     @property
     def mebibytes(self) -> float | None:
-        """The same in MiB."""
+        """The peak in MiB."""
         return None if self.n_bytes is None else self.n_bytes / 2**20
 
 
@@ -257,7 +257,7 @@ def from_file(workload: Workload, n_events: int, repeat: int) -> Row:
 
 
 def floors(workload: Workload, n_events: int, repeat: int) -> Row:
-    """Measure what is below all queries over the stream of a workload: reading its columns, and copying as much."""
+    """Measure the floor of all queries over the stream of a workload: reading its columns, and copying as much."""
     table = workload.table(n_events)
     read, n_bytes = bare_pass(table, workload.query().columns(table.schema))
     reading, copying = seconds(read, copy(n_bytes, n_bytes), repeat=repeat)

@@ -1,8 +1,8 @@
-"""Compare with what people use today, on the same events in the same run, with the same answers.
+"""Compare with other engines of today, on the same events at the same time, with the same answers.
 
-A peer is given as many events as it reads in about so many seconds (four times as many at each try); what it finds is
-compared with cer_gpu on the same events, and a difference stops the benchmark.  cer_gpu runs on one thread over the
-whole stream; it counts where it is asked to count, or lists.  A peer that is missing is named, with what it lacks.
+A peer is given as many events as it reads in about so many seconds (four times as many at each try); its answer is
+compared with that of cer_gpu on the same events, and a difference stops the benchmark.  cer_gpu runs on one thread over
+the whole stream; it counts or lists, as the question asks.  A peer that is missing is named, with the reason.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ MOST_COMPARED = 5_000_000_000
 
 @dataclass(frozen=True)
 class Question:
-    """A sequence of types in a window: in CEQL, and for others as the type and the condition of each event.
+    """A sequence of types in a window: in CEQL, and for the peers as the type and the condition of each event.
 
     Attributes
     ----------
     steps : tuple of (str, float)
-        Type, and what x is below.
+        Type of each event, and the bound that its x is below.
     absent : str
         A type that never comes.
     starts : bool
-        What is compared is the number of different starts: of a peer that finds one match for each start, and no more.
+        True: the peer finds one match for each start only, so the number of different starts is compared.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Question:
 
     @property
     def joins(self) -> bool:
-        """Return whether joins are asked: they find all, and of a type that never comes they would read nothing."""
+        """Return True if joins are asked: they find all, and would read nothing for a type that never comes."""
         return not self.absent and not self.starts
 
     @property
@@ -81,12 +81,12 @@ class Question:
 
 
 def every(n: int) -> tuple[tuple[str, float], ...]:
-    """Return the steps of a sequence of the first types, whatever x is."""
+    """Return the steps of a sequence of the first types, with any x."""
     return tuple((kind, 1.0) for kind in TYPES[:n])
 
 
 def questions() -> list[Question]:
-    """Return all that is asked."""
+    """Return all questions."""
     found = []
     for window in WINDOWS:
         within = f"WITHIN {window} EVENTS"
@@ -118,20 +118,20 @@ class Peer(Protocol):
     fewest: int
 
     def missing(self) -> str | None:
-        """Return what is missing for it to run."""
+        """Return the reason why it cannot run, or None if it can."""
 
     def name(self) -> str:
         """Return its name and version."""
 
     def answers(self, question: Question, n_events: int) -> bool:
-        """Return whether it can say a question, and hold so many events of it."""
+        """Return True if it can express a question, and hold so many events of it."""
 
     def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
-        """Return the seconds that it takes, and how many complex events it finds."""
+        """Return the seconds that it takes, and the number of complex events that it finds."""
 
 
 def _package(name: str) -> str | None:
-    """Return what is missing where a package is."""
+    """Return the message that a package is missing, or None if it is there."""
     try:
         importlib.import_module(name)
     except ModuleNotFoundError:
@@ -140,7 +140,7 @@ def _package(name: str) -> str | None:
 
 
 class DuckDB:
-    """A self-join over buckets of one window's length, the form that it runs fastest; on all cores."""
+    """DuckDB on all cores: a self-join over buckets of one window's length, its fastest form."""
 
     fewest = 5_000
 
@@ -188,14 +188,14 @@ class DuckDB:
 
 
 def joined_rows(question: Question, n_events: int) -> float:
-    """Return about how many rows the join over buckets forms, before it looks at the order."""
+    """Return the number of rows, about, that the join over buckets forms before it checks their order."""
     first, middle, last = question.shares
     window, both = min(question.window, n_events / 2), min(2 * question.window, n_events)
     return float(n_events * first * last * (both + window * both * middle))
 
 
 class Polars:
-    """The same join, in its streaming engine; only as many events as keep what is joined small."""
+    """Polars with the same join, in its streaming engine; only as many events as keep the joined rows few."""
 
     fewest = 2_000
 
@@ -233,7 +233,7 @@ class Polars:
 
 
 class Pandas:
-    """The same join, with all that is joined in memory; only as many events as keep it small."""
+    """pandas with the same join, all joined rows in memory; only as many events as keep them few."""
 
     fewest = 2_000
 
@@ -270,24 +270,24 @@ class Pandas:
 
 
 def _python(version: str) -> str | None:
-    """Return the interpreter of a version, where there is one that starts."""
+    """Return the interpreter of a version, or None if none starts."""
     found = shutil.which(f"python{version}")
     works = found is not None and not subprocess.run([found, "-V"], capture_output=True).returncode
     return found if works else None
 
 
 class Elsewhere:
-    """A peer that runs in an interpreter of its own: a script beside this file, which names it and does the work.
+    """Peer in an interpreter of its own: a script beside this file, which names it and does the work.
 
     The script is given a file of type codes and one of values of x, and a JSON object on its standard input; it answers
-    with a JSON object in its last line.  Called without any, it answers with its name and version.
+    with a JSON object in its last line.  Without any question, it answers with its name and version.
     """
 
     fewest = 5_000
 
     def __init__(self, name: str, script: str, interpreter: str | None, package: str) -> None:
         self.script, self.interpreter, self.package = HERE / script, interpreter, package
-        self._name = name  # without the version, until it has been called
+        self._name = name  # without the version before the first call
 
     def _call(self, question: dict[str, object]) -> dict[str, object]:
         assert self.interpreter is not None
@@ -342,15 +342,15 @@ class Core(Elsewhere):
         super().__init__("CORE", "core_peer.py", interpreter or _python("3.13"), "pycer")
 
     def answers(self, question: Question, n_events: int) -> bool:
-        """See `Peer`: it lists what it finds, some 300 bytes for each, so only a part can be held."""
+        """See `Peer`: it lists complex events, with some 300 bytes for each, so their number is limited."""
         n_found = n_events * np.prod(question.shares) * min(question.window, n_events) ** 2 / 2
         return not question.starts and bool(n_found <= MOST_JOINED / 4)
 
 
 class Flink(Elsewhere):
-    """Flink SQL's MATCH_RECOGNIZE: not the same question, as ``flink_peer.py`` says, which asks one window only.
+    """Flink SQL's MATCH_RECOGNIZE: another question, as ``flink_peer.py`` says, and asked with one window only.
 
-    Starting a job takes it seconds, so its first try has more events than that of others.
+    Starting a job takes seconds, so its first try has more events than that of others.
     """
 
     fewest = 50_000
@@ -366,7 +366,7 @@ class Flink(Elsewhere):
 class FlinkCep(Elsewhere):
     """FlinkCEP, through a class in Java that ``flink_cep_peer.py`` compiles: it lists everything.
 
-    At each event it compares the partial matches in the window with each other, so that its first try has few events.
+    At each event it compares the partial matches in the window with each other, so its first try has few events.
     """
 
     fewest = 1_000
@@ -375,7 +375,7 @@ class FlinkCep(Elsewhere):
         super().__init__("FlinkCEP", "flink_cep_peer.py", interpreter, "apache-flink")
 
     def answers(self, question: Question, n_events: int) -> bool:
-        """See `Peer`: it answers in about a minute, or is not asked."""
+        """See `Peer`: it is asked only if it answers in about a minute."""
         partial = np.cumprod(question.shares[:-1] * question.window / np.arange(1, question.n)).sum()
         fewer = min(question.window / n_events, 1) * (1 - 1 / (2 * question.n - 1))  # while the first window fills
         compared = n_events * question.shares.sum() * partial**2 * (1 - fewer)
@@ -396,7 +396,7 @@ def ours(question: Question, n_events: int) -> float:
 
 
 def compare(peer: Peer, question: Question, n_events: int, patience: float) -> Row | None:
-    """Ask a peer and cer_gpu the same; None where the peer cannot say it."""
+    """Ask a peer and cer_gpu the same question, and return the row; None: the peer cannot express it."""
     n = min(peer.fewest, n_events)
     if not peer.answers(question, n):
         return None
@@ -429,7 +429,7 @@ def compare(peer: Peer, question: Question, n_events: int, patience: float) -> R
 
 
 def against_peers(console: Console, options: argparse.Namespace) -> Iterator[tuple[str, list[Row], str]]:
-    """Yield the title, the rows and a line on two tables: of the peers that ran, and of those that could not."""
+    """Yield title, rows and a remark of two tables: that of the peers that ran, and that of those that could not."""
     rows: list[Row] = []
     skipped: list[Row] = []
     for peer in all_peers(options):

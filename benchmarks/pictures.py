@@ -1,4 +1,4 @@
-"""Draw the results that are kept, as in papers/002 (figures 7 to 9): bars and lines over a logarithmic axis.
+"""Draw stored results as in papers/002 (figures 7 to 9): bars and lines over a logarithmic axis.
 
     python benchmarks/pictures.py [benchmarks/results/MACHINE.json]
 
@@ -41,7 +41,7 @@ Curves = dict[str, tuple[list[float], list[float]]]
 
 
 def curves(rows: list[Row], x: str, rate: str = RATE, name: str = "workload") -> Curves:
-    """Return for each name the values of one column and those of a rate."""
+    """Return, for each name, the values of one column and those of a rate."""
     found: Curves = {}
     for row in rows:
         if x in row and row.get(rate):
@@ -61,7 +61,7 @@ class Panel:
     style: str = "lines"
 
     def draw(self, axes: Any, style: dict[str, tuple[str, str]]) -> None:
-        """Draw it; each name has its colour and mark in all panels of a picture."""
+        """Draw the panel; a name has the same colour and mark in all panels of a picture."""
         values = sorted({x for xs, _ in self.found.values() for x in xs})
         width = 0.8 / max(len(self.found), 1)
         for k, (name, (xs, ys)) in enumerate(self.found.items()):
@@ -127,7 +127,7 @@ PICTURES: dict[str, tuple[tuple[str, ...], Callable[[Results], list[Panel]]]] = 
         partial(_one, "Share of relevant events", "relevant, %", "relevant events, % of all", "lines"),
     ),
 }
-"""For each picture: the families that it needs, and its panels."""
+"""Families that each picture needs, and its panels."""
 
 
 def picture(panels: list[Panel]) -> Any:
@@ -157,7 +157,7 @@ def picture(panels: list[Panel]) -> Any:
 
 
 def draw(kept: Path) -> Iterator[Path]:
-    """Draw what the results in a file have figures for, and yield the pictures."""
+    """Draw the pictures for which the results in a file have figures, and yield them."""
     import matplotlib as mpl
 
     results: Results = json.loads(kept.read_text(encoding="utf-8"))["results"]

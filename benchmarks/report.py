@@ -1,8 +1,8 @@
-"""The results of benchmarks: keep them with the name of the machine and the date, and show them as tables.
+"""Results of benchmarks: store them with the name of the machine and the date, and show them as tables.
 
     python benchmarks/report.py [benchmarks/results/MACHINE.json] [--fill docs/performance.md]
 
-prints the tables of results that are kept, in Markdown, or writes them into a page: that of a family stands between
+prints the tables of stored results in Markdown, or writes them into a page: the table of a family stands between
 ``<!-- table: TITLE -->`` and ``<!-- end -->``.
 """
 
@@ -29,9 +29,9 @@ Row = dict[str, object]
 Results = dict[str, list[Row]]
 RESULTS = Path(__file__).parent / "results"
 NUMBERS = ("n", "window", "keys", "relevant, %", "length", "predicates", "bytes of an event")
-"""The columns that tell rows of the same name apart, besides the peer."""
+"""Columns that tell rows of the same name apart, besides the peer."""
 LEFT_OUT = {"events", "GB/s read", "peak, MiB"}
-"""The columns that pages leave to the full tables, unless they are what a family is about."""
+"""Columns that pages leave to the full tables, except for the family that is about them."""
 VERSIONS = ("python", "numpy", "numba", "pyarrow", "cer_gpu")
 
 
@@ -46,7 +46,7 @@ def machine() -> str:
 
 
 def about(command: list[str]) -> dict[str, str]:
-    """Return what the results are of."""
+    """Return the date, machine, versions and command of results."""
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine(),
@@ -60,7 +60,7 @@ def about(command: list[str]) -> dict[str, str]:
 
 
 def cell(value: object) -> str:
-    """Return a value as a table shows it: numbers with three digits that count, or whole."""
+    """Return a value as a table shows it: numbers with three significant digits, or whole."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -69,7 +69,7 @@ def cell(value: object) -> str:
 
 
 def columns(rows: list[Row]) -> list[str]:
-    """Return the columns of all rows: what names them first."""
+    """Return the columns of all rows: those that name a row first."""
     found = list(dict.fromkeys(name for row in rows for name in row))
     first = [name for name in found if name == "workload" or name in NUMBERS]
     return first + [name for name in found if name not in first]
@@ -105,15 +105,15 @@ def table_of(rows: list[Row]) -> str:
 
 
 def identity(title: str, row: Row) -> tuple[object, ...]:
-    """Return what tells a row from all others."""
+    """Return the values that tell a row from all others."""
     return title, row["workload"], row.get("peer"), *(row.get(name) for name in NUMBERS)
 
 
 def growth(results: Results) -> list[Row]:
-    """Return how the rates change along the numbers of each family: the last over the first, and the cost of a step.
+    """Return the growth of the rates along the numbers of each family: the last over the first, and the cost of a step.
 
-    The first window is that of 100 events, as the shorter one is within the noise of a batch; the rate is that of
-    complex events where a family is about them.
+    Windows count from 100 events on, as the shorter one is within the noise of a batch; the rate is that of complex
+    events for the family that is about them.
     """
     found: list[Row] = []
     for title, rows in results.items():
@@ -138,7 +138,7 @@ def growth(results: Results) -> list[Row]:
 
 
 def show_ratios(console: Console, results: Results, kept: Path) -> None:
-    """Print each rate of the results over that of results that are kept; below 1 is slower."""
+    """Print each rate of the results divided by that of stored results; below 1 is slower."""
     if not kept.exists():
         console.print(f"nothing to compare with: there is no {kept.name} in {kept.parent.name}/")
         return
@@ -160,7 +160,7 @@ def show_ratios(console: Console, results: Results, kept: Path) -> None:
 def save(
     console: Console, target: Path, results: Results, command: list[str], notes: dict[str, str] | None = None
 ) -> None:
-    """Write results to a JSON file, with what they are of and a line on some of them."""
+    """Write results to a JSON file, with their origin (`about`) and a remark on some of them."""
     target.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"about": about(command), "notes": notes or {}, "results": results}, indent=1)
     target.write_text(text + "\n", encoding="utf-8")
@@ -168,7 +168,7 @@ def save(
 
 
 def tables(path: Path) -> str:
-    """Return all tables of results that are kept, in Markdown."""
+    """Return all tables of stored results, in Markdown."""
     found = json.loads(path.read_text(encoding="utf-8"))
     of, notes = found["about"], found.get("notes", {})
     versions = ", ".join(f"{name} {of[name]}" for name in VERSIONS if name in of)
@@ -178,7 +178,7 @@ def tables(path: Path) -> str:
 
 
 def filled(page: str, path: Path) -> str:
-    """Return a page with the tables of results that are kept, without the columns that only the full tables need."""
+    """Return a page with the tables of stored results, without the columns that only the full tables need."""
     results: Results = json.loads(path.read_text(encoding="utf-8"))["results"]
 
     def table(place: re.Match[str]) -> str:

@@ -1,10 +1,10 @@
-"""Measure everything, and keep it as JSON, tables and pictures: ``make bench``.
+"""Measure everything, and store it as JSON, tables and pictures: ``make bench``.
 
     python benchmarks/run.py [--events N] [--repeat K] [--only WORD ...] [--seconds S] [--save] [--compare] ...
 
 Each workload is measured in a process of its own, so that its memory is its own, from Arrow events to Arrow complex
-events (which are formed and dropped, batch by batch).  Figures are medians of several runs in that process.  Peers read
-the same events in the same run, and their answers are compared with ours.
+events (which are formed and dropped, batch by batch).  Figures are medians of several calls in that process.  Peers
+read the same events at the same time, and their answers are compared with ours.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from workloads import Family, families
 
 
 def pool(one_process: bool) -> Executor:
-    """Return what runs one function after another, each in a new process unless all are to run in this one."""
+    """Return an executor of one function after another, each in a new process, or all in this one."""
     if one_process:
         return ThreadPoolExecutor(max_workers=1)
     return ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"), max_tasks_per_child=1)
@@ -41,7 +41,7 @@ def measured(family: Family, console: Console, options: argparse.Namespace) -> l
             at = ", ".join(f"{name} {value:,}" for name, value in (workload.at or {}).items())
             with console.status(f"{family.title}: {workload.name} {at}"):
                 row = executor.submit(family.measure, workload, options.events, options.repeat).result()
-            if options.one_process:  # what runs before left behind is used again, and would not be counted
+            if options.one_process:  # memory left by earlier workloads is used again, and would not be counted
                 row |= dict.fromkeys(row.keys() & {"peak, MiB", "bytes for each"})
             rows.append(row)
             taken = time.perf_counter() - begun
@@ -50,7 +50,7 @@ def measured(family: Family, console: Console, options: argparse.Namespace) -> l
 
 
 def main(arguments: list[str]) -> int:
-    """Run everything; see the module's docstring."""
+    """Measure everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=10_000_000, help="events of most streams")
     parser.add_argument("--repeat", type=int, default=5, help="runs of which the median is taken")

@@ -28,7 +28,7 @@ from spark_glue import run, session
 
 TYPES = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
 RARE = 1e-6
-"""The share of the type that ends complex events."""
+"""Share of the type that ends complex events."""
 N_KEYS = 10_000
 PER_SECOND = 1000
 FILE_EVENTS = 10_000_000
@@ -77,7 +77,7 @@ def generate(folder: Path, n_events: int) -> Path:
 
 
 def single_process(events: Path, text: str) -> dict[str, float]:
-    """Run a query in a process of its own, to know its peak memory."""
+    """Evaluate a query in a process of its own, to know its peak memory."""
     done = subprocess.run(
         [sys.executable, __file__, "--single", text, "--folder", str(events)],
         capture_output=True,
@@ -89,7 +89,7 @@ def single_process(events: Path, text: str) -> dict[str, float]:
 
 
 def single(events: Path, text: str) -> None:
-    """Print what a run in this process took."""
+    """Print the time and memory of an evaluation in this process."""
     query = cer_gpu.compile(text, time_column="ts")
     query.evaluate(pq.ParquetFile(next(events.glob("*.parquet"))).read_row_group(0).slice(0, 1000))
     begun = time.perf_counter()
@@ -100,7 +100,7 @@ def single(events: Path, text: str) -> None:
 
 
 def jobs(events: Path, cores: int) -> list[dict[str, object]]:
-    """Run each job, and the same query in a single process."""
+    """Run each job, and evaluate the same query in a single process."""
     spark = session(cores=cores, config={"spark.driver.memory": "6g"})
     df = spark.read.parquet(str(events))
     rows: list[dict[str, object]] = []
@@ -142,7 +142,7 @@ def jobs(events: Path, cores: int) -> list[dict[str, object]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Run everything; see the module's docstring."""
+    """Measure everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=100_000_000, help="events of the stream")
     parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")

@@ -1,6 +1,6 @@
 """The seven stock market queries of papers/002 (appendix C), and a generated market day.
 
-The day of the paper cannot be had any more; `stock_market` makes one of the same shape: 4,803 events per second, and
+The day of the paper is no longer available; `stock_market` makes one of the same shape: 4,803 events per second, and
 about 100 events of the four stocks of Q1 in each window of 30 seconds.
 """
 
@@ -14,7 +14,7 @@ WINDOW_SECONDS = 30
 FOUR_STOCKS = ("MSFT", "ORCL", "CSCO", "AMAT")
 OTHERS = tuple(f"S{k:04d}" for k in range(3000))
 ACTIVE = 100 / (EVENTS_PER_SECOND * WINDOW_SECONDS)
-"""Share of events of the four stocks together."""
+"""Share of the events of the four stocks together."""
 SHARES = {**dict.fromkeys(FOUR_STOCKS, ACTIVE / 4), "QQQ": 0.01}
 """Shares of the stocks that the queries name; the others share the rest, a few of them most of it."""
 VOLUMES = {100: 0.55, 200: 0.15, 300: 0.08, 400: 0.05, 500: 0.08, 1000: 0.0672, 2000: 0.02, 4000: 0.0028}
@@ -59,9 +59,9 @@ Q6 = """SELECT * FROM S
     PARTITION BY [volume]
     WITHIN 30000 [stock_time]
     CONSUME BY ANY"""
-# Of Q7 the paper prints only SELL; (BUY OR SELL)+; SELL.  Read here: the first and the last stock of Q4 with its
+# The paper prints only SELL; (BUY OR SELL)+; SELL of Q7.  Read here: the first and the last stock of Q4 with its
 # filters, and between them one or more trades of one other stock, instead of one each of two.  Every subset of those
-# is a complex event, so only the large ones count: about 4 in each window, as the four stocks have 25 each.
+# trades is a complex event, so only large trades count: about 4 in each window, as the four stocks have 25 each.
 Q7 = """SELECT * FROM S
     WHERE (SELL as msft; (BUY OR SELL)+ as qqq; SELL as amat)
     FILTER msft[name = 'MSFT'] AND qqq[name = 'QQQ'] AND qqq[volume = 4000] AND amat[name = 'AMAT']
@@ -82,11 +82,11 @@ def stock_market(
     Parameters
     ----------
     events_per_second
-        How many there are in a second, on average; they come independently of one another.
+        Average number of events in a second; they come independently of one another.
     shares
-        The share of events of some stocks (default: `SHARES`).
+        Share of the events of some stocks (default: `SHARES`).
     volumes
-        The share of events of each volume (default: `VOLUMES`).
+        Share of the events of each volume (default: `VOLUMES`).
 
     Returns
     -------

@@ -26,15 +26,15 @@ def random_types(
     Parameters
     ----------
     names
-        The types.
+        Names of the types.
     shares
-        The share of some of them; the others share the rest evenly.
+        Share of the events of some types; the others share the rest evenly.
     plain
-        Strings instead of a dictionary in the column "type".
+        True: the column "type" holds strings instead of a dictionary.
     n_keys
-        Of how many different keys one is drawn for each event, in a column "key"; None: there is no such column.
+        Number of different keys, one of which is drawn for each event, in a column "key"; None: no such column.
     texts
-        Keys are texts instead of integers.
+        True: keys are texts instead of integers.
     """
     rng = np.random.default_rng(seed)
     given = shares or {}
@@ -51,7 +51,7 @@ def random_types(
 
 
 def repeated(n_events: int, **options: object) -> pa.Table:
-    """Return random events over and over, from a million that are held once."""
+    """Return a million random events, repeated up to `n_events` without copies."""
     part = random_types(min(n_events, 1 << 20), **options)  # type: ignore[arg-type]
     return pa.concat_tables([part] * -(-n_events // len(part))).slice(0, n_events)
 
@@ -67,11 +67,11 @@ def never_after(n_events: int, first: str, then: str, instead: str, names: Seque
 
 
 def before_the_last(n_events: int, names: Sequence[str], last: str) -> pa.Table:
-    """Return random events, and at their end one of another type."""
+    """Return random events, followed by one event of another type."""
     types = random_types(n_events - 1, names=names)["type"].to_pylist()
     return pa.table({"type": pa.array([*types, last]).dictionary_encode()})
 
 
 def blocks(copies: dict[str, int]) -> pa.Table:
-    """Return so many events of the first type, then so many of the next, and so on."""
+    """Return events of the first type, then of the next, and so on, as many as `copies` says of each."""
     return pa.table({"type": [name for name, n in copies.items() for _ in range(n)]})

@@ -1,4 +1,4 @@
-"""What is measured: families of workloads, each a table of the results.
+"""Families of workloads to measure, each a table of the results.
 
 The streams and queries "of papers/002" are those of its section 6: n + 6 types with equal shares, WITHIN 100 EVENTS,
 and, with output, at most ten complex events at a position, after which all is forgotten.
@@ -31,7 +31,7 @@ FILTERED = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.5] AND B[x < 0.3] AN
 
 @dataclass(frozen=True)
 class Family:
-    """Workloads that are measured alike; `about` says in a line what they show."""
+    """Workloads that are measured alike; `about` is a line on the aim of the measurement."""
 
     title: str
     about: str
@@ -113,7 +113,7 @@ def _operators() -> list[Workload]:
 
 
 def _listing(most: int) -> list[Workload]:
-    """Return workloads of at most so many complex events; those of the stress test are given."""
+    """Return workloads of at most so many complex events, and the fixed ones of the stress test."""
     found = []
     for n, copies in {3: 200, 5: 40, 7: 12, 9: 7}.items():
         names, each = _types(n), min(copies, int(most ** (1 / n)))
@@ -203,14 +203,14 @@ def _flights() -> list[Workload]:
 
 
 def families(n_events: int) -> list[Family]:
-    """Return all families, given how many events most of their streams are to have."""
+    """Return all families, with `n_events` events in most of their streams."""
     rare = partial(random_types, shares={"C": RARE})
     rare_again = partial(repeated, shares={"C": RARE})
     rare_plain = partial(random_types, shares={"C": RARE}, plain=True)
     return [
         Family(
             "Floors",
-            "What is below every query: one pass over the columns that it names, and a copy of as many bytes.",
+            "The least work of every query: one pass over the columns that it names, and a copy of as many bytes.",
             [
                 Workload("a dictionary of types", KLEENE, rare),
                 Workload("the same and a float column", FILTERED, rare),
@@ -228,7 +228,7 @@ def families(n_events: int) -> list[Family]:
                 Workload("A ; B+ ; C, filters, plain strings", FILTERED, rare_plain),
             ],
         ),
-        Family("Sequences", "Of n types, WITHIN 100 EVENTS, as in papers/002 (figure 7).", _sequences()),
+        Family("Sequences", "Sequences of n types WITHIN 100 EVENTS, as in papers/002 (figure 7).", _sequences()),
         Family("Windows without output", "A1 ; A2 ; A3 that never ends, as in papers/002 (figure 8).", _windows()),
         Family("Selection strategies", "A1 ; A2 ; A3 WITHIN 100 EVENTS, as in papers/002 (figure 8).", _strategies()),
         Family("Iteration and disjunction", "K3, K5, D3 and D5 of papers/002 (figure 9).", _operators()),

@@ -1,4 +1,4 @@
-"""Where files are kept from one run to the next."""
+"""Folder of files that one process keeps for the next, and writing of files as a whole."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ NAME = "cer-gpu"
 
 
 def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder `part` of the user's cache, made if it is not there.
+    """Return the folder `part` of the user's cache, made if missing.
 
     Parameters
     ----------
     part
-        The name of the folder inside the cache of this package.
+        Name of the folder inside the cache of this package.
     environ
-        The environment to look at; that of the process when None.
+        Environment variables; None: those of the process.
 
     Returns
     -------
     Path
-        Below ``$XDG_CACHE_HOME/cer-gpu``, else ``~/.cache/cer-gpu`` (of ``$HOME``), whichever can be written
-        first; else below a folder of the user's own among the temporary files.
+        Below ``$XDG_CACHE_HOME/cer-gpu``, else ``~/.cache/cer-gpu`` (of ``$HOME``), the first that can be written;
+        else below a folder of the user's own among the temporary files.
     """
     environ = os.environ if environ is None else environ
     xdg = environ.get("XDG_CACHE_HOME", "")
     home = environ.get("HOME", "")
     places = []
-    if os.path.isabs(xdg):  # the XDG specification: a relative path is ignored
+    if os.path.isabs(xdg):  # XDG specification: ignore a relative path
         places.append(Path(xdg))
     if os.path.isabs(home) and os.path.isdir(home):
         places.append(Path(home, ".cache"))
@@ -52,9 +52,9 @@ def cache_folder(part: str, environ: Mapping[str, str] | None = None) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: Path, mode: int) -> Iterator[IO[bytes]]:
-    """Yield a file to write; with the end of the block it is `path`, whole, whoever else writes it at the same time.
+    """Yield a file to write, which replaces `path` atomically at the end of the block, even with concurrent writers.
 
-    On an error nothing of it is left.  `mode` is that of the file system: 0o644, or 0o755 for a program.
+    On an error nothing of it is left.  `mode` holds its permissions: 0o644, or 0o755 for a program.
     """
     descriptor, written = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
@@ -79,6 +79,6 @@ def _temporary() -> Path:
         found = folder.lstat()
     except OSError:
         return Path(tempfile.mkdtemp(prefix=f"{NAME}-"))
-    # programs are run from here: one that somebody else put there must not be
+    # programs are started from here, so nobody else may write to it
     own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
     return folder if own else Path(tempfile.mkdtemp(prefix=f"{NAME}-"))

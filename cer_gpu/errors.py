@@ -1,4 +1,4 @@
-"""Every exception that the package raises on purpose, with messages made for the person who reads them.
+"""Exceptions that the package raises on purpose, with messages made for the person who reads them.
 
 A message says what was expected, what came, where (a caret under the query text, or the row and the
 column) and, where there is one, a hint.
@@ -17,26 +17,26 @@ WIDEST_LINE = 120
 
 
 class CerError(Exception):
-    """Base class: catching it catches everything that a user of the package can cause."""
+    """Base class of all errors that a user of the package can cause."""
 
 
 class OptionError(CerError, ValueError):
-    """An argument of a call (or an option of the command line) is wrong."""
+    """Error in an argument of a call, or in an option of the command line."""
 
 
 class QueryError(CerError):
-    """The query is wrong.
+    """Error in a query.
 
     Parameters
     ----------
     message
-        What was expected and what came, in one line.
+        One line: the expected text and the given one.
     text
-        The whole query text, or None where there is none.
+        The whole query text, or None if there is none.
     start, end
-        Offsets into `text` of the part that is wrong (end exclusive).
+        Offsets of the error in `text` (end exclusive).
     hint
-        What to write instead.
+        Advice: the text to write instead.
     """
 
     def __init__(
@@ -68,31 +68,31 @@ class QueryError(CerError):
 
 
 class QuerySyntaxError(QueryError):
-    """The text is not a CEQL query."""
+    """Text that is not a CEQL query."""
 
 
 class QueryTypeError(QueryError):
-    """The query does not fit the schema of the events: an unknown column or types that cannot be compared."""
+    """Query that does not fit the schema of the events: an unknown column or types that cannot be compared."""
 
 
 class QueryTooLargeError(QueryError):
-    """The query needs more automaton states or symbols than the bound allows."""
+    """Query that needs more automaton states or symbols than the bound allows."""
 
 
 class EventsError(CerError):
-    """The events are wrong: a source that cannot be read, or a column of a type that cannot be used."""
+    """Error in the events: a source that cannot be read, or a column of a type that cannot be used."""
 
 
 class TimeOrderError(EventsError):
-    """A timestamp decreases or is missing."""
+    """Timestamp that decreases or is missing."""
 
 
 class CheckpointError(CerError, ValueError):
-    """A checkpoint that is damaged, of another version, or of another query."""
+    """Checkpoint that is damaged, of another version, or of another query."""
 
 
 class DeviceError(CerError):
-    """The device that was asked for cannot be used here."""
+    """Requested device that cannot be used here."""
 
 
 def underline(text: str, start: int, end: int | None = None) -> list[str]:
@@ -113,20 +113,20 @@ def underline(text: str, start: int, end: int | None = None) -> list[str]:
     width = max(1, stop - start) if end is not None else 1
     number = text.count("\n", 0, start) + 1
     prefix = (f"  line {number}: " if "\n" in text.strip() else "  ") + before
-    # tabs are kept in front of the caret, so that it stays under its text
+    # tabs in front of the caret stay tabs, so that it stands under its text
     gap = "".join("\t" if c == "\t" else " " for c in text[first:start])
     return [prefix + text[first:last] + after, " " * len(prefix) + gap + "^" * width]
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name closest to `name` (letter case ignored), or None when none is close."""
+    """Return the known name closest to `name` (letter case ignored), or None if none is close."""
     by_folded = {k.casefold(): k for k in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
 
 
 def did_you_mean(name: str, known: Iterable[str], what: str = "known") -> str | None:
-    """Return a hint with the nearest name, else the list of what there is, else None."""
+    """Return a hint with the nearest name, else with all known names, else None."""
     known = list(known)
     close = nearest(name, known)
     if close is not None:

@@ -1,4 +1,4 @@
-"""Pictures of complex events with Matplotlib (the extra ``plot``): a timeline, and how long they last."""
+"""Pictures of complex events with Matplotlib (the extra ``plot``): a timeline, and a histogram of durations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_LINES = 20_000
-"""Complex events that are drawn one by one; of more, so many spread evenly."""
+"""Most complex events drawn; if there are more, an evenly spread sample of about so many is drawn."""
 
 
 def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None, **style: Any) -> Axes:
@@ -23,15 +23,15 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     Parameters
     ----------
     matches
-        What `cer_gpu.Query.evaluate` returns, for any output but "count".  Drawn by the times where there are any, by
-        the positions otherwise.  Of more than 20,000, so many are drawn, spread evenly, and the title says so.
+        Result of `cer_gpu.Query.evaluate`, for any output but "count".  Drawn by times if there are any, else by
+        positions.  More than 20,000 complex events are thinned to so many, spread evenly, and the title says so.
     ax
-        Where to draw; None: a new figure.
+        Axes to draw on; None: those of a new figure.
     by
         A column, such as a key of PARTITION BY: a row for each of its values, in the order in which they first occur.
         None: one row for all, each complex event a little above the one before, in the order of their ends.
     **style
-        For `matplotlib.axes.Axes.hlines`, such as ``color``.
+        Options of `matplotlib.axes.Axes.hlines`, such as ``color``.
 
     Returns
     -------
@@ -40,7 +40,7 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     Raises
     ------
     OptionError
-        When the table holds no complex events by their starts and ends, or has no column `by`.
+        When the table lacks the starts and ends of complex events, or the column `by`.
     CerError
         When Matplotlib is not installed.
 
@@ -77,22 +77,21 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
 
 
 def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
-    """Draw how long complex events last, as a histogram.
+    """Draw a histogram of the durations of complex events.
 
     Parameters
     ----------
     matches
-        What `cer_gpu.Query.evaluate` returns, for any output but "count".
+        Result of `cer_gpu.Query.evaluate`, for any output but "count".
     ax
-        Where to draw; None: a new figure.
+        Axes to draw on; None: those of a new figure.
     **style
-        For `matplotlib.axes.Axes.hist`, such as ``bins``.
+        Options of `matplotlib.axes.Axes.hist`, such as ``bins``.
 
     Returns
     -------
     matplotlib.axes.Axes
-        In seconds where there are times, in the unit of the column where those are integers, and in positions where
-        there are none.
+        Durations are in seconds, in the unit of the time column if it holds integers, or in positions without one.
 
     Raises
     ------
@@ -129,7 +128,7 @@ def _axes(ax: Axes | None) -> Axes:
 
 
 def _spans(matches: pa.Table) -> tuple[npt.NDArray[Any], npt.NDArray[Any], str]:
-    """Return where complex events start and end, as numbers or moments, and what the axis is."""
+    """Return the starts and ends of complex events, as numbers or moments, and the name of the axis."""
     names = matches.column_names
     timed = "start_time" in names
     wanted = ["start_time", "end_time"] if timed else ["start", "end"]

@@ -1,4 +1,4 @@
-"""The front door: `compile` a query once, evaluate it over anything that holds events."""
+"""Public API: `compile` a query once, evaluate it over anything that holds events."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def compile(
     time_unit
         "s", "ms", "us" or "ns": the unit of an integer time column, for WITHIN in HOURS, MINUTES or SECONDS.
     schema : pyarrow.Schema, optional
-        Of the events: types are then checked here, and not at the first batch.
+        Schema of the events: types are then checked here, and not at the first batch.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def compile(
     Raises
     ------
     QuerySyntaxError, QueryError
-        With the place in the query, what was expected, and a hint.
+        When the query is wrong; the message shows the place, the expected text, and a hint.
     QueryTypeError
         When the query does not fit the schema.
     OptionError
@@ -106,7 +106,7 @@ def analyse(
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
 ) -> tuple[Query | None, Sequence[CerError]]:
-    """Compile a query and return it, or all the errors that it has.
+    """Compile a query and return it, or all its errors.
 
     Parameters are those of `compile`.
     """
@@ -142,7 +142,7 @@ def analyse(
 
 
 def _with_stream(schema: pa.Schema) -> pa.Schema:
-    """Return the schema of one of several streams as that of all of them merged."""
+    """Return the schema of one of several streams with the column that merged streams have."""
     return schema if STREAM_COLUMN in schema.names else schema.append(pa.field(STREAM_COLUMN, pa.string()))
 
 
@@ -163,7 +163,7 @@ class Query:
         self._bindings = Bindings(plan)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what it was made of, not what it was last bound to."""
+        """Pickle the plan, without its bindings to schemas."""
         return Query, (self._plan, self.notes)
 
     @property
@@ -202,19 +202,19 @@ class Query:
         return self._plan.window_attribute
 
     def physical_plan(self, output: str = "positions") -> PhysicalPlan:
-        """Return how the query is evaluated to an output, and how its events may be dealt, with the reasons."""
+        """Return the plan that evaluates the query to an output and deals its events, with the reasons."""
         _check_options(output=output)
         return physical_plan(self._plan, OUTPUTS[output])
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The event types that the query names; none where there is no column of them."""
+        """The event types that the query names; none without a type column."""
         guards = self._plan.cea.guards if self.type_column is not None else ()
         return tuple(dict.fromkeys(filter(None, (guard.event_type for guard in guards))))
 
     @property
     def needed_types(self) -> tuple[str, ...] | None:
-        """The types of the events that the query needs, where their positions are given; None: all events."""
+        """The types of the events that the query needs if a column tells their positions; None: all events."""
         plan = self._plan
         cea = plan.cea
         types = [guard.event_type for guard in cea.guards]
@@ -229,24 +229,24 @@ class Query:
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
 
     def without_choice(self) -> Query:
-        """Return the query that finds the same complex events and those that LIMIT or ANY leaves out."""
+        """Return the query without LIMIT and ANY, which also finds the complex events that they leave out."""
         plan = self._plan
         strategy = ALL if plan.strategy.most_at_an_end else plan.strategy
         return Query(replace(plan, strategy=strategy, limit=None), self.notes)
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
-        """Return the length of the window, in events or in units of the column that it is measured in."""
+        """Return the length of the window, in events or in units of its column; None: there is no WITHIN."""
         length = self.bind(schema).window_length
         return None if length is None else length.item()
 
     def __repr__(self) -> str:
-        """Show how to make it again."""
+        """Show the call that makes it."""
         return f"cer_gpu.compile({self.text!r})"
 
     def bind(self, schema: pa.Schema) -> Binding:
         """Check the query against a schema; raises QueryTypeError when it does not fit.
 
-        All that ask for the same schema get the same value, which never changes.
+        Calls with the same schema return the same binding, which never changes.
         """
         binding = self._bindings.bind(schema)
         binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
@@ -287,8 +287,8 @@ class Query:
             IPC or CSV file (or a list of such paths, read one after the other); or a mapping from the streams of FROM
             to any of these, which are merged by the time column (equal times in the order of the mapping).
         device
-            Where predicates are evaluated: "cpu", "cuda" (an error where there is no GPU), or "auto": the CPU, or a
-            GPU where there is one and it is measured to take less time.
+            Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU, or a GPU if
+            there is one and it is measured to take less time.
         output
             "positions", "bindings", "events" or "count".
         sort
@@ -298,17 +298,16 @@ class Query:
             Put events in order that arrive out of order by at most so much: ``"5s"`` (also ms, us, ns, min, h, d),
             a timedelta, or a number of units of the time column.  They are held back for as long.
         late
-            What happens to events that come later than that: "refuse" (an error) or "drop".
+            Treatment of events that come later than that: "refuse" (an error) or "drop".
         threads
-            How many threads evaluate ranges of the stream at once, each with the window before it; None: as many as
-            help (one for a stream of unknown length, whose results are not to wait for a whole range).  A stream whose
-            first events have very many complex events is evaluated in one, as handing them over costs more.  With
+            Number of threads that evaluate ranges of the stream, each with the window before it; None: as many as
+            help (one for a stream of unknown length, whose results should not wait for a whole range).  With
             PARTITION BY, a query without WITHIN, with WITHIN n EVENTS, CONSUME BY PARTITION, LIMIT or a selection
             strategy other than STRICT is evaluated by shares of the keys.  Without PARTITION BY such a query is
-            evaluated in one, and so are a share, and CONSUME BY ANY.
+            evaluated on one thread, and so are a share, and CONSUME BY ANY.
         share
-            ``(k, n)``: read everything, and list only part k (from 0) of n of the complex events.  The parts are
-            disjoint, together they are the whole, and they are of like size; no part needs to know of another.
+            ``(k, n)``: read everything, and list only share k (from 0) of n of the complex events.  The shares are
+            disjoint, make up the whole together, and are of like size; no share needs to know of another.
 
         Returns
         -------
@@ -367,7 +366,7 @@ class Query:
         return pa.RecordBatchReader.from_batches(schema, self.matches(source, evaluator, threads))
 
     def source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
-        """Open anything that `evaluate` takes; its events are read in the order of time with `sort`.
+        """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
 
         Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
         """
@@ -387,7 +386,8 @@ class Query:
     def matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of a source, in pieces of bounded size.
 
-        With several threads the evaluator only counts; None: as many as help.
+        With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
+        events; None: as many threads as help.
         """
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(source.schema)
@@ -421,12 +421,12 @@ class Query:
     ) -> Evaluator:
         """Return an evaluator for a stream that arrives batch by batch.
 
-        Parameters are those of `evaluate`, and for events that are a part of a larger stream:
+        Parameters are those of `evaluate`, and for events taken from a larger stream:
 
         position_column
-            An int64 column that tells the position of each event, which is reported; they ascend.  It is no
-            attribute.  `WITHIN n EVENTS` and contiguity go by it, so that events that are of no use to the query
-            may be left out (`needed_types`); with PARTITION BY, they count the events of a partition as they come.
+            An int64 column that tells the position of each event, which is reported; positions ascend.  It is no
+            attribute.  `WITHIN n EVENTS` and contiguity go by it, so that events that the query does not need may be
+            left out (`needed_types`); with PARTITION BY, they count the events of a partition as they come.
         first_end
             Complex events that end before this position are not listed, though their events are read.
 
@@ -455,14 +455,14 @@ class Query:
         return Evaluator(self._bindings, options, stages)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
-        """Say what the query means, and how it runs.
+        """Explain the meaning of the query, and its evaluation.
 
         Parameters
         ----------
         events
-            Anything that `evaluate` takes: how many events satisfy each predicate, and are relevant, is then counted.
+            Anything that `evaluate` takes: the events that satisfy each predicate, and the relevant ones, are counted.
         analyze
-            Whether to find the complex events of `events` too, on one thread, and measure what each stage takes.
+            True: also find the complex events of `events`, on one thread, and measure the time of each stage.
 
         Returns
         -------
@@ -474,7 +474,7 @@ class Query:
         OptionError
             When there is nothing to analyze.
         CerError
-            As `evaluate`, where there are events.
+            As `evaluate`, if there are events.
         """
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
@@ -482,14 +482,14 @@ class Query:
         return explain(self._bindings, self.notes, source, self.matches if analyze else None)
 
     def restore(self, blob: bytes) -> Evaluator:
-        """Return an evaluator that goes on where another one made a checkpoint.
+        """Return an evaluator that goes on from the checkpoint of another one.
 
-        The rows that it gives are those that the other would have given, had it gone on.
+        It returns the rows that the other would have returned, had it gone on.
 
         Parameters
         ----------
         blob
-            What `Evaluator.checkpoint` returned; only one's own should be restored.
+            Result of `Evaluator.checkpoint`; restore only checkpoints from a source that you trust.
 
         Raises
         ------

@@ -44,7 +44,7 @@ def compile_query(name: str) -> cer_gpu.Query:
 
 
 def demonstrate(name: str, query: cer_gpu.Query) -> pa.Table:
-    """Evaluate a query over the file, print its first complex events with their rows, and return all of them."""
+    """Evaluate a query over the file, print its first complex events with their events, and return all of them."""
     headline(f"queries/{name}.ceql")
     print(query.text.rstrip())
     begun = time.perf_counter()
@@ -75,7 +75,7 @@ def describe(event: dict) -> str:
 
 
 def same_on_spark(query: cer_gpu.Query, expected: pa.Table) -> bool:
-    """Evaluate a query as a stage of a Spark job and return whether the rows are those of `expected`."""
+    """Evaluate a query as a stage of a Spark job, and return True if its rows are those of `expected`."""
     headline(f"queries/{ON_SPARK}.ceql on Spark")
     print("starting Spark ... ", end="", flush=True)
     begun = time.perf_counter()
@@ -96,7 +96,7 @@ def same_on_spark(query: cer_gpu.Query, expected: pa.Table) -> bool:
 
 
 def headline(text: str) -> None:
-    """Print a line that begins a part."""
+    """Print the heading of a section."""
     print(f"\n---- {text} {'-' * (90 - len(text))}")
 
 

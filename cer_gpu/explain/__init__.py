@@ -1,1 +1,1 @@
-"""What a query means and how it runs: words, automaton, choices, and counts over events (`cer_gpu.Query.explain`)."""
+"""Explanation of a query: words, automaton, choices, and counts over events (`cer_gpu.Query.explain`)."""

@@ -1,4 +1,4 @@
-"""A query run on its events, on one thread, with the time that each stage takes."""
+"""Evaluation of a query on its events, on one thread, with the time that each stage takes."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cer_gpu.planning.binding import Bindings
 from cer_gpu.stages import DECODE, LISTING, PARTITIONS, REST, STAGES, MeasuredStages
 
 MOST_STATES = 64
-"""Determinised states that are shown."""
+"""Most determinised states to show."""
 
 Matches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
 
 
 def count(source: Source, bindings: Bindings) -> Counts:
-    """Count the events of a source."""
+    """Count the events of a source that satisfy each test of a query."""
     counts = Counts(bindings)
     for batch in source.batches(list(bindings.bind(source.schema).columns)):
         counts.add(batch)
@@ -30,13 +30,13 @@ def count(source: Source, bindings: Bindings) -> Counts:
 
 
 def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Counts, dict[str, Any]]:
-    """Run a query on the events of a source.
+    """Evaluate a query on the events of a source, and count and time it.
 
     Returns
     -------
     Counts
     dict
-        The number of complex events, the seconds of each stage, and what was determinised.
+        Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states.
     """
     counts, stages = Counts(bindings), MeasuredStages()
 
@@ -52,7 +52,7 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
                     prepare(batch)
             yield batch
 
-    if source.rereadable:  # else files would be decoded while their events are counted
+    if source.rereadable:  # counting in the same pass would hide the time of decoding, which goes on meanwhile
         for batch in source.batches(list(bindings.bind(source.schema).columns)):
             prepare(batch)
     evaluator = Evaluator(bindings, Options(), stages)
@@ -75,6 +75,6 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
 
 
 def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
-    """Let what a batch needs be compiled or loaded, before it is measured; the evaluation tells what is wrong."""
+    """Compile or load the code for a batch before the measurement; its errors are left to the evaluation."""
     with contextlib.suppress(CerError):
         next(Evaluator(bindings, Options()).push_batches(batch), None)

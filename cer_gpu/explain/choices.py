@@ -1,4 +1,4 @@
-"""Which ways of evaluation a query gets, and why."""
+"""Choices of the physical plan of a query (engine, predicates, memory, dealing), with their reasons."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from cer_gpu.predicates.placement import AUTO, before_events
 
 
 def choices(plan: Plan, binding: Binding | None) -> dict[str, Any]:
-    """Return what was chosen for a query, with the reasons, from its physical plan.
+    """Return the choices for a query, with the reasons, from its physical plan.
 
     Parameters
     ----------
     plan
     binding
-        Of the plan over the events' schema, where there are events.
+        Binding of the plan to the schema of the events; None: there are no events.
     """
     physical = physical_plan(plan, OUTPUTS["positions"])
     why = physical.reason
     if physical.holds_back:
-        why += "; while no event may end a complex event, the others wait, and leave the window unseen"
+        why += "; events wait until one may end a complex event, and are dropped unevaluated outside its window"
     tier, tier_why = _predicates(binding)
     device, device_why = before_events(AUTO)
     within = plan.within
@@ -48,7 +48,7 @@ def choices(plan: Plan, binding: Binding | None) -> dict[str, Any]:
 
 
 def _predicates(binding: Binding | None) -> tuple[str, str]:
-    """Return how predicates are evaluated at first, and what becomes of that."""
+    """Return the first tier of the predicates, and the reason or the rows until the next tier."""
     if guards.TIER is not None:
         return guards.TIER, "CER_GPU_PREDICATES asks for it"
     if binding is not None and not binding.guards.may_compile:
@@ -76,7 +76,7 @@ def _memory(plan: Plan) -> str:
 
 
 def _dealing(dealing: Dealing) -> dict[str, Any]:
-    """Return how the events may be dealt to threads and to tasks: why a way is not exact; None: it is."""
+    """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None."""
     return {
         "threads": {"chosen": dealing.threads, "why": dealing.against_threads},
         "tasks": dealing.tasks,

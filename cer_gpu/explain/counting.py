@@ -1,4 +1,4 @@
-"""How many events satisfy each type test, predicate and guard of a query, and how many are relevant."""
+"""Counts of the events that satisfy each type test, predicate and guard of a query, and of the relevant events."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def atomic_predicates(plan: Plan) -> list[Guard]:
 
 
 class Counts:
-    """Counts over the events that are added.
+    """Counts over the events added so far.
 
     Attributes
     ----------
     n_events, n_relevant : int
-        Relevant events change something in some state; all others are dropped before the loop.
+        Events, and the relevant ones: those that change something in some state.  All others never reach the loop.
     types, predicates, guards : int64 array
-        How many events satisfy each of `type_tests`, of `atomic_predicates` and of `CEA.guards`.
+        Events that satisfy each of `type_tests`, of `atomic_predicates` and of `CEA.guards`.
     """
 
     def __init__(self, bindings: Bindings) -> None:
@@ -94,7 +94,7 @@ class Counts:
 
 
 def _ones(words: Words, n_bits: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return for each bit in how many bit vectors it is set."""
+    """Return, for each bit, the number of bit vectors in which it is set."""
     counts = []
     for bit in range(n_bits):
         word = words if words.ndim == 1 else words[:, bit // 64]

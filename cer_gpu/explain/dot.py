@@ -32,5 +32,5 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return a text for a string in quotes; in a label, Graphviz reads entities such as ``&lt;`` too."""
+    """Escape a text for a quoted string; Graphviz also decodes entities such as ``&lt;`` in labels."""
     return printable(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')

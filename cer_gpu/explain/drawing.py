@@ -1,4 +1,4 @@
-"""The automaton as a picture in SVG: circles for states, and what an event must be written on the way between them."""
+"""Picture of an automaton in SVG: circles for states, and arrows labelled with what an event must be."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cer_gpu.explain.writing import printable
 
 RADIUS = 17.0
 _MARGIN = 18.0
-_CHARACTER, _LINE = 7.6, 17.0  # of labels: width and height in pixels
+_CHARACTER, _LINE = 7.6, 17.0  # pixels: width of a character and height of a line in labels
 _PADDING = 7.0
-_LONGEST, _MOST_LINES = 30, 4  # of a label, in characters and in lines
+_LONGEST, _MOST_LINES = 30, 4  # bounds of a label: characters of a line, and lines
 _WIDE = 1150.0
-"""A picture that would be wider goes from top to bottom instead."""
-_LOOP = 26.0  # how far a loop stands out
-_ASIDE = 10.0  # how far from the middle of a state a way back to it ends
+"""Greatest width of a picture from left to right, in pixels; a wider one goes from top to bottom."""
+_LOOP = 26.0  # height of a self-loop above the circle of its state
+_ASIDE = 10.0  # distance between the middle of a state and the end of a backward edge
 
 _STYLE = """
 .cea { font-family: Helvetica, Arial, sans-serif; font-size: 13px }
@@ -43,7 +43,7 @@ _STYLE = """
 
 
 def to_svg(automaton: Mapping[str, Any]) -> str:
-    """Return the picture of an automaton (`cer_gpu.explain.facts.automaton_facts`), which needs no other file."""
+    """Return the self-contained picture of an automaton (`cer_gpu.explain.facts.automaton_facts`)."""
     picture = _Picture(automaton, down=False)
     if picture.size[0] > _WIDE:
         picture = _Picture(automaton, down=True)
@@ -51,7 +51,7 @@ def to_svg(automaton: Mapping[str, Any]) -> str:
 
 
 class _Picture:
-    """One way to draw an automaton: from left to right, or from top to bottom where `down`."""
+    """Drawing of an automaton from left to right, or from top to bottom if `down`."""
 
     def __init__(self, automaton: Mapping[str, Any], *, down: bool) -> None:
         self.down = down
@@ -65,7 +65,7 @@ class _Picture:
             if ends[0] == ends[1]:
                 self.loops.setdefault(ends[0], []).append({**transition, "number": number})
                 continue
-            # transitions that differ in their marks have a label each
+            # one label for all transitions between the same states with the same marks
             key = (*ends, tuple(transition["kept"]))
             if key not in between:
                 between[key] = _Label(ends, transition["kept"])
@@ -90,7 +90,7 @@ class _Picture:
         return (x + _MARGIN, y + _MARGIN + 24) if self.down else (x + _MARGIN + 24, y + _MARGIN)
 
     def _room(self, state: int) -> Point:
-        """Return the room that a state takes, with its loops, about its centre."""
+        """Return the width and height of a state with its self-loops, as a box around its centre."""
         loops = [line for loop in self.loops.get(state, ()) for line in _lines(loop["text"])]
         if not loops:
             return 2 * RADIUS, 2 * RADIUS
@@ -99,7 +99,7 @@ class _Picture:
             return 2 * (RADIUS + _LOOP + 4 + width), 2 * RADIUS
         return max(2 * RADIUS, width), 2 * (RADIUS + _LOOP + _LINE * len(loops))
 
-    # ---- what is drawn --------------------------------------------------------------------------------------
+    # ---- elements -------------------------------------------------------------------------------------------
 
     def svg(self) -> str:
         width, height = round(self.size[0]), round(self.size[1])
@@ -141,7 +141,7 @@ class _Picture:
     def _way(
         self, route: list[Point], source: int | None = None, target: int | None = None, kind: str = ""
     ) -> Iterator[str]:
-        """Draw a way, with the head of an arrow where it enters a state."""
+        """Draw an edge, with an arrowhead at its target."""
         route = list(route)
         if source is not None:
             self._attach(route, 0, 1, source)
@@ -162,7 +162,7 @@ class _Picture:
         return f" C{_xy((middle, a[1]))} {_xy((middle, b[1]))} {_xy(b)}"
 
     def _attach(self, route: list[Point], end: int, following: int, state: int) -> None:
-        """Let a way end at the circle of a state, aside where it comes back from a later one: others leave there."""
+        """End an edge at the circle of a state; a backward edge ends aside, as forward edges leave from the middle."""
         (x, y), (u, _) = self._turned(self.centres[state]), self._turned(route[end])
         aside = 0.0
         if end and u > x:
@@ -194,7 +194,7 @@ class _Picture:
         yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}">{state["id"]}</text></g>'
 
     def _loop(self, x: float, y: float, lines: list[str]) -> Iterator[str]:
-        """Draw a way from a state back to it: above, or to the right where the picture goes down."""
+        """Draw a self-loop: above its state, or to the right in a picture from top to bottom."""
 
         def at(out: float, aside: float) -> str:
             return _xy((x + out, y + aside) if self.down else (x + aside, y - out))
@@ -209,7 +209,7 @@ class _Picture:
 
 
 class _Label:
-    """What stands on the way between two states: one line or more for each transition, and the marks of all."""
+    """Label of the edge between two states: one line or more for each transition, and the marks of all."""
 
     def __init__(self, ends: tuple[int, int], kept: list[str]) -> None:
         self.ends = ends
@@ -250,14 +250,14 @@ def _text(lines: Iterable[str], x: float, y: float, kind: str = "") -> Iterator[
 
 
 def _lines(text: str) -> list[str]:
-    """Return a text in lines that are not long; the end of a very long one is left out."""
+    """Wrap a text into at most `_MOST_LINES` lines of `_LONGEST` characters; the rest becomes an ellipsis."""
     return textwrap.wrap(
         printable(text), _LONGEST, max_lines=_MOST_LINES, placeholder=" …", break_on_hyphens=False
     ) or [""]
 
 
 def _width(line: str) -> float:
-    """Return how wide a line is; some characters take two places."""
+    """Return the width of a line in pixels; wide (East Asian) characters count twice."""
     return _CHARACTER * sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 

@@ -1,4 +1,4 @@
-"""What `cer_gpu.Query.explain` returns: one explanation as text, HTML, DOT, SVG and plain data."""
+"""Explanation of a query, as `cer_gpu.Query.explain` returns it: text, HTML, DOT, SVG and plain data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cer_gpu.explain.text import sections
 
 READ_ON = "(docs/how_it_works.md says what states, symbols, engines and plans are)"
 MOST_STATES = 100
-"""Of an automaton whose picture a notebook shows unasked."""
+"""Most states of an automaton that a notebook draws unasked."""
 
 
 class Explanation:
-    r"""What a query means, and how it runs; made by `cer_gpu.Query.explain`.
+    r"""Meaning of a query, and plan of its evaluation; made by `cer_gpu.Query.explain`.
 
-    ``str()`` is a text to read; in a notebook it is shown with the picture of the automaton.
+    ``str()`` returns it as text; a notebook shows it with the picture of the automaton.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class Explanation:
         return list(self._facts["words"])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data, which JSON can say."""
+        """Return all facts as plain data that JSON can hold."""
         return copy.deepcopy(dict(self._facts))
 
     def to_dot(self) -> str:
@@ -53,12 +53,12 @@ class Explanation:
         return to_svg(self._facts["automaton"])
 
     def __str__(self) -> str:
-        """Return all of it as text."""
+        """Return the explanation as text."""
         blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections(self._facts))
         return "\n\n".join([*blocks, READ_ON])
 
     def __repr__(self) -> str:
-        """Show what it explains."""
+        """Show the query that is explained."""
         return f"<explanation of {self._facts['query']!r}>"
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""All that there is to say of a query, as plain data: what text, pictures and JSON are made of."""
+"""Facts about a query as plain data, from which text, pictures and JSON are made."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def explain(
     Parameters
     ----------
     bindings, notes
-        Of the query.
+        Compiled query, and the remarks on it.
     source
-        Events, in which what satisfies the predicates is counted.
+        Events in which to count those that satisfy each predicate; None: no counts.
     matches
-        Finds the complex events of a source, which is then measured.
+        Function that yields the complex events of a source, to measure the evaluation; None: no measurement.
     """
     plan = bindings.plan
     syntax = parse(plan.text)
@@ -71,7 +71,7 @@ def explain(
 
 
 def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the states and transitions of an automaton, with their texts."""
+    """Return the states and transitions of an automaton, with the texts of their guards."""
     kinds = {INITIAL: "initial", FINAL: "final"}
     return {
         "states": [{"id": i, "kind": kinds.get(i, "inner")} for i in range(cea.n_states)],
@@ -91,7 +91,7 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _tests(plan: Plan, counts: Counts | None) -> dict[str, Any]:
-    """Return types, atomic predicates and guards, with how many events satisfy each where they were counted."""
+    """Return types, atomic predicates and guards, each with the number of events that satisfy it, if counted."""
 
     def counted(facts: list[dict[str, Any]], numbers: Any) -> list[dict[str, Any]]:
         if counts is None:
@@ -130,7 +130,7 @@ def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dic
                 "types": list(events),
                 "kept": name in selected,
                 "several": whole in defined.several,
-                # of one stream alone, that depends on the events
+                # within one stream, it depends on the events
                 "always": name in defined.always if stream is None else None,
             }
         )

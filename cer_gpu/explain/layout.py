@@ -1,6 +1,6 @@
-"""Places for the nodes of a directed graph, layer by layer, and ways for its edges that meet no node.
+"""Layered layout of a directed graph: places for its nodes, and routes for its edges that meet no node.
 
-The method is that of Sugiyama: turn round the edges that close cycles, put each node into a layer, order the layers so
+The method is that of Sugiyama: reverse the edges that close cycles, assign each node to a layer, order the layers so
 that few edges cross, and move nodes towards their neighbours.
 """
 
@@ -13,26 +13,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 Point = tuple[float, float]
-"""(along the layers, across)."""
+"""Coordinates: (from layer to layer, within a layer)."""
 
 LAYER_GAP, NODE_GAP = 34.0, 18.0
 _SWEEPS, _PASSES, _ROUNDS = 12, 40, 4
-_LARGE = 1000  # of more nodes, order and places are improved less
+_LARGE = 1000  # nodes of a graph whose order and places are improved less
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything is.
+    """Places of nodes and routes of edges.
 
     Attributes
     ----------
     centres
-        Of the nodes.
+        Centres of the nodes.
     routes
-        For each edge the points that it passes from source to target, straight between the first and second, the third
-        and fourth, ... (through a layer), and free between the others.
+        For each edge, its points from source to target: straight between the first and second, the third and fourth,
+        ... (through a layer), and free between the others.
     size
-        Of the whole, which begins at (0, 0).
+        Extent of the whole drawing, which begins at (0, 0).
     """
 
     centres: list[Point]
@@ -46,16 +46,16 @@ def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: S
     Parameters
     ----------
     sizes
-        Of the nodes: along the layers, and across.
+        Extent of each node, as a `Point`.
     edges
-        (source, target)
+        Pairs (source, target).
     middles
         Nodes with one edge in and one out, to be put half-way between.
     """
     turned = _closing(len(sizes), edges)
     forward = [(t, s) if back else (s, t) for (s, t), back in zip(edges, turned, strict=True)]
     layer = _layers(len(sizes), forward, middles)
-    # an edge passes every layer between its ends at a place of its own
+    # an edge gets a dummy node in each layer between its ends
     extents = list(sizes)
     chains = []
     for source, target in forward:
@@ -89,7 +89,7 @@ def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: S
 
 
 def _closing(n: int, edges: Sequence[tuple[int, int]]) -> list[bool]:
-    """Return which edges close a cycle, in a search from the first node in depth."""
+    """Return, for each edge, True if it closes a cycle in a depth-first search from the first node."""
     out: list[list[int]] = [[] for _ in range(n)]
     for number, (source, _) in enumerate(edges):
         out[source].append(number)
@@ -116,7 +116,7 @@ def _closing(n: int, edges: Sequence[tuple[int, int]]) -> list[bool]:
 
 
 def _layers(n: int, edges: Sequence[tuple[int, int]], middles: Sequence[int]) -> list[int]:
-    """Return the layer of each node: the longest way to it, and the middle for `middles`."""
+    """Return the layer of each node: the length of the longest path to it; `middles` lie half-way."""
     before: list[list[int]] = [[] for _ in range(n)]
     after: list[list[int]] = [[] for _ in range(n)]
     for source, target in edges:
@@ -124,7 +124,7 @@ def _layers(n: int, edges: Sequence[tuple[int, int]], middles: Sequence[int]) ->
         before[target].append(source)
     layer, missing = [0] * n, [len(sources) for sources in before]
     ready = [i for i in range(n) if not missing[i]]
-    for node in ready:  # grows
+    for node in ready:  # the body appends to it
         for target in after[node]:
             layer[target] = max(layer[target], layer[node] + 1)
             missing[target] -= 1
@@ -177,7 +177,7 @@ def _crossings(rows: Sequence[Sequence[int]], after: dict[int, list[int]]) -> in
 
 
 def _across(rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], extents: Sequence[Point]) -> list[float]:
-    """Return places across the layers: near to the neighbours, in order and apart."""
+    """Return places within the layers: near to the neighbours, in order and apart."""
     neighbours: list[list[int]] = [[] for _ in extents]
     for source, target in links:
         neighbours[source].append(target)
@@ -205,7 +205,7 @@ def _across(rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], ext
 def _straighten(
     rows: Sequence[Sequence[int]], links: Sequence[tuple[int, int]], extents: Sequence[Point], place: list[float]
 ) -> None:
-    """Move nodes that follow one another, without a branch between, onto one line where there is room for it."""
+    """Align each chain of nodes without branches on one line if there is room."""
     n_in, n_out = [0] * len(place), [0] * len(place)
     for source, target in links:
         n_out[source] += 1
@@ -238,7 +238,7 @@ def _straighten(
 
 def _apart(wanted: Sequence[float], offsets: Sequence[float]) -> list[float]:
     """Return the places nearest to those wanted (least squares) that stay `offsets` apart (isotonic regression)."""
-    blocks: list[tuple[float, int]] = []  # of places that touch: their mean less the offsets, and how many
+    blocks: list[tuple[float, int]] = []  # groups of touching places: (mean less the offsets, number of places)
     for want, offset in zip(wanted, offsets, strict=True):
         mean, n = want - offset, 1
         while blocks and blocks[-1][0] >= mean:

@@ -12,7 +12,7 @@ Section = tuple[str, list[str]]
 
 
 def sections(facts: Facts) -> list[Section]:
-    """Return the sections of an explanation, each a title and lines that nothing in the query can break."""
+    """Return the sections of an explanation, each a title and its lines, all of them printable."""
     found: list[Section] = [
         ("In words", list(facts["words"])),
         ("Variables", _variables(facts)),
@@ -40,7 +40,7 @@ def _variables(facts: Facts) -> list[str]:
 
 
 def _predicates(facts: Facts) -> list[str]:
-    """Return types, predicates, and what a transition asks for (types with predicates), with their counts."""
+    """Return the lines of types, predicates and guards (types with predicates), with their counts."""
     counted = facts["events"] is not None
     tests = [*facts["types"], *facts["predicates"]]
     seen = {test["text"] for test in tests}
@@ -137,7 +137,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def _columns(rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> list[str]:
-    """Return rows with their columns one below another."""
+    """Return rows as lines with aligned columns, those of `right` to the right."""
     rows = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []

@@ -1,4 +1,4 @@
-"""A query in plain words: what is looked for, step by step, and what the clauses ask for."""
+"""A query in plain words: its pattern, step by step, and its clauses."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     Parameters
     ----------
     syntax
-        For the clauses.
+        Parsed query, for its clauses.
     formula
         WHERE in LP-normal form, in which every filter stands at its event.
     strategy
@@ -45,7 +45,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
 
 
 def _chosen(within: Within | None, strategy: Strategy) -> list[str]:
-    """Return what the window and the strategy leave, in the order in which they do."""
+    """Return the lines of window and strategy, in the order in which they drop complex events."""
     fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
     if not strategy.compares:
         return [*(["F" + fits] if fits else []), strategy.words]
@@ -88,7 +88,7 @@ def _kept(syntax: QuerySyntax) -> str:
 
 
 def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a pattern, steps and choices indented below what they are part of."""
+    """Yield the lines of a pattern; steps, choices and repeated patterns are indented below the line they belong to."""
     match formula:
         case Atom():
             yield _event(formula, streams)

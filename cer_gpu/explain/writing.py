@@ -1,4 +1,4 @@
-"""Predicates and guards as text: that of CEQL, with as few parentheses as it needs."""
+"""Predicates and guards as CEQL text, with as few parentheses as it needs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from cer_gpu.ceql.paths import names_of
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _RESERVED = frozenset("AND AS FALSE FILTER IN LIKE NOT OR RANGE TRUE".split())  # noqa: SIM905
-_SUM, _PRODUCT, _FACTOR = range(3)  # how tightly arithmetic binds
-_EITHER, _BOTH, _SINGLE = range(3)  # and predicates
+_SUM, _PRODUCT, _FACTOR = range(3)  # precedence of arithmetic, rising
+_EITHER, _BOTH, _SINGLE = range(3)  # precedence of predicates, rising
 
 
 def printable(text: str) -> str:
-    """Return a text on one line, with nothing in it that moves a cursor or turns the direction of writing."""
+    """Escape the characters of a text that would break its line, move the cursor or change the writing direction."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def name_text(name: str) -> str:
-    """Return a name, in backquotes where it is not an identifier."""
+    """Return a name, in backquotes unless it is an identifier."""
     return name if _PLAIN.fullmatch(name) and name.upper() not in _RESERVED else f"`{name}`"
 
 
@@ -37,12 +37,12 @@ def variable_text(name: str, streams: Collection[str]) -> str:
 
 
 def stream_of(name: str, streams: Collection[str]) -> str | None:
-    """Return the stream that the variable ``S>x`` is of; None for a variable of all streams."""
+    """Return the stream of the variable ``S>x``, or None for a variable of all streams."""
     return next((stream for stream in streams if name.startswith(f"{stream}>")), None)
 
 
 def guard_text(guard: Guard, negated: bool = False) -> str:
-    """Return what one event must be, or must not be: ``S>R[predicate]``."""
+    """Return the text of a guard, ``S>R[predicate]``, or of its negation."""
     event = "" if guard.event_type is None else name_text(guard.event_type)
     if guard.stream is not None:
         event = f"{name_text(guard.stream)}>{event or '*'}"
@@ -53,7 +53,7 @@ def guard_text(guard: Guard, negated: bool = False) -> str:
 
 
 def predicate_text(predicate: s.Predicate) -> str:
-    """Return the text of a predicate, which reads back as the same."""
+    """Return the text of a predicate, which parses to the same predicate."""
     return _predicate(predicate, _EITHER)
 
 
@@ -90,7 +90,7 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
             return _literal(expression)
         case s.Negative():
             operand = _expression(expression.operand, _FACTOR)
-            # two signs together would begin a comment
+            # "--" would begin a comment
             return f"-({operand})" if operand.startswith("-") else f"-{operand}"
         case s.Arithmetic():
             own = _SUM if expression.op in "+-" else _PRODUCT

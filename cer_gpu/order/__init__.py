@@ -1,1 +1,1 @@
-"""Events in the order of time: sorting, merging, and events that arrive late."""
+"""Events put in the order of time: sorting, merging, and reordering of events that arrive late."""

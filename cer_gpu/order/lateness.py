@@ -1,4 +1,4 @@
-"""How late events may be, as it is written, in units of the time column."""
+"""Lateness of events, as a user writes it, in units of the time column."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def parse_lateness(
         A number of units of the column, as a number or a text; a text with a unit of time (``'5s'``, ``'250ms'``,
         ``'1.5h'``, ``'2 min'``, ``'1d'``, ``'10us'``, ``'10 ns'``); or a timedelta.
     time_type
-        Of the time column.
+        Type of the time column.
     time_unit
-        "s", "ms", "us" or "ns": the unit of an integer column, needed where `value` is a time.
+        "s", "ms", "us" or "ns": the unit of an integer column, needed if `value` is a time.
 
     Raises
     ------
     OptionError
-        For anything else, what is negative, or a time where the unit of the column is not known.
+        For anything else, a negative value, or a time if the unit of the column is not known.
     """
     if isinstance(value, dt.timedelta):
         micros = (value.days * 86400 + value.seconds) * 10**6 + value.microseconds
@@ -72,7 +72,7 @@ def parse_lateness(
 
 
 def _read(text: str) -> tuple[Fraction, str]:
-    """Return the number and the unit of a text; "" where it has none."""
+    """Return the number and the unit of a text; the unit is "" if there is none."""
     found = re.fullmatch(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*", text)
     name = found[2].lower() if found else ""
     unit = _NAMES.get(name, name)

@@ -1,4 +1,4 @@
-"""Batches whose columns may change as batches of one schema, which can be joined, and back again."""
+"""Conversion of batches with changing columns into batches of one schema, which can be joined, and back again."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ CODED = pa.dictionary(pa.int32(), PLAIN)
 
 MAX_VALUES = 1 << 16
 MAX_VALUE_BYTES = 1 << 24
-"""A dictionary with more values, or longer ones in all, is given up: its column goes on as plain strings."""
+"""Bounds of a dictionary; one with more values or bytes is given up, and its column goes on as plain strings."""
 
 _LAYOUT = "layout"
 
 
 class Layouts:
-    """Takes batches in, and gives them out with the columns that they came with.
+    """Layouts of batches, which are taken in, and given out with the columns that they came with.
 
     Every batch taken in has the columns "0", "1", ... of one schema.  Types that one type holds exactly share a
     column: all layouts of strings, and integers or floats of different widths.  Dictionaries of strings are
-    recoded into one dictionary, which only grows; others are decoded.  What cannot share gets a column of its own,
-    and once batches differ in their columns, one more column says for each row how it came.
+    recoded into one dictionary, which only grows; others are decoded.  Types that cannot share get columns of their
+    own, and once batches differ in their columns, one more column holds the layout of each row.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Layouts:
         self._last: tuple[pa.Schema, int] | None = None
 
     def column(self, name: str) -> str:
-        """Return under which name the (first) column of a name is kept."""
+        """Return the name under which the (first) column of a name is stored."""
         return str(self._names.index(name))
 
     def take_in(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -87,7 +87,7 @@ class Layouts:
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def give_out(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Return the events of a batch with the columns that they came with, as few batches as can be."""
+        """Return the events of a batch with the columns that they came with, in as few batches as possible."""
         batch = self.conform(batch)
         if len(self._layouts) == 1:
             return [self._select(batch, 0)]
@@ -110,7 +110,7 @@ class Layouts:
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def state(self) -> dict[str, Any]:
-        """Return what `restore` needs, with a batch of the present schema, in types that JSON has."""
+        """Return the state that `restore` needs besides a batch of the present schema, in types that JSON has."""
         return {"names": self._names, "layouts": self._layouts}
 
     def restore(self, state: dict[str, Any], table: pa.Table) -> pa.RecordBatch:
@@ -184,12 +184,12 @@ class Layouts:
 
 
 class _Dictionary:
-    """The values of one column of strings; codes into it stay good, as it only grows."""
+    """Dictionary of one column of strings; it only grows, so that codes into it stay valid."""
 
     def __init__(self) -> None:
         self._values = pa.array([], PLAIN)
         self._seen: pa.Array | None = None
-        self._codes: pa.Array | None = None  # of the values of `_seen`
+        self._codes: pa.Array | None = None  # the code of each value of `_seen`
 
     def named(self, codes: pa.Array) -> pa.DictionaryArray:
         """Return codes with the values that they stand for."""
@@ -201,7 +201,7 @@ class _Dictionary:
             values = array.dictionary.cast(PLAIN)
             codes = pc.index_in(values, value_set=self._values)
             if codes.null_count:
-                # a value of a dictionary may be NULL, or there twice
+                # a value of a dictionary may be NULL, or occur twice
                 fresh = pc.unique(values.filter(pc.and_(pc.is_null(codes), pc.is_valid(values))))
                 if len(fresh):
                     joined = pa.concat_arrays([self._values, fresh])
@@ -220,19 +220,19 @@ def empty(schema: pa.Schema) -> pa.RecordBatch:
 
 
 def compact(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch that keeps no memory alive beyond twice its own: a copy, where it is a small part of more."""
+    """Return a batch that keeps at most twice its own memory alive: a copy, if it is a small slice of its buffers."""
     if batch.get_total_buffer_size() <= 2 * batch.nbytes + (1 << 10):
         return batch
     return batch.take(pa.array(np.arange(batch.num_rows)))
 
 
 def n_bytes(batch: pa.RecordBatch) -> int:
-    """Return the size of a batch's rows, without the dictionaries, which they share."""
+    """Return the bytes of a batch's rows, without the dictionaries, which batches share."""
     return sum(a.indices.nbytes if pa.types.is_dictionary(a.type) else a.nbytes for a in batch.columns)
 
 
 def stored_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type in which values are kept: one that Arrow can join and take rows from."""
+    """Return the type in which values are stored: one that Arrow can join and take rows from."""
     if pa.types.is_dictionary(data_type):
         return CODED if is_string(data_type.value_type) else stored_type(data_type.value_type)
     if pa.types.is_run_end_encoded(data_type):
@@ -243,7 +243,7 @@ def stored_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def to_stored(array: pa.Array) -> pa.Array:
-    """Return values in the type in which they are kept."""
+    """Return values in the type in which they are stored."""
     return _cast(array, stored_type(array.type))
 
 
@@ -262,7 +262,7 @@ def _cast(array: pa.Array, data_type: pa.DataType) -> pa.Array:
 
 
 def _common_type(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return a type that holds the values of two (kept) types and compares as they do, or None."""
+    """Return a type that holds the values of two stored types and compares as they do, or None."""
     if a == b or kind_of(b) == NOTHING:
         return a
     if kind_of(a) == NOTHING:

@@ -1,4 +1,4 @@
-"""Sorted runs of events -> one, chunk by chunk."""
+"""Merge of sorted runs of events into one, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cer_gpu.order.times import Keys, stable_order
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some events, and the keys of their times: shape (n,)."""
+    """Events with the keys of their times, shape (n,)."""
 
     keys: Keys
     events: pa.RecordBatch
@@ -26,40 +26,40 @@ class Chunk:
 
 
 class Run(Protocol):
-    """Events in the order of time."""
+    """Sorted run: events in the order of time."""
 
     @property
     def first(self) -> int:
-        """The key of the first event, or less."""
+        """Lower bound of the keys: that of the first event, or less."""
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the events, taken in by the layouts that `merge_runs` is given."""
 
 
 def merge_runs(runs: Sequence[Run], layouts: Layouts, n_rows: int) -> Iterator[pa.RecordBatch]:
-    """Merge runs by time; equal times are in the order of the runs, and within a run in its own.
+    """Merge sorted runs by time; equal times are in the order of the sorted runs, and within one in its own.
 
-    One chunk of each run is held, from the time of its first event on.  In each round all that comes before the end
-    of the chunk that ends first is taken.
+    One chunk of each sorted run is held, from the time of its first event on.  Each round takes all events up to the
+    end of the chunk that ends first.
 
     Parameters
     ----------
     runs
-        Any number of them.
+        Any number of sorted runs.
     layouts
-        Those that took the events in.
+        Layouts that took the events in.
     n_rows
-        About how many events a batch shall have.
+        Events of a batch, about.
 
     Yields
     ------
     pyarrow.RecordBatch
-        To be given out by `layouts`.
+        Batch to be given out by `layouts`.
     """
     iterators: list[Iterator[Chunk]] = [iter(())] * len(runs)
     chunks: list[Chunk | None] = [None] * len(runs)
     n_taken = [0] * len(runs)
-    firsts, lasts = np.zeros((2, len(runs)), np.uint64)  # of what is left of each chunk
+    firsts, lasts = np.zeros((2, len(runs)), np.uint64)  # keys of the rest of each chunk
     opened = np.zeros(len(runs), np.bool_)
     waiting = sorted(range(len(runs)), key=lambda i: (runs[i].first, i), reverse=True)
 
@@ -79,7 +79,7 @@ def merge_runs(runs: Sequence[Run], layouts: Layouts, n_rows: int) -> Iterator[p
         active = np.flatnonzero(opened)
         if not len(active):
             break
-        # of the runs whose chunks end at this time the first: later ones wait, as it may go on with equal times
+        # the first sorted run whose chunk ends at this time; later ones wait, as it may go on with equal times
         ends = int(active[np.argmin(lasts[active])])
         cut = lasts[ends]
         for run in active[firsts[active] <= cut].tolist():

@@ -1,4 +1,4 @@
-"""Events that arrive late by a bounded time -> events in the order of time, as they arrive."""
+"""Reordering of events that arrive late by a bounded time, as they arrive."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ LATE = ("refuse", "drop")
 
 
 class Reorder:
-    """Holds events back until no event may come that belongs before them.
+    """Buffer that holds events back until no event may come that belongs before them.
 
-    An event is late when its time is less than the greatest time of all events that arrived before it, less the
-    lateness.  The others come out in the order of time, equal times in the order of their arrival.  How the events
-    are cut into batches changes neither.
+    An event is late when its time is less than the greatest time of all events that arrived before it, minus the
+    lateness.  The others come out in the order of time, equal times in the order of their arrival.  The cut of the
+    events into batches changes neither.
 
-    An event costs O(log n) steps where n are held, on average, however few events a batch has.  Held events keep no
-    other memory alive than about twice their own.
+    An event costs O(log n) steps on average, with n events held, however few events a batch has.  Held events keep
+    about twice their own memory alive at most.
 
     Parameters
     ----------
     column
-        Tells the time: integers, timestamps, dates, durations or floats.
+        Name of the time column: integers, timestamps, dates, durations or floats.
     lateness
-        In units of the column, not negative; for floats, the difference is that of float64.
+        In units of the column, not negative; for floats, the difference is computed in float64.
     late
         "refuse" ends the stream with an error at the first late event; "drop" leaves late events out.
 
@@ -46,7 +46,7 @@ class Reorder:
     n_late : int
         Late ones among them.
     n_held : int
-        Those that are held back now.
+        Events held back now.
 
     Raises
     ------
@@ -64,11 +64,10 @@ class Reorder:
         self.late = late
         self.n_late = 0
         self._times = Times(column)
-        self._greatest: int | None = None  # its key
+        self._greatest: int | None = None  # the key of the greatest time
         self._layouts = Layouts()
-        self._runs: list[
-            Chunk
-        ] = []  # each in the order of time, and all of its events arrived before those of the next
+        # sorted runs: all events of one arrived before those of the next
+        self._runs: list[Chunk] = []
         self._refusal = ""
 
     @property
@@ -78,28 +77,28 @@ class Reorder:
 
     @property
     def n_held(self) -> int:
-        """Events that are held back now."""
+        """Events held back now."""
         return sum(len(run.keys) for run in self._runs)
 
     def push(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Take the next events and return those, in order, that no event may come before any more.
+        """Take the next events, and return, in order, those that no later arrival may precede.
 
         Parameters
         ----------
         batch : pyarrow.RecordBatch
-            Its columns may change from batch to batch, and so may their types, that of the time excepted.
+            Its columns may change from batch to batch, and so may their types, except that of the time.
 
         Returns
         -------
         list of pyarrow.RecordBatch
-            With the columns that the events came with; strings may come in another layout, and integers or floats
-            wider.  One batch where it is not large, unless columns changed.
+            Events with the columns that they came with; strings may come in another layout, and integers or floats
+            wider.  One batch, unless it would be large or columns changed.
 
         Raises
         ------
         TimeOrderError
-            When a time is missing (NULL or NaN), or an event is late and `late` is "refuse".  It ends the stream:
-            nothing more is taken, and what is held is not given out.
+            When a time is missing (NULL or NaN), or an event is late and `late` is "refuse".  The error ends the
+            stream: no more events are taken, and held events are not given out.
         EventsError
             When the time column changes its type.
         """
@@ -151,14 +150,14 @@ class Reorder:
             self._runs.append(Chunk(keys, events if rows is None else events.take(pa.array(rows))))
 
     def _lowest(self, greatest: Keys) -> Keys:
-        """Return the keys that an event has at least when it is not late, after events of these greatest keys."""
+        """Return the least keys that are not late, after events of these greatest keys."""
         if self._floating():
             return self._less(greatest)
         lateness = np.uint64(min(math.floor(self.lateness), (1 << 64) - 1))
         return np.where(greatest > lateness, greatest - lateness, np.uint64(0))
 
     def _limit(self) -> int:
-        """Return the key up to which no event may come any more before those that are held; -1 where there is none."""
+        """Return the greatest key that no later arrival may precede, or -1 if there is none."""
         if self._greatest is None:
             return -1
         if self._floating():
@@ -169,7 +168,7 @@ class Reorder:
         return bool(pa.types.is_floating(self._times.type))
 
     def _less(self, keys: Keys) -> Keys:
-        """Return the keys of floats less the lateness."""
+        """Return the keys of floats, given by their keys, minus the lateness."""
         with np.errstate(over="ignore"):
             return to_keys(to_floats(keys) - float(min(self.lateness, sys.float_info.max)))
 
@@ -185,7 +184,7 @@ class Reorder:
             "hint: a larger lateness, or late='drop' (--late drop) to leave late events out"
         )
 
-    # ---- what is held -----------------------------------------------------------------------------------
+    # ---- held events ------------------------------------------------------------------------------------
 
     def _release(self, limit: int) -> list[pa.RecordBatch]:
         """Give out the events up to a key, in order."""
@@ -206,7 +205,7 @@ class Reorder:
         return [given for batch in batches for given in self._layouts.give_out(batch)]
 
     def _join_runs(self) -> None:
-        """Join the last runs until each is twice as long as those after it together: there are O(log n) of them."""
+        """Join the last sorted runs until each is twice as long as all after it together: O(log n) are left."""
         first = len(self._runs) - 1
         n_rows = len(self._runs[first].keys) if self._runs else 0
         while first > 0 and len(self._runs[first - 1].keys) < 2 * n_rows:
@@ -224,14 +223,14 @@ class Reorder:
     # ---- checkpoints ------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[pa.Table | None, dict[str, Any]]:
-        """Return what `restore` needs to go on from here.
+        """Return the state that `restore` needs to go on from here.
 
         Returns
         -------
         table : pyarrow.Table or None
-            The events that are held, in columns of its own; None before the first batch.
+            The held events, in the columns of the layouts; None before the first batch.
         state : dict
-            All else, in types that JSON has.
+            The rest of the state, in types that JSON has.
         """
         self._check_open()
         state = {
@@ -252,7 +251,7 @@ class Reorder:
 
     @classmethod
     def restore(cls, table: pa.Table | None, state: dict[str, Any]) -> Reorder:
-        """Make one that goes on where `snapshot` was taken."""
+        """Make a Reorder that goes on where `snapshot` was taken."""
         reorder = cls(state["column"], state["lateness"], state["late"])
         if table is None:
             return reorder
@@ -267,7 +266,7 @@ class Reorder:
 
 
 def _trimmed(chunk: Chunk) -> Chunk:
-    """Return a chunk that keeps no memory alive beyond twice its own."""
+    """Return a chunk that keeps at most twice its own memory alive."""
     keys = chunk.keys
     if keys.base is not None and keys.base.nbytes > 2 * keys.nbytes:
         keys = keys.copy()

@@ -1,4 +1,4 @@
-"""Events in any order -> events in the order of time, however many there are."""
+"""External sort of events by time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
 from cer_gpu.order.times import Keys, Times, order_column_type, to_keys
 
 WAYS = 64
-"""Runs that are merged at once: each has its file open and a chunk in memory."""
+"""Most sorted runs merged at once: each has its file open and a chunk in memory."""
 
 _ROW_BYTES = 32
-"""What sorting needs for each row beside its columns: keys, digits, rows."""
+"""Bytes that sorting needs for each row beside its columns: keys, digits, rows."""
 
 
 def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source:
     """Return the same events in the order of time; equal times keep their order.
 
     Events that do not fit the memory are written to files in a temporary folder, as sorted runs, which are then
-    merged.  The folder is removed at the end, by an error too, and when the generator is closed.  Nothing is written
-    for events that fit, nor for those that are in order already where they can be read twice.
+    merged.  The folder is removed at the end, on an error, and when the generator is closed.  Nothing is written for
+    events that fit, nor for a rereadable source that is in order already.
 
     Parameters
     ----------
     source
-        Read once, or twice where it can be.
+        Read once, or twice if it is rereadable.
     column
-        A column of integers, timestamps, dates, durations or floats; read even where it is not asked for.
+        A column of integers, timestamps, dates, durations or floats; read even if it is not asked for.
     memory
-        About how many bytes of events are held at once.
+        Bytes of events held at once, about.
 
     Returns
     -------
     Source
-        With as many events.  Strings may come in another layout (plain, or as a dictionary), other dictionaries
-        decoded, and integers or floats wider, where their widths differ between batches.
+        The same events.  Strings may come in another layout (plain, or as a dictionary), other dictionaries decoded,
+        and integers or floats wider if their widths differ between batches.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
     While it is read:
 
     TimeOrderError
-        When a time is missing (NULL or NaN); its position is that in the input as it was.
+        When a time is missing (NULL or NaN); its position is that in the unsorted input.
     EventsError
         When the temporary folder cannot be written, or the time column changes its type.
     """
@@ -79,7 +79,7 @@ def _sorted(source: Source, columns: list[str], column: str, memory: int) -> Ite
     with _Spill(layouts, column, memory) as spill:
         for keys, piece in _read(source, columns, column):
             held.append(Chunk(keys, layouts.take_in(piece)))
-            # what is held is joined, and then sorted
+            # joining and then sorting the held events takes twice their bytes
             size += 2 * n_bytes(held[-1].events) + _ROW_BYTES * len(keys)
             if size >= memory:
                 spill.add(held)
@@ -113,7 +113,7 @@ def _in_order(source: Source, column: str) -> bool:
     return True
 
 
-# ---- runs in files ----------------------------------------------------------------------------------------------
+# ---- sorted runs in files ---------------------------------------------------------------------------------------
 
 
 class _File:
@@ -136,7 +136,7 @@ class _File:
         self._writer: pa.RecordBatchStreamWriter | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append events of the schema."""
+        """Append events of the file's schema."""
         bare = self._layouts.bare(batch)
         if self._writer is None:
             sink = self._open.enter_context(pa.OSFile(str(self.path), "wb"))
@@ -158,7 +158,7 @@ class _File:
 
 
 class _Spill:
-    """Sorted runs in a temporary folder, which is there from the first run until the end of the `with` block."""
+    """Sorted runs in a temporary folder, which exists from the first of them until the end of the `with` block."""
 
     def __init__(self, layouts: Layouts, column: str, memory: int) -> None:
         self.files: list[_File] = []
@@ -171,7 +171,7 @@ class _Spill:
         self._chunk_rows = BATCH_ROWS
 
     def __enter__(self) -> _Spill:
-        """Make nothing yet."""
+        """Return the spill; its folder is made with the first sorted run."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -183,18 +183,18 @@ class _Spill:
             self._remove()
 
     def add(self, chunks: list[Chunk]) -> None:
-        """Sort events and write them as a run; the list is emptied."""
+        """Sort events and write them as a sorted run; the list is emptied."""
         if not chunks:
             return
         first = min(int(chunk.keys.min()) for chunk in chunks)
         last = max(int(chunk.keys.max()) for chunk in chunks)
         size, n_rows = sum(n_bytes(chunk.events) for chunk in chunks), sum(len(chunk.keys) for chunk in chunks)
-        # one chunk of every run that is merged fits a quarter of the memory
+        # the chunks of the sorted runs that are merged at once fit a quarter of the memory
         self._chunk_rows = min(self._chunk_rows, max(1, self._memory // (4 * WAYS) * n_rows // max(1, size)))
         batches = sort_chunks(chunks, self._layouts, self._chunk_rows)
         with self._readable_errors():
             if self.files and first >= self.files[-1].last and self.files[-1].schema.equals(self._layouts.schema):
-                file = self.files[-1]  # the run goes on
+                file = self.files[-1]  # the sorted run goes on
             else:
                 if self.files:
                     self.files[-1].close()
@@ -213,7 +213,7 @@ class _Spill:
             yield from merge_runs(self.files, self._layouts, BATCH_ROWS)
 
     def _merge_some(self) -> None:
-        """Merge neighbours, so few as leave `WAYS` runs, or `WAYS` of them: those with the fewest events."""
+        """Merge the neighbours with the fewest events: as many as leave `WAYS` sorted runs, `WAYS` at most."""
         n = min(WAYS, len(self.files) - WAYS + 1)
         sizes = np.array([file.n_rows for file in self.files])
         at = int(np.argmin(np.convolve(sizes, np.ones(n, np.int64), "valid")))
@@ -228,7 +228,7 @@ class _Spill:
     def _new(self, first: int) -> _File:
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix="cer_gpu-"))
-            # also called when the interpreter ends with a generator that was not closed
+            # also called if the interpreter ends before the generator is closed
             self._remove = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self._n_files += 1
         file = _File(self._folder / f"{self._n_files}.arrows", self._layouts, self._column)
@@ -249,6 +249,6 @@ class _Spill:
 
 
 def _depth(files: Iterable[_File]) -> int:
-    """Return how many runs lie over one time, at most: so many are open at once."""
+    """Return the greatest number of sorted runs that overlap at one time: so many are open at once."""
     ends = sorted([(file.first, 1) for file in files] + [(file.last + 1, -1) for file in files])
     return max(accumulate(step for _, step in ends))

@@ -1,4 +1,4 @@
-"""Several streams of events, each in the order of time -> one."""
+"""Merge of several streams of events, each in the order of time, into one."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ STREAM_COLUMN = "$stream"
 """The column of merged events that names the stream of each: dictionary<int32, large_string>."""
 
 _CHUNK_ROWS = 1 << 12
-"""What the merge takes of a stream at least, small batches joined: each round costs something for every stream."""
+"""Fewest rows that the merge takes of a stream, small batches joined: each round costs time for every stream."""
 
 
 def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     """Merge streams by time into one.
 
-    Equal times are in the order of the mapping, and within a stream in its own.  Of each stream some thousand events
-    are read ahead, or one batch where it is longer.
+    Equal times are in the order of the mapping, and within a stream in its own.  Some thousand events of each stream
+    are read ahead, or one batch if it is longer.
 
     Parameters
     ----------
     sources
-        By the names of the streams, at least one; each in the order of `column`.
+        Sources by the names of the streams, at least one; each in the order of `column`.
     column
-        Tells the time in all of them.  None will do for one stream, whose order is then not looked at.
+        Name of the time column, the same in all of them.  None: there is one stream, whose order is not checked.
 
     Returns
     -------
     Source
-        With the columns of all streams, NULL where a stream does not have one, and `STREAM_COLUMN`.  The types of a
+        Events with the columns of all streams, NULL where a stream lacks one, and `STREAM_COLUMN`.  The types of a
         column over the streams become one that holds all their values exactly: strings of any layout are strings,
         numbers the wider ones, timestamps have the finest unit.
 
@@ -56,8 +56,7 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     TimeOrderError
         When a time is less than the one before in its stream, or missing; it names both, and the stream.
     EventsError
-        When a column that is asked for has types in two streams that cannot be one, or a value does not fit the type
-        that they became.
+        When a requested column has types in two streams that do not merge, or a value does not fit the merged type.
     """
     if not sources:
         raise EventsError("expected at least one stream of events, got none")
@@ -113,7 +112,7 @@ def _type_over(name: str, schemas: dict[str, pa.Schema], is_time: bool) -> pa.Da
     for stream, data_type in types.items():
         wider = data_type if merged is None else _merged_type(merged, data_type, is_time)
         if wider is None:
-            # the one that it clashes with, or the first of those that it clashes with together
+            # the stream whose type does not merge with this one, or the first if only all of them together do not
             others = [s for s in types if s != stream]
             other = next((s for s in others if _merged_type(types[s], data_type, is_time) is None), others[0])
             theirs, ours = (schemas[s].field(name).type for s in (other, stream))
@@ -129,7 +128,7 @@ def _type_over(name: str, schemas: dict[str, pa.Schema], is_time: bool) -> pa.Da
 
 
 def _merged_type(a: pa.DataType, b: pa.DataType, is_time: bool = False) -> pa.DataType | None:
-    """Return a type for the values of two (kept) types, to which they are cast where they fit, or None."""
+    """Return the type to which values of two stored types are cast if they fit, or None."""
     if a == b or kind_of(b) == NOTHING:
         return a
     if kind_of(a) == NOTHING:
@@ -157,7 +156,7 @@ def _merged_type(a: pa.DataType, b: pa.DataType, is_time: bool = False) -> pa.Da
 
 
 def _digits(data_type: pa.DataType) -> tuple[int, int]:
-    """Return how many digits values of a type have, and how many of them stand after the point."""
+    """Return the number of digits that values of a type have, and the number of those after the point."""
     if pa.types.is_decimal(data_type):
         return data_type.precision, data_type.scale
     return len(str(np.iinfo(data_type.to_pandas_dtype()).max)), 0
@@ -171,7 +170,7 @@ def _merge(
     fields = [(name, CODED if kind_of(data_type) == STRING else data_type) for name, data_type in types.items()]
     layouts.take_in(empty(pa.schema([*fields, (STREAM_COLUMN, CODED)])))
     names = pa.array(list(sources), PLAIN)
-    # a round of the merge takes what lies in one chunk's time from all streams: some batches in all
+    # a round of the merge takes from all streams the events within one chunk's time: some batches together
     n_rows = max(_CHUNK_ROWS, 2 * BATCH_ROWS // len(sources))
     runs = [_Stream(i, names, source, types, column, layouts, n_rows) for i, source in enumerate(sources.values())]
     batches = merge_runs(runs, layouts, BATCH_ROWS) if column is not None else (c.events for c in runs[0].chunks())
@@ -180,7 +179,7 @@ def _merge(
 
 
 class _Stream:
-    """One stream as a run of the merge."""
+    """One stream as a sorted run of the merge."""
 
     first = 0
 
@@ -253,7 +252,7 @@ class _Stream:
         return pa.RecordBatch.from_pydict(columns)
 
     def _cast(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:
-        """Cast to the type that a column has over all streams; what differs from its schema is left to the layouts."""
+        """Cast to the type that a column has over all streams; a type unlike the schema's is left to the layouts."""
         kept = stored_type(array.type)
         if kept == data_type or kind_of(data_type) == STRING or _merged_type(data_type, kept) != data_type:
             return array
@@ -266,6 +265,6 @@ class _Stream:
             ) from error
 
     def _where(self) -> str:
-        """Return the name of the stream, and that of the file that is being read."""
+        """Return the name of the stream, and that of the file being read, for a message."""
         file = self._source.locate(self._n_rows)
         return f"stream {self._name!r}" + (f": {file}" if file else "")

@@ -1,6 +1,6 @@
-"""Times as 64-bit keys: what sorts, merges and reorders events.
+"""Times as 64-bit keys, by which events are sorted, merged and reordered.
 
-A key is a uint64 that orders as the times do; those of integers and moments have their differences too.
+A key is a uint64.  Keys order as the times do; keys of integers and moments have the differences of the times too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SIGN = np.uint64(1 << 63)
 
 
 def to_keys(values: npt.NDArray[Any]) -> Keys:
-    """Return the keys of integers (of any width) or of floats that are not NaN; -0.0 has that of 0.0."""
+    """Return the keys of integers (of any width) or of floats that are not NaN; -0.0 has the key of 0.0."""
     if values.dtype.kind != "f":
         return ordered(values)
     bits = (values.astype(np.float64) + 0.0).view(np.uint64)  # -0.0 + 0.0 is 0.0
@@ -45,15 +45,15 @@ def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
 
 
 def stable_order(keys: Keys) -> Rows | None:
-    """Return which rows, in order, sort the keys stably; None where they are in order."""
+    """Return the permutation of rows that sorts the keys stably, or None if they are in order."""
     n = len(keys)
     falls = np.count_nonzero(keys[1:] < keys[:-1])
     if not falls:
         return None
-    if falls < n >> 4:  # a few sorted runs: a merge sort takes them as they are
+    if falls < n >> 4:  # a few sorted runs: a merge sort takes them as they stand
         return np.argsort(keys, kind="stable")
-    # digits of the keys, the low ones first, each with its row below it: numbers sort several times as fast as rows,
-    # and no two are equal
+    # radix sort, low digits of the keys first, each above its row in one number: such numbers sort several times as
+    # fast as rows, and no two are equal
     low = keys.min()
     n_bits = (n - 1).bit_length()
     row_mask, rows = np.uint64((1 << n_bits) - 1), np.arange(n, dtype=np.uint64)
@@ -81,11 +81,11 @@ def order_column_type(schema: pa.Schema, name: str) -> pa.DataType:
 
 
 class Times(Clock):
-    """A clock whose times come in any order; still none may be missing, and their type stays."""
+    """Clock whose times come in any order; none may be missing, and their type may not change."""
 
     @property
     def n_rows(self) -> int:
-        """How many events were read."""
+        """Events read so far."""
         return self._n_rows
 
     @property
@@ -99,7 +99,7 @@ class Times(Clock):
         Raises
         ------
         TimeOrderError, EventsError
-            As `Clock.read` does, but not where time falls.
+            As `Clock.read`, except that time may decrease.
         """
         keys = self.keys_before_gap(batch)
         if len(keys) < batch.num_rows:
@@ -112,7 +112,7 @@ class Times(Clock):
         self._n_rows += n_rows
 
     def resume(self, n_rows: int, data_type: pa.DataType) -> None:
-        """Go on where another one stood."""
+        """Go on after so many events, whose times have this type."""
         self._n_rows, self._type = n_rows, data_type
 
     def keys_before_gap(self, batch: pa.RecordBatch) -> Keys:

@@ -1,4 +1,4 @@
-"""What one thread finds and another reads: a queue of bounded length that ends, breaks, and can be given up."""
+"""Bounded queue from one thread to another, which hands on the end and errors, and can be given up by its reader."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ T = TypeVar("T")
 
 
 class _Stop(Exception):
-    """Nobody reads any more."""
+    """Signal to a filling thread that nobody reads any more."""
 
 
 class Reading:
-    """Whether what threads find is still read; they end when it is not."""
+    """State of the reader of some channels; the threads that fill them end once it reads no more."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
@@ -28,11 +28,11 @@ class Reading:
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is a thread that may read on: a process ends though what was read in part is never given up."""
+        """True while a thread may read on; threads end with the process, even if a reader stopped halfway for good."""
         return not self._stopped.is_set() and (threading.main_thread().is_alive() or self.by.is_alive())
 
     def next_of(self, things: queue.Queue[T | None]) -> T | None:
-        """Return what comes next in a queue; None at its end, and where nothing is read any more."""
+        """Return the next item of a queue; None at its end, and once nobody reads any more."""
         while self.goes_on:
             try:
                 return things.get(timeout=0.5)
@@ -42,14 +42,14 @@ class Reading:
 
 
 class Channel(Generic[T]):
-    """Hands things from one thread to another, in their order.
+    """Bounded queue of items from one thread to another, in their order.
 
     Parameters
     ----------
     reading
-        Of several channels: whether it goes on.
+        State of the reader, shared by several channels.
     size
-        Things that wait to be read, at most.
+        Most items that wait to be read.
     """
 
     def __init__(self, reading: Reading, size: int) -> None:
@@ -58,7 +58,7 @@ class Channel(Generic[T]):
 
     @contextmanager
     def filling(self) -> Iterator[None]:
-        """Fill the channel in this block: its end, or the error that ends it, is handed on."""
+        """Fill the channel in this block, and hand on its end, or the error that ends it."""
         end: BaseException | None = None
         try:
             yield
@@ -69,17 +69,17 @@ class Channel(Generic[T]):
         self._put(end)
 
     def put(self, found: T) -> None:
-        """Hand something on; waits while the channel is full."""
+        """Hand on an item; wait while the channel is full."""
         self._put(found)
         self.check()
 
     def check(self) -> None:
-        """End the block that fills the channel where nobody reads any more."""
+        """Leave the block that fills the channel once nobody reads any more."""
         if not self._reading.goes_on:
             raise _Stop
 
     def get(self) -> T | None:
-        """Return what comes next, None at the end; an error is raised where it came."""
+        """Return the next item, or None at the end; raise the error that ended the channel in its place."""
         self._reading.by = threading.current_thread()
         found = self._queue.get()
         if isinstance(found, BaseException):

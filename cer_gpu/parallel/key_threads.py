@@ -1,6 +1,6 @@
 """The partitions of one stream on several threads: each reads all events, and evaluates its share of the keys.
 
-What the threads find in a batch is merged by its end; two of them never find what ends at the same event.
+The complex events of a batch are merged by their ends; those of two threads never end at the same event.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.parallel.channel import Channel, Reading
 
 BATCH_ROWS = 1 << 20
-"""Rows that all threads have read before their results are merged, at most."""
+"""Most rows that all threads read before their results are merged."""
 BATCHES_AHEAD = 2
-"""Batches that threads may have read before the results of an earlier one are merged."""
+"""Most batches that threads read before the results of an earlier one are merged."""
 MOST_WAITING = 16
-"""Batches of results of one thread that wait to be merged."""
+"""Most batches of results of one thread that wait to be merged."""
 
 
 class _Worker:
@@ -31,11 +31,11 @@ class _Worker:
         self.evaluator = evaluator
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
-        # pieces of results; (None,): those of one batch are complete
+        # pieces of results; (None,) after the last piece of a batch
         self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(reading, MOST_WAITING)
 
     def run(self) -> None:
-        """Evaluate the batches that come until there are no more."""
+        """Evaluate batches until there are no more."""
         with self._found.filling():
             while (batch := self._reading.next_of(self._batches)) is not None:
                 for found in self.evaluator.push_batches(batch):
@@ -43,11 +43,11 @@ class _Worker:
                 self._found.put((None,))
 
     def push(self, batch: pa.RecordBatch | None) -> None:
-        """Hand over the next batch; None: there are no more."""
+        """Hand over the next batch, or None after the last one."""
         self._batches.put(batch)
 
     def next(self) -> pa.RecordBatch | None:
-        """Return more of the results of a batch; None: they are complete."""
+        """Return the next piece of the results of a batch, or None after the last one."""
         found = self._found.get()
         return None if found is None else found[0]
 
@@ -60,7 +60,8 @@ def on_threads_by_key(
     Parameters
     ----------
     evaluator
-        One that `may_be_cut`, and knows the schema, of a query whose events may be dealt by key; it only counts.
+        Evaluator that `may_be_cut` and knows the schema, of a query whose events may be dealt by key.  It evaluates
+        nothing itself: its numbers of events and complex events become those of the workers together.
     batches
     n_threads
     """
@@ -96,7 +97,7 @@ def _merged(workers: list[_Worker]) -> Iterator[pa.RecordBatch]:
     """Yield the results of one batch, in the order of their ends."""
     pieces = [worker.next() for worker in workers]
     while any(piece is not None for piece in pieces):
-        # all up to here are known: of each worker those to come end later
+        # complex events that end up to here are complete: later pieces of each worker end after it
         bound = min(_ends(piece)[-1] for piece in pieces if piece is not None)
         ready: list[pa.RecordBatch] = []
         for k, piece in enumerate(pieces):

@@ -1,7 +1,7 @@
-"""A stream as ranges: each with the window before the first event that it reports.
+"""Ranges of a stream, each with the window before the first event whose complex events it reports.
 
-Those of a stream that comes batch by batch are cut as it comes, and hold their rows.  Those of a source in parts are
-read by who evaluates them; they overlap where parts begin, as little of a part has to be read for a window there.
+A stream that comes batch by batch is cut as it comes, and its ranges hold their rows.  Ranges of a source in parts are
+read by the threads that evaluate them; they overlap at the beginning of a part, so that little of a part is read twice.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from cer_gpu.io.sources import Parts, Source, ahead
 from cer_gpu.planning.dealing import at_or_before
 
 RANGE_ROWS = 1 << 22
-"""Rows of a range, at most, unless the window is longer."""
+"""Most rows of a range, unless the window is longer."""
 RANGE_ROWS_IN_MEMORY = 1 << 24
-"""The same where a range takes no memory: the events are there already, or read while they are evaluated."""
+"""Most rows of a range that takes no memory: its events are in memory already, or read while they are evaluated."""
 FEWEST_RANGE_ROWS = 1 << 13
-"""Rows of a range, at least, where there are so many complex events that ranges are made short."""
+"""Fewest rows of a range, however short many complex events would make it."""
 RESULT_BYTES = 48 << 20
-"""Of a range, at most, about: they wait while those before are read, and are to be in the cache still."""
+"""Most bytes of the results of a range, about: they wait for earlier ranges, and should still be in the cache then."""
 WINDOWS_A_RANGE = 8
-"""A range has at least so many times the rows of the window before it."""
+"""Fewest rows of a range, as a multiple of the rows of the window before it."""
 LONGEST_WINDOW = 1 << 20
-"""Rows of a window under which ranges pay; longer ones are evaluated in one."""
+"""Most rows of a window for which ranges pay; with a longer one, the rest of the stream is one range."""
 SAMPLE_ROWS = 1 << 16
-"""Rows of the first range, which tells how much is found."""
+"""Rows of the first range, a sample of how many bytes of results the rows have."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What a range needs of the events before it.
+    """Window of a query: the events before a range that the range needs.
 
     Attributes
     ----------
     column
-        That the window is measured in; None: in events.
+        Column that the window is measured in; None: it is measured in events.
     length : numpy.uint64 or numpy.float64
         In units of the column, or in events.
     """
@@ -56,16 +56,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Range:
-    """A part of the stream.
+    """Range of the stream, with the window before it.
 
     Attributes
     ----------
     begin
-        The position of its first row, which is in the window before it.
+        Position of its first row, that of the window before it.
     first
-        The position from which it reports.
+        Position from which on complex events must end to be reported.
     batches
-        Its rows, with those of the window before it.
+        Rows of the window before it, and its own.
     """
 
     begin: int
@@ -74,15 +74,15 @@ class Range:
 
 
 class Sizes:
-    """How many rows a range is to have: fewer where many complex events are found.
+    """Numbers of rows for the ranges of a stream: fewer if many complex events are found.
 
     Parameters
     ----------
     n_threads
     n_rows
-        Of the stream, where that is known: each thread then gets as many ranges of the same size.
+        Rows of the stream, if known: each thread then gets equally many ranges of the same size.
     in_memory
-        Whether a range takes no memory: it is there already, or read while it is evaluated.
+        True: a range takes no memory, as for `RANGE_ROWS_IN_MEMORY`.
 
     Attributes
     ----------
@@ -98,12 +98,12 @@ class Sizes:
         self.next = min(self._most, SAMPLE_ROWS)
 
     def found(self, n_rows: int, n_bytes: int) -> None:
-        """Note how many bytes of results a range had."""
+        """Choose the size of the next range by the bytes of results that one of so many rows had."""
         self.next = min(self._most, max(RESULT_BYTES * n_rows // max(n_bytes, 1), FEWEST_RANGE_ROWS))
 
 
 def cut(source: Source, columns: list[str], window: Window, n_threads: int) -> tuple[Iterator[Range], Sizes]:
-    """Cut a source into ranges for so many threads; also return their sizes, which are to follow what is found."""
+    """Cut a source into ranges for threads; also return their sizes, which adapt to the results."""
     parts = source.parts_for(n_threads)
     sizes = Sizes(n_threads, source.n_rows, in_memory=source.in_memory or parts is not None)
     if parts is None:
@@ -112,7 +112,7 @@ def cut(source: Source, columns: list[str], window: Window, n_threads: int) -> t
 
 
 def ranges(batches: Iterable[pa.RecordBatch], window: Window, sizes: Sizes) -> Iterator[Range]:
-    """Cut a stream into ranges; the last one has all the rest where there are to be no more of them."""
+    """Cut a stream into ranges; the last one takes the rest of the stream once the window is too long for ranges."""
     stream = _Cut(batches)
     before: list[pa.RecordBatch] = []
     n_before = position = 0
@@ -136,10 +136,10 @@ def ranges(batches: Iterable[pa.RecordBatch], window: Window, sizes: Sizes) -> I
 
 
 def ranges_of_parts(parts: Parts, columns: list[str], window: Window, sizes: Sizes) -> Iterator[Range]:
-    """Cut a source in parts into ranges; the last one has all the rest where there are to be no more of them.
+    """Cut a source in parts into ranges; the last one takes the rest once the window is too long for ranges.
 
-    A range begins with a part, and reports from the first event on whose window does not reach before it; the range
-    before it reads up to there.
+    A range begins where a part begins, and reports from the first event on whose window does not reach back before it;
+    the previous range reads up to that event.
     """
     n_rows = parts.begins[-1]
     begin, first = 0, min(sizes.next, n_rows)
@@ -156,13 +156,13 @@ def ranges_of_parts(parts: Parts, columns: list[str], window: Window, sizes: Siz
 
 
 def _after_a_window(parts: Parts, begin: int, window: Window) -> int:
-    """Return the position of the first event whose window does not reach before `begin`; of the end, if that is far."""
+    """Return the position of the first event whose window does not reach back before `begin`, or the end if far."""
     n_rows = parts.begins[-1]
     if window.column is None:
         return min(begin + int(window.length) + 1, n_rows) if window.length <= LONGEST_WINDOW else n_rows
     start: Any = None
     position = begin
-    # what cannot be read, or is missing, is refused where it is evaluated
+    # the evaluation of the range refuses values that are missing or cannot be read
     with suppress(EventsError), np.errstate(all="ignore"):
         for batch in parts.read([window.column], begin, min(begin + LONGEST_WINDOW, n_rows)):
             block = Block(batch, {})
@@ -178,7 +178,7 @@ def _after_a_window(parts: Parts, begin: int, window: Window) -> int:
 
 
 class _Cut:
-    """Batches, of which the next rows can be taken."""
+    """Iterator of batches from which any number of next rows can be taken."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches = iter(batches)
@@ -189,7 +189,7 @@ class _Cut:
             yield batch
 
     def next(self, n_rows: int) -> pa.RecordBatch | None:
-        """Return what comes next, at most so many rows; None at the end."""
+        """Return the next rows, at most so many; None at the end."""
         batch = next(self._batches, None) if self._rest is None else self._rest
         self._rest = None
         if batch is not None and batch.num_rows > n_rows:
@@ -198,7 +198,7 @@ class _Cut:
 
 
 def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]:
-    """Return the last rows: at least one, and all that are in the window of any row to come."""
+    """Return the last rows: at least one, and all that are in the window of any later row."""
     kept: list[pa.RecordBatch] = []
     wanted = max(int(window.length), 1) if window.column is None else 0
     least = None
@@ -216,7 +216,7 @@ def _tail(batches: list[pa.RecordBatch], window: Window) -> list[pa.RecordBatch]
                 last = ordered(values[-1:])[0]
                 whole = last.dtype.kind == "u"
                 least = last - min(window.length, last) if whole else at_or_before(float(last), float(window.length))
-            # missing values are found, and refused, where the range is evaluated
+            # the evaluation of the range refuses missing values
             if not block.column(window.column).null_count:
                 begin = bisect_left(values, least, key=lambda value: ordered(np.array([value]))[0])
             begin = min(begin, batch.num_rows - 1) if not kept else begin

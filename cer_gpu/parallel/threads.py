@@ -1,6 +1,6 @@
-"""One stream on several threads: ranges of it, each with the window before it, reporting only what ends in it.
+"""One stream on several threads, by ranges: each with the window before it, reporting only what ends in the range.
 
-The loops release the GIL, so that ranges are evaluated at once; their results come in the order of the stream.
+The loops release the GIL, so that ranges are evaluated in parallel; their results come in the order of the stream.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from cer_gpu.parallel.channel import Channel, Reading
 from cer_gpu.parallel.ranges import Range, Sizes
 
 FEWEST_ROWS = 1 << 20
-"""A stream of fewer rows is evaluated in one, unless a number of threads is asked for."""
+"""Fewest rows of a stream that is evaluated on several threads unasked."""
 MOST_WAITING = 16
-"""Batches of results of one range that wait to be read."""
+"""Most batches of results of one range that wait to be read."""
 
 
 def threads_that_help(source: Source, *, by_range: bool) -> int:
-    """Return how many threads to use where none are asked for, by ranges or by keys.
+    """Return the number of threads to use if none is asked for, by ranges or by keys.
 
-    One for a stream of unknown length: its events may come slowly, and results are not to wait for a whole range.
+    One for a stream of unknown length: its events may come slowly, and results should not wait for a whole range.
     """
     if source.n_rows is None or source.n_rows < FEWEST_ROWS:
         return 1
@@ -38,7 +38,7 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
 
 
 class _Evaluators:
-    """Evaluators of ranges; what is done with one range is used for another."""
+    """Pool of evaluators of ranges; an evaluator that is done with one range is used for another."""
 
     def __init__(self, whole: Evaluator) -> None:
         self._whole = whole
@@ -47,7 +47,7 @@ class _Evaluators:
 
     @contextmanager
     def one(self, begin: int, first_end: int) -> Iterator[Evaluator]:
-        """Give one for the events from `begin` on, which lists what ends from `first_end` on."""
+        """Lend one for the events from `begin` on, which lists complex events that end from `first_end` on."""
         try:
             evaluator = self._spare.pop()
         except IndexError:
@@ -70,13 +70,13 @@ class _Evaluators:
                 whole.n_matches += evaluator.n_matches
 
     def advance(self, n_rows: int) -> None:
-        """Take note that so many events more are evaluated, in some thread."""
+        """Count so many more events as evaluated, in some thread."""
         with self._lock:
             self._whole.n_pushed += n_rows
 
 
 class _Results:
-    """The results of one range, handed from the thread that finds them to the one that reads them."""
+    """Results of one range, handed from the thread that finds them to the one that reads them."""
 
     def __init__(self, reading: Reading, part: Range) -> None:
         self._channel: Channel[pa.RecordBatch] = Channel(reading, MOST_WAITING)
@@ -85,7 +85,7 @@ class _Results:
 
     @property
     def n_rows(self) -> int:
-        """How many events of the range were evaluated."""
+        """Events of the range evaluated so far."""
         return max(self.n_events - self._part.first, 0)
 
     def find(self, evaluators: _Evaluators) -> None:
@@ -105,7 +105,7 @@ class _Results:
                 self.n_events, self.n_matches = evaluator.n_events, evaluator.n_matches
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield what was found, as it is found; an error is raised where it came."""
+        """Yield the results as they are found; raise the error of the evaluation in its place."""
         while (found := self._channel.get()) is not None:
             self.n_bytes += found.nbytes
             yield found
@@ -117,11 +117,12 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
     Parameters
     ----------
     evaluator
-        One that `may_be_cut`, and knows the schema; it only counts.
+        Evaluator that `may_be_cut` and knows the schema.  It evaluates nothing itself: its numbers of events and
+        complex events become those of all ranges together.
     coming
-        The stream, as ranges.
+        Ranges of the stream, in order.
     sizes
-        Of the ranges.
+        Sizes of the ranges, told how many bytes of results each had.
     n_threads
     """
     reading = Reading()
@@ -132,7 +133,7 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
         n_bytes += found.nbytes
         yield found
     sizes.found(evaluator.n_events, n_bytes)
-    to_do: queue.Queue[_Results | None] = queue.Queue()  # in order: what is read next is never behind what waits for it
+    to_do: queue.Queue[_Results | None] = queue.Queue()  # in order, so no range waits behind a later one
 
     def work() -> None:
         while (results := reading.next_of(to_do)) is not None:

@@ -1,4 +1,4 @@
-"""What a report holds, as one object that JSON can say: numbers are packed, texts are cut."""
+"""Content of a report as one object that JSON can hold: numbers are packed, texts are cut."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from cer_gpu.query import Query
 from cer_gpu.report.found import Events, Found, find, variables_of
 
 MAX_CELL = 120
-"""Characters of one value of a row."""
+"""Most characters of one value of a row."""
 MAX_COLUMNS = 40
-"""Columns of the rows."""
+"""Most columns of the rows."""
 MAX_ROW_BYTES = 1 << 23
-"""Characters of all values of rows."""
+"""Most characters of all values of rows together."""
 
 _MILLISECONDS = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 
 
 def content(query: Query, events: Any, *, sort: bool = False, threads: int | None = None) -> dict[str, Any]:
-    """Evaluate a query and return what its report holds; arguments are those of `cer_gpu.report.write_report`."""
+    """Evaluate a query and return the content of its report; arguments are those of `cer_gpu.report.write_report`."""
     rereadable = Events(query, events, sort=sort)
     found = find(query, rereadable, threads)
     keys = [dotted(names[0]) for names in query.keys]
@@ -66,7 +66,7 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
 
 
 def _words(query: Query) -> list[str]:
-    """Return a query in plain words; nothing where it is too deep for that."""
+    """Return a query in plain words; no lines if it is nested too deeply."""
     try:
         return query.explain().words
     except QueryTooLargeError:
@@ -74,9 +74,9 @@ def _words(query: Query) -> list[str]:
 
 
 def packed(values: npt.NDArray[Any]) -> dict[str, Any]:
-    """Return numbers as base64 of the narrowest type that holds them exactly, divided by what divides them all.
+    """Return numbers, divided by their greatest common divisor, as base64 of the narrowest type that holds them.
 
-    Integers beyond 2**53 become the nearest float64, which is what the page computes with.
+    Integers beyond 2**53 become the nearest float64, the only numbers that the page computes with.
     """
     is_whole = values.dtype.kind in "iu" or bool(np.all(values == np.floor(values)))
     if is_whole and len(values) and values.min() >= 0 and values.max() < 2**53:
@@ -96,9 +96,9 @@ def _base64(values: npt.NDArray[Any]) -> str:
 
 
 def _axis(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """Return what the axis is, and where on it complex events start and end, counted from its origin.
+    """Return the axis, and the starts and ends of complex events on it, counted from its origin.
 
-    Moments and durations are in milliseconds.  The origin is a text, as it may be beyond what JavaScript counts.
+    Moments and durations are in milliseconds.  The origin is a text, as it may exceed the integers of JavaScript.
     """
     if query.time_column is None:
         return {"kind": "position", "unit": "", "origin": "0"}, *(drawn[n].to_numpy() for n in ("start", "end"))
@@ -120,7 +120,7 @@ def _axis(query: Query, drawn: pa.Table) -> tuple[dict[str, Any], npt.NDArray[An
 
 
 def _integers(values: pa.Array) -> npt.NDArray[Any]:
-    """Return the integers behind times, of 64 bits."""
+    """Return the 64-bit integers behind times."""
     kind = values.type
     if pa.types.is_uint64(kind):
         return values.to_numpy()  # type: ignore[no-any-return]
@@ -130,7 +130,7 @@ def _integers(values: pa.Array) -> npt.NDArray[Any]:
 
 
 def _partitions(found: Found) -> tuple[list[int], npt.NDArray[np.int64]]:
-    """Return the codes of the partitions that are drawn, most frequent first, and the place of each one's there."""
+    """Return the codes of the drawn partitions, most frequent first, and the place in them of each complex event's."""
     assert found.drawn is not None
     codes = found.drawn["partition"].to_numpy()
     if not found.labels:
@@ -145,7 +145,7 @@ def _partitions(found: Found) -> tuple[list[int], npt.NDArray[np.int64]]:
 
 
 def _rows(query: Query, events: Events, found: Found, threads: int | None) -> dict[str, Any]:
-    """Return the rows of the detailed complex events, and which variables each is."""
+    """Return the rows of the detailed complex events, each with the variables that hold it."""
     assert found.detailed is not None
     detailed, step = found.detailed, found.detail_step
     source = events.open()
@@ -177,7 +177,7 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None) -> di
 
 
 def _texts(events: Events, attributes: Sequence[str], positions: npt.NDArray[np.int64]) -> pa.Table:
-    """Return the values of attributes at positions as texts, cut; NULL where they are NULL."""
+    """Return the values of attributes at positions as texts, cut to `MAX_CELL`; NULL stays NULL."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])
     pieces, n_before = [], 0
@@ -202,7 +202,7 @@ def _size(texts: pa.Table) -> int:
 
 
 def _distinct(column: pa.ChunkedArray) -> tuple[list[str | None], npt.NDArray[np.int64], int]:
-    """Return the values of a column once each, the number of each row's value, and how long they are together."""
+    """Return the distinct values of a column, the index of each row's value, and the length of all of them."""
     coded = column.combine_chunks().dictionary_encode(null_encoding="encode")
     values = coded.dictionary.to_pylist()
     return values, coded.indices.to_numpy().astype(np.int64), sum(len(value or "") + 3 for value in values)
@@ -218,7 +218,7 @@ def _coded(name: str, column: pa.ChunkedArray) -> dict[str, Any]:
 
 
 def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Return what rows can be, and the number of what each is; the first is the empty text, for what is not known."""
+    """Return the distinct roles (texts of variables), and the index of each row's; the first, "", is for unknown."""
     codes = {"": 0}
     numbers = []
     for told, n in zip(variables or [[]] * len(lengths), lengths, strict=True):

@@ -1,4 +1,4 @@
-"""What a query finds, for a report: complex events that are drawn, those whose rows are shown, and partitions."""
+"""Results of a query for a report: complex events to draw, those to show with their rows, and partitions."""
 
 from __future__ import annotations
 
@@ -21,38 +21,38 @@ from cer_gpu.query import Query
 from cer_gpu.report.samples import Sample, fingerprints
 
 MAX_DRAWN = 200_000
-"""Complex events on the page."""
+"""Most complex events on the page."""
 MAX_REFERENCES = 100_000
-"""Rows of complex events on the page, a row of several counted for each."""
+"""Most rows of complex events on the page; a row of several complex events counts for each."""
 MAX_ROWS_OF_ONE = 200
-"""Rows of one complex event on the page."""
+"""Most rows of one complex event on the page."""
 MAX_WAYS = 16
-"""Valuations of one complex event that are looked at for what its rows are."""
+"""Most valuations of one complex event that give roles to its rows."""
 MAX_VALUATIONS = 1 << 20
-"""Valuations that are looked at, beyond eight for each complex event."""
+"""Most valuations that are read, beyond eight for each complex event."""
 MAX_LABEL = 80
-"""Characters of the name of a partition."""
+"""Most characters of the name of a partition."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a query found.
+    """Results of a query for its report.
 
     Attributes
     ----------
     n_events, n_matches : int
     notes : tuple of str
-        Remarks on what was read.
+        Remarks on the events.
     drawn : pyarrow.Table or None
-        ``number``, ``start``, ``end``, ``n_kept`` (how many events it keeps), ``partition`` (a code) and with a time
+        ``number``, ``start``, ``end``, ``n_kept`` (number of kept events), ``partition`` (a code) and with a time
         column ``start_time`` and ``end_time`` of a sample of the complex events, every `step`-th.
     detailed : pyarrow.Table or None
-        ``number``, ``start``, ``end``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and ``fingerprint`` of a sample of
-        those, every `detail_step`-th of all.
+        ``number``, ``start``, ``end``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and ``fingerprint`` of a smaller
+        sample, every `detail_step`-th of all complex events.
     labels : list of str
         The names of the partitions, by their codes.
     counts : list of int
-        How many complex events each partition has, of all.
+        Number of complex events of each partition, by its code; all of them, not only the sample.
     """
 
     n_events: int
@@ -72,7 +72,7 @@ class Events:
     Parameters
     ----------
     events
-        What `cer_gpu.Query.evaluate` takes; what can be read only once is kept in memory.
+        Anything that `cer_gpu.Query.evaluate` takes; events that can be read only once are kept in memory.
     """
 
     def __init__(self, query: Query, events: Any, *, sort: bool = False) -> None:
@@ -81,7 +81,7 @@ class Events:
         self._sort = sort
 
     def open(self) -> Source:
-        """Return the events from the beginning."""
+        """Open the events from the beginning."""
         return self._query.source(self._events, sort=self._sort)
 
 
@@ -99,7 +99,7 @@ def paths(events: Any) -> list[str]:
 def _rereadable(events: Any) -> Any:
     if isinstance(events, Mapping):
         return {name: _rereadable(each) for name, each in events.items()}
-    if isinstance(events, os.PathLike | Sequence):  # a text too
+    if isinstance(events, os.PathLike | Sequence):  # str is a Sequence
         return events
     source = open_events(events)
     if source.rereadable:
@@ -108,7 +108,7 @@ def _rereadable(events: Any) -> Any:
 
 
 def find(query: Query, events: Events, threads: int | None = None) -> Found:
-    """Evaluate a query, and keep what a report needs."""
+    """Evaluate a query, and keep the results that a report needs."""
     drawn, detailed = Sample(MAX_DRAWN), Sample(MAX_REFERENCES)
     partitions = _Partitions([dotted(names[0]) for names in query.keys])
     evaluator = query.evaluator()
@@ -124,7 +124,7 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
         shown = {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
         shown |= {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
         drawn.add(pa.table(columns | shown), np.ones(batch.num_rows, np.int64))
-        rows = detailed.of_step(pa.table(columns | {"positions": positions}))  # before more is made of each
+        rows = detailed.of_step(pa.table(columns | {"positions": positions}))  # before the costly steps
         weights = 1 + np.minimum(pc.list_value_length(rows["positions"]).to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64)
         cut = pc.list_slice(rows["positions"], 0, MAX_ROWS_OF_ONE, return_fixed_size_list=False)
         prints = pa.array(fingerprints(rows))
@@ -144,7 +144,7 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
 
 
 class _Partitions:
-    """Numbers the partitions, and counts what each has."""
+    """Codes of partitions, and the number of complex events of each."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = names
@@ -157,14 +157,14 @@ class _Partitions:
         return [self._counter[code] for code in range(len(self.labels))]
 
     def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """Return the code of the partition of each complex event; 0 where there are no partitions."""
+        """Return the code of the partition of each complex event; 0 without PARTITION BY."""
         if not self._names:
             return np.zeros(batch.num_rows, np.int32)
         keys = [batch.column(name) for name in self._names]
         separator = pa.scalar(",", pa.large_string())
         found = pc.binary_join_element_wise(*map(to_json, keys), separator).dictionary_encode()
         indices = found.indices.to_numpy()
-        firsts = np.unique(indices, return_index=True)[1]  # the dictionary has its values as they first occur
+        firsts = np.unique(indices, return_index=True)[1]  # the dictionary is in the order of first occurrence
         texts = [plain(key.take(pa.array(firsts))).to_pylist() for key in keys]
         codes = np.empty(len(firsts), np.int32)
         for i, name in enumerate(found.dictionary.to_pylist()):
@@ -177,27 +177,27 @@ class _Partitions:
         return numbered
 
 
-# ---- what the rows are ----------------------------------------------------------------------------------------------
+# ---- roles of rows ------------------------------------------------------------------------------------------------
 
 
 def variables_of(
     query: Query, events: Events, detailed: pa.Table, n_matches: int, threads: int | None = None
 ) -> list[list[str]] | None:
-    """Return what each row of complex events is: the variables that hold it, in each valuation.
+    """Return the role of each row of complex events: the variables that hold it, in each valuation.
 
     Parameters
     ----------
     detailed
-        Those of `Found`.
+        `Found.detailed`.
     n_matches
-        How many complex events there are in all.
+        Number of all complex events.
 
     Returns
     -------
     list or None
-        For each complex event a text for each of its positions, such as "LANDED, late"; ways to match that differ are
-        joined by " or ".  A complex event whose valuations were not reached has an empty list.  None where a variable
-        has the name of another column.
+        For each complex event a text for each of its positions, such as "LANDED, late"; roles that differ between
+        valuations are joined by " or ".  A complex event whose valuations were not reached has an empty list.  None:
+        a variable has the name of another column.
     """
     query = query.without_choice()
     names = _variables(query, events.open())

@@ -1,4 +1,4 @@
-"""The page itself: its text, style and script in one file, with what it shows."""
+"""HTML page of a report: text, style, script and content in one file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cer_gpu.report.found import paths
 
 @dataclass(frozen=True)
 class Report:
-    """What a report was made of.
+    """Summary of a report.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Report:
     n_bytes : int
         The size of the page.
     notes : tuple of str
-        Remarks on the query and on what was read, which the page shows too.
+        Remarks on the query and on the events, which the page shows too.
     """
 
     n_events: int
@@ -51,25 +51,26 @@ def write_report(
     threads: int | None = None,
     inputs: Sequence[str] = (),
 ) -> Report:
-    """Write what a query finds as one HTML page, which needs no network and no other file.
+    """Write the complex events of a query as one HTML page, which needs no network and no other file.
 
-    It shows the query, the complex events on a line of time (of positions where there is no time column), how many
-    there are over time, the partitions that have most, how long they last, and the rows of one that is chosen.
+    It shows the query, the complex events on a line of time (of positions without a time column), their number over
+    time, the partitions that have most of them, their durations, and the rows of the one that the reader selects.
 
     Parameters
     ----------
     query
     events
-        What `cer_gpu.Query.evaluate` takes.  They are read three times: for the complex events, for what their rows
-        are, and for the rows; events that can be read only once, such as a RecordBatchReader, are kept in memory.
+        Anything that `cer_gpu.Query.evaluate` takes.  They are read three times: for the complex events, for their
+        valuations, and for their rows; events that can be read only once, such as a RecordBatchReader, are kept in
+        memory.
     path
-        Of the page; it appears whole, or not at all.
+        Path of the page, which appears whole or not at all.
     title
-        Its heading.
+        Heading of the page.
     sort
         Sort the events by the time column first.
     threads
-        How many threads evaluate; None: as many as help.
+        Number of threads that evaluate; None: as many as help.
     inputs
         Files and folders, besides the events, that must not be overwritten.
 
@@ -80,15 +81,14 @@ def write_report(
     Raises
     ------
     CerError
-        Whatever `cer_gpu.Query.evaluate` raises, and for a path that cannot be that of a file.
+        As `cer_gpu.Query.evaluate`, and for a path that cannot be that of a file.
     OSError
         When the file cannot be written.
 
     Notes
     -----
-    What the page holds is bounded, whatever is found: 200,000 complex events, spread evenly over all, 100,000 rows of
-    complex events, up to 200 of one, 40 columns, values of 120 characters, and 8 MB of them.  The page says what was
-    left out.
+    The page is bounded, however much is found: 200,000 complex events, spread evenly over all, 100,000 rows of complex
+    events, up to 200 of one, 40 columns, values of 120 characters, and 8 MB of them.  The page says what was left out.
 
     Examples
     --------
@@ -109,10 +109,10 @@ def write_report(
 
 
 def render(held: dict[str, Any], title: str) -> str:
-    """Return the page that shows what is held (`cer_gpu.report.content`).
+    """Return the page that shows a content (`cer_gpu.report.content`).
 
-    The page allows itself nothing but its own style and script, by their digests; what it holds is in JSON without
-    ``<``, so that no text in it can end the element that it is in.
+    Its content security policy allows nothing but its own style and script, by their digests; the content is JSON
+    without ``<``, so that no text in it can end the element around it.
     """
     style, script = _text("page.css"), _text("page.js")
     return Template(_text("page.html")).substitute(

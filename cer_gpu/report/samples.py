@@ -1,4 +1,4 @@
-"""A sample of complex events that is bounded, spread evenly, and the same however the results are cut into batches."""
+"""Bounded samples of complex events, spread evenly, and the same however the results are cut into batches."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ UInt64 = npt.NDArray[np.uint64]
 
 
 class Sample:
-    """Every complex event whose number is a multiple of `step`, a power of two that grows as they do.
+    """Sample of every complex event whose number is a multiple of `step`, a power of two that grows with the stream.
 
     Parameters
     ----------
     bound
-        The greatest sum of the weights of those that are kept; the first one is kept in any case.
+        Greatest sum of the weights of the sample; the first complex event is kept in any case.
 
     Attributes
     ----------
@@ -29,11 +29,11 @@ class Sample:
         self._weight = 0
 
     def of_step(self, rows: pa.Table) -> pa.Table:
-        """Return those of some rows that may be kept."""
+        """Return the rows that may enter the sample: those whose number is a multiple of `step`."""
         return rows if self.step == 1 else _every(rows, self.step)
 
     def add(self, rows: pa.Table, weights: npt.NDArray[np.int64]) -> None:
-        """Take rows, one for each complex event; the column ``number`` counts them from 0."""
+        """Add rows, one for each complex event; the column ``number`` counts them from 0."""
         rows = self.of_step(rows.append_column("weight", pa.array(weights)))
         self._kept.append(rows)
         self._weight += int(rows["weight"].to_numpy().sum())
@@ -43,7 +43,7 @@ class Sample:
             self._weight = sum(int(kept["weight"].to_numpy().sum()) for kept in self._kept)
 
     def rows(self) -> pa.Table | None:
-        """Return what is kept; None where nothing was added."""
+        """Return the sample, or None if nothing was added."""
         return pa.concat_tables(self._kept).drop_columns(["weight"]) if self._kept else None
 
 
@@ -53,20 +53,20 @@ def _every(rows: pa.Table, step: int) -> pa.Table:
 
 
 def fingerprints(rows: pa.RecordBatch | pa.Table) -> UInt64:
-    """Return a number for each complex event, by ``start``, ``end`` and ``positions``: equal for equal ones."""
+    """Return a hash of ``start``, ``end`` and ``positions`` for each complex event."""
     starts, ends = (rows.column(name).to_numpy().astype(np.uint64) for name in ("start", "end"))
     lists = rows.column("positions")
     lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
     offsets = lists.offsets.to_numpy()
     values = lists.values.to_numpy()[offsets[0] : offsets[-1]].astype(np.uint64)
-    # the positions of a complex event are a set, so that a sum of them tells it, once they are well mixed
+    # positions are a set, so the sum of their mixed values is a hash of it, whatever the order
     before = np.concatenate([np.zeros(1, np.uint64), np.cumsum(_mixed(values), dtype=np.uint64)])
     sums = before[offsets[1:] - offsets[0]] - before[offsets[:-1] - offsets[0]]
     return _mixed(_mixed(starts + np.uint64(1)) + _mixed(ends ^ np.uint64(1 << 63)) + sums)
 
 
 def _mixed(values: UInt64) -> UInt64:
-    """Return a permutation of 64-bit integers that looks random: that of the generator SplitMix64."""
+    """Return values under a random-looking permutation of 64-bit integers: the mixer of the generator SplitMix64."""
     values = values + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -1,4 +1,4 @@
-"""State that is kept: a run that is killed and begun again gives what an uninterrupted one gives."""
+"""Checkpoints: an evaluation that is killed and resumed finds the table of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cer_gpu.engine import checkpoint
 
 KILLED_RUN = Path(__file__).parent.parent / "killed_run.py"
 N_PROCESSES = int(os.environ.get("CER_GPU_KILLS", "5"))
-"""Processes that are killed; `make test-long` kills 100."""
+"""Number of processes to kill; `make test-long` kills 100."""
 
 CASES = [
     ("SELECT * FROM S WHERE A ; B+ ; C WITHIN 6 EVENTS", "positions"),
@@ -35,7 +35,7 @@ CASES = [
 
 
 def random_events(seed, n=900, most_rows=12):
-    """Batches of random events; strings come plain in some and as dictionaries in others."""
+    """Return batches of random events; strings come plain in some and as dictionaries in others."""
     rng = random.Random(seed)
     times = sorted(rng.choices(range(0, 20 * n), k=n))
     batches, row = [], 0
@@ -67,8 +67,8 @@ def uninterrupted(text, output, batches, **options):
 
 
 @pytest.mark.parametrize("number", range(100))
-def test_killed_at_a_random_batch(number):
-    """Everything since the last checkpoint is lost, the output too, and found again."""
+def test_a_stream_interrupted_at_random_batches_gives_the_uninterrupted_table(number):
+    """All events and results since the last checkpoint are lost, and found again."""
     rng = random.Random(number)
     text, output = CASES[number % len(CASES)]
     batches = random_events(number)
@@ -90,7 +90,7 @@ def test_killed_at_a_random_batch(number):
 
 
 @pytest.mark.parametrize("number", range(N_PROCESSES))
-def test_a_process_that_is_killed(tmp_path, number):
+def test_a_killed_process_resumes_from_its_last_checkpoint(tmp_path, number):
     rng = random.Random(number)
     text, output = CASES[number % len(CASES)]
     batches = [batch.set_column(3, "name", batch["name"].cast(pa.string())) for batch in random_events(number)]
@@ -115,7 +115,7 @@ def test_a_process_that_is_killed(tmp_path, number):
 
 
 @pytest.mark.parametrize("number", range(10))
-def test_events_that_are_held_back_are_kept(number):
+def test_a_checkpoint_keeps_late_events_that_are_held_back(number):
     rng = random.Random(number)
     text, output = CASES[number % len(CASES)]
     events = pa.Table.from_batches(
@@ -175,7 +175,7 @@ def test_types_that_are_stored_as_others_are_kept(kind, options):
     assert pa.Table.from_batches(found).equals(expected)
 
 
-def test_counters_go_on():
+def test_counts_of_events_go_on_after_a_restore():
     evaluator = compiled(CASES[0][0]).evaluator()
     batches = random_events(1)
     for batch in batches[:20]:
@@ -190,7 +190,7 @@ def test_counters_go_on():
     assert again.output == "positions"
 
 
-def test_a_checkpoint_before_the_first_event():
+def test_a_checkpoint_before_the_first_event_restores():
     text, output = CASES[1]
     blob = compiled(text).evaluator(output=output).checkpoint()
     batches = random_events(2)
@@ -199,7 +199,7 @@ def test_a_checkpoint_before_the_first_event():
     assert found.equals(uninterrupted(text, output, batches))
 
 
-def test_the_evaluator_goes_on_after_its_checkpoint():
+def test_checkpoints_leave_the_evaluator_unchanged():
     text, output = CASES[2]
     batches = random_events(3)
     evaluator, found = compiled(text).evaluator(output=output), []
@@ -209,7 +209,7 @@ def test_the_evaluator_goes_on_after_its_checkpoint():
     assert pa.Table.from_batches(found).equals(uninterrupted(text, output, batches))
 
 
-def test_an_order_that_breaks_after_the_checkpoint_is_seen():
+def test_a_restored_evaluator_refuses_a_time_before_the_checkpoint():
     query = compiled("SELECT * FROM S WHERE A ; B")
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"], "ts": [10]}))
@@ -218,7 +218,7 @@ def test_an_order_that_breaks_after_the_checkpoint_is_seen():
         again.push(pa.record_batch({"type": ["B"], "ts": [9]}))
 
 
-# ---- what cannot be restored -------------------------------------------------------------------------------------
+# ---- refused checkpoints -----------------------------------------------------------------------------------------
 
 
 def blob_of(text="SELECT * FROM S WHERE A ; B", **options):
@@ -228,7 +228,7 @@ def blob_of(text="SELECT * FROM S WHERE A ; B", **options):
 
 
 @pytest.mark.parametrize("place", [0.1, 0.3, 0.5, 0.7, 0.9, 0.999])
-def test_a_damaged_blob(place):
+def test_a_damaged_blob_is_refused(place):
     blob = bytearray(blob_of())
     blob[int(len(blob) * place)] ^= 1
     with pytest.raises(cer_gpu.CheckpointError, match=r"the checkpoint is damaged"):
@@ -243,7 +243,7 @@ def test_every_truncated_blob_is_refused():
 
 
 @pytest.mark.parametrize("what", [b"", b"no checkpoint", None, "CERGPU", 5])
-def test_something_else(what):
+def test_a_value_that_is_no_checkpoint_is_refused(what):
     with pytest.raises(cer_gpu.CheckpointError, match=r"expected the bytes that checkpoint\(\) returned"):
         cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(what)
 
@@ -256,20 +256,20 @@ def test_something_else(what):
         ("SELECT * FROM S WHERE A ; B", {"type_column": None}, "type_column"),
     ],
 )
-def test_another_query(text, options, different):
+def test_a_checkpoint_of_another_query_is_refused(text, options, different):
     query = cer_gpu.compile(text.replace("A ; B", "S ; S") if "type_column" in options else text, **options)
     with pytest.raises(cer_gpu.CheckpointError, match=rf"another query \(its .*{different}.*differs\)"):
         query.restore(blob_of())
 
 
-def test_another_version(monkeypatch):
+def test_a_checkpoint_of_another_version_is_refused(monkeypatch):
     blob = blob_of()
     monkeypatch.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
     with pytest.raises(cer_gpu.CheckpointError, match=r"has version 5, and this cer_gpu reads 6"):
         cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(blob)
 
 
-def test_no_checkpoint_while_matches_are_read_or_after_the_end():
+def test_checkpoints_amid_results_or_after_the_end_are_refused():
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
     pieces = evaluator.push_batches(pa.record_batch({"type": ["A", "B"]}))
     with pytest.raises(cer_gpu.OptionError, match="not all read"):
@@ -284,5 +284,5 @@ def test_no_checkpoint_while_matches_are_read_or_after_the_end():
 def test_a_blob_holds_no_pickle():
     assert b"\x80\x04" not in blob_of()[:64]
     payload = blob_of()[len(checkpoint.MAGIC) + 32 :]
-    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:  # it is an Arrow IPC stream, as it is said to be
+    with pa.ipc.open_stream(pa.py_buffer(payload)) as reader:  # the documented Arrow IPC stream
         assert "facts" in reader.read_all()["kind"].to_pylist()

@@ -1,7 +1,7 @@
-"""Long streams under short windows, held to brute force, with every ring, list and buffer made to overflow.
+"""Long streams under short windows, compared with brute force, with every ring, list and buffer made to overflow.
 
 Brute force cannot read a long stream, but under WITHIN the complex events that end at an event depend on its window
-alone: each such piece is short enough.
+alone, which is short enough.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cer_gpu.columnar.fields import batch_of
 
 @st.composite
 def long_cases(draw):
-    """A query with a window of at most 6 events, a stream of up to 250 events, and chance for a cut into batches."""
+    """Draw a query with a window of at most 6 events, a stream of up to 250 events, and a generator for its cuts."""
     formula = draw(strategies.formulas(depth=4, pluses=2, whole=True))
     variables = sorted(ref.defined_variables(formula))
     select = draw(st.sampled_from(["*", "*", tuple(variables[:1]) or "NONE"]))
@@ -34,7 +34,7 @@ def long_cases(draw):
 
 
 @strategies.property_test(1 / 3)
-def test_long_streams(data):
+def test_long_streams_give_the_reference_in_any_cut(data):
     query, stream, rng = data.draw(long_cases())
     try:
         expected = ref.evaluate_long(query, stream, 20_000)
@@ -61,7 +61,7 @@ def test_long_streams(data):
 
 
 def stepwise(compiled, table, rng):
-    """What an evaluator gives for up to 20 events at a time."""
+    """Return the results of an evaluator that is given up to 20 events at a time."""
     pieces, row = [], 0
     evaluator = compiled.evaluator()
     while row < table.num_rows:

@@ -1,4 +1,4 @@
-"""The stages of a query: their hook, and several pipelines behind one set of columns."""
+"""Stages of a query: their hook, and several pipelines behind one set of columns."""
 
 import pyarrow as pa
 import pytest
@@ -58,7 +58,7 @@ def test_several_pipelines_behind_one_set_of_columns_find_what_each_finds_alone(
 
 
 class Named(Stages):
-    """A hook that notes which stages begin."""
+    """Hook that records the stages that begin."""
 
     def __init__(self):
         self.begun = []
@@ -81,7 +81,7 @@ class Named(Stages):
         (3, [PREDICATES, LOOP, OUTPUT]),
     ],
 )
-def test_the_hook_is_told_of_each_stage_in_order(number, stages):
+def test_the_hook_sees_each_stage_in_order(number, stages):
     text, output = QUERIES[number]
     hook = Named()
     evaluator = Evaluator(cer_gpu.compile(text, time_column="t")._bindings, Options(output), hook)

@@ -1,6 +1,6 @@
-"""Every query shape, on random streams in random layouts and cuts, gives what the definitions say.
+"""Random queries on random streams in random layouts and cuts, compared with the definitions.
 
-CER_GPU_EXAMPLES sets how many examples each property gets. A failing example prints the query's text.
+CER_GPU_EXAMPLES sets the number of examples of each property. A failing example prints the query's text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import cer_gpu
 
 
 def assert_well_formed(case: Case, answer: pa.Table) -> None:
-    """Types, order by end, ascending positions inside the interval, times of start and end."""
+    """Check types, order by end, ascending positions inside the interval, and times of start and end."""
     answer.validate(full=True)
     times = ["start_time", "end_time"] if case.time_column else []
     assert answer.column_names == ["start", "end", "positions", *times]
@@ -40,7 +40,7 @@ def assert_well_formed(case: Case, answer: pa.Table) -> None:
 
 
 @strategies.property_test()
-def test_evaluate_is_the_reference(data):
+def test_evaluate_finds_the_rows_of_the_reference(data):
     case = Case(data, strategies.cases())
     expected = case.expected()
     answer = case.compiled.evaluate(case.table)
@@ -50,13 +50,13 @@ def test_evaluate_is_the_reference(data):
 
 
 @strategies.property_test()
-def test_predicates(data):
+def test_random_predicates_select_the_events_of_the_reference(data):
     case = Case(data, strategies.predicate_cases())
     assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
 
 
 @strategies.property_test()
-def test_arithmetic(data):
+def test_random_arithmetic_selects_the_events_of_the_reference(data):
     case = Case(data, strategies.arithmetic_cases())
     assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
 
@@ -69,7 +69,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("op", ["+", "-", "*", "/", "%"])
 @pytest.mark.parametrize(("left", "right"), list(itertools.product(NUMBERS, repeat=2)))
-def test_every_pair_of_extremes(left, right, op):
+def test_arithmetic_of_extreme_numbers_is_that_of_the_reference(left, right, op):
     pairs = list(itertools.product(NUMBERS[left], NUMBERS[right]))
     stream = [{ref.TYPE: "A", "a": a, "b": b} for a, b in pairs]
     types = {"int": pa.int64(), "float": pa.float64()}
@@ -116,8 +116,8 @@ def test_limit_gives_a_legal_answer_and_the_same_for_every_cut(data):
 
 
 @strategies.property_test()
-def test_one_event_at_a_time(data):
-    """The finest cut: each push reports exactly what ends at its event."""
+def test_single_events_report_what_ends_at_each(data):
+    """The finest cut: each push reports exactly the complex events that end at its event."""
     case = Case(data, strategies.cases())
     expected = case.expected()
     evaluator = case.compiled.evaluator()
@@ -129,8 +129,7 @@ def test_one_event_at_a_time(data):
 
 
 @strategies.property_test()
-def test_long_streams_and_narrow_windows(data):
-    """What has left the window is dropped and reused without a trace."""
+def test_dropped_and_reused_memory_leaves_no_trace(data):
     case = Case(data, strategies.long_cases())
     expected = case.expected(ref.evaluate_long)
     answer = pushed(case.compiled, case.batches)
@@ -140,12 +139,12 @@ def test_long_streams_and_narrow_windows(data):
 
 
 def moment(milliseconds: int) -> str:
-    """A literal of the time, to the second."""
+    """Return a literal of the time, to the second."""
     return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=milliseconds):%Y-%m-%d %H:%M:%S}"
 
 
 @strategies.property_test()
-def test_comparisons_of_timestamps_with_strings(data):
+def test_timestamps_compare_with_date_literals_as_in_the_reference(data):
     conditions = strategies.time_comparisons(moment) | strategies.plain_comparisons
     case = Case(data, strategies.cases(depth=3, conditions=conditions), timestamps=True)
     expected = case.expected()
@@ -153,7 +152,7 @@ def test_comparisons_of_timestamps_with_strings(data):
 
 
 @strategies.property_test()
-def test_a_decreasing_time_is_an_error(data):
+def test_a_decreasing_time_is_refused(data):
     case = Case(data, strategies.cases(windows="time"))
     times = [event[ref.TIME] for event in case.events]
     assume(len(set(times)) > 1)

@@ -1,4 +1,4 @@
-"""Shares of the complex events: disjoint, together the whole, and of like size (papers: the distributed algorithm)."""
+"""Shares of the complex events: disjoint, complete together, and of like size (papers: the distributed algorithm)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows_of(table):
 
 
 def assert_dealt(parts, whole):
-    """Each row of the whole is in one part, and each part is in the order of the ends."""
+    """Check that each row of the whole is in one share, and that each share is in the order of the ends."""
     dealt = Counter(row for part in parts for row in rows_of(part))
     assert dealt == Counter(rows_of(whole))
     for part in parts:
@@ -42,7 +42,7 @@ def random_events(n, seed=0, types="ABCD"):
 
 @strategies.property_settings
 @given(st.data())
-def test_any_query(data):
+def test_shares_of_random_queries_make_up_the_whole(data):
     case = cases.Case(data, strategies.full_cases())
     case.expected()
     output = data.draw(st.sampled_from(OUTPUTS))
@@ -67,7 +67,7 @@ WORKLOADS = [
 
 @pytest.mark.parametrize("n", [2, 3, 8])
 @pytest.mark.parametrize("text", WORKLOADS)
-def test_parts_are_within_ten_percent_of_even(text, n):
+def test_shares_are_within_ten_percent_of_even(text, n):
     events = random_events(1500, seed=7)
     query = cer_gpu.compile(text)
     whole = query.evaluate(events)
@@ -78,8 +78,8 @@ def test_parts_are_within_ten_percent_of_even(text, n):
     assert all(abs(part.num_rows - even) <= max(0.1 * even, 2) for part in parts)
 
 
-def test_paths_that_have_expired_do_not_count():
-    """Most of what the structure holds began before the window: those paths must not go to a part."""
+def test_expired_paths_do_not_count_for_a_share():
+    """Most paths of the tECS began before the window; they must not count for any share."""
     events = pa.table({"type": ["A"] + ["B"] * 30 + ["A"] * 3 + ["B"] * 9 + ["C"]})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 13 EVENTS")
     parts = parts_of(query, events, 4)
@@ -87,8 +87,8 @@ def test_paths_that_have_expired_do_not_count():
 
 
 @pytest.mark.parametrize("n_kleene", [60, 64, 70, 500, 1100])
-def test_counts_beyond_64_bits(n_kleene):
-    """There are 2**n - 1; LIMIT keeps 999 of them, which are dealt."""
+def test_counts_beyond_64_bits_are_dealt_evenly(n_kleene):
+    """There are 2**n - 1 complex events; the 999 that LIMIT keeps are dealt."""
     events = pa.table({"type": ["A"] + ["B"] * n_kleene + ["C"]})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C LIMIT 999")
     parts = parts_of(query, events, 3)
@@ -96,7 +96,7 @@ def test_counts_beyond_64_bits(n_kleene):
     assert_dealt(parts, query.evaluate(events))
 
 
-def test_any_cut_and_any_size_of_the_buffers(monkeypatch):
+def test_shares_do_not_depend_on_cuts_or_sizes_of_buffers(monkeypatch):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 9 EVENTS")
     events = random_events(800, seed=3)
     expected = parts_of(query, events, 3)
@@ -113,6 +113,6 @@ def test_any_cut_and_any_size_of_the_buffers(monkeypatch):
 
 
 @pytest.mark.parametrize("share", [(2, 2), (-1, 2), (0, 0), (0,), [0, 2], (0.0, 2), "half", (True, 2)])
-def test_what_is_no_share(share):
+def test_a_share_that_is_no_pair_k_of_n_is_refused(share):
     with pytest.raises(cer_gpu.OptionError, match=r"share must be \(k, n\) with 0 <= k < n"):
         cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(random_events(1), share=share)

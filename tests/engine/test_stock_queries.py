@@ -1,4 +1,4 @@
-"""The stock market queries of papers/002 (appendix C) over a short market day in which their stocks are dense."""
+"""Stock market queries of papers/002 (appendix C) over a short market day in which their stocks are dense."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EITHER = ref.Or(BUY, SELL)
 
 @dataclass(frozen=True)
 class Step:
-    """One event of a sequence, or one or more: the types, the variable and the tests of it."""
+    """Step of a sequence, one event or several: its types, its variable and its tests."""
 
     types: ref.Formula
     variable: str
@@ -65,14 +65,14 @@ STEPS = {
 
 
 def in_print(steps):
-    """The formula as the paper writes it: one filter behind the whole sequence."""
+    """Return the formula as the paper writes it: one filter behind the whole sequence."""
     atoms = [ref.As(ref.Plus(step.types) if step.repeated else step.types, step.variable) for step in steps]
     filters = [ref.Unary(step.variable, test) for step in steps for test in step.tests]
     return ref.Filter(reduce(ref.Seq, atoms), reduce(ref.FilterAnd, filters))
 
 
 def in_short(steps):
-    """The same with each filter behind what it looks at, so that brute force holds less."""
+    """Return the formula with each filter behind the event that it tests, so that brute force holds less."""
 
     def atom(step):
         filters = [ref.Unary(step.variable, test) for test in step.tests]
@@ -89,7 +89,7 @@ def query_of(name, formula):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_both_forms_mean_the_same(name):
+def test_filters_at_the_end_and_at_the_events_mean_the_same(name):
     rng = random.Random(name)
     stocks, prices, n_found = [step.tests[0].right.value for step in STEPS[name]], [30.0, 30.0, 10.0], 0
     for _ in range(60):
@@ -110,7 +110,7 @@ def test_both_forms_mean_the_same(name):
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_against_the_reference(name):
+def test_stock_queries_find_the_rows_of_the_reference(name):
     shares = {**dict.fromkeys(stock.FOUR_STOCKS, 0.2), "QQQ": 0.15}
     volumes = {100: 0.5, 200: 0.1, 4000: 0.4}
     table = stock.stock_market(600, seed=7, events_per_second=1.0, shares=shares, volumes=volumes)
@@ -125,7 +125,7 @@ def test_against_the_reference(name):
     ]
 
 
-def test_the_market_day_has_the_shape_it_says():
+def test_the_market_day_has_the_rates_of_the_paper():
     table = stock.stock_market(400_000, seed=1)
     assert table.equals(stock.stock_market(400_000, seed=1))
     assert not table.equals(stock.stock_market(400_000, seed=2))

@@ -1,6 +1,6 @@
-"""The clauses of the language in combination, all outputs and all ways to read, held to the definitions.
+"""Clauses of the language in combination, all outputs and all ways to read, compared with the definitions.
 
-CER_GPU_EXAMPLES scales how many random cases each property gets; `make test-long` runs many.
+CER_GPU_EXAMPLES scales the number of random cases of each property; `make test-long` runs many.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from small_sizes import small_sizes
 OUTPUTS = ("positions", "bindings", "events", "count")
 
 
-# ------------------------------------------------------------------------------------ what every result must be
+# ---------------------------------------------------------------------------------- requirements on every result
 
 
 def assert_columns(case, answer, output):
-    """Names, types, the order by end; times and keys are those of the events."""
+    """Check names, types and the order by end, and that times and keys are those of the events."""
     answer.validate(full=True)
     spans = ["end", "count"] if output == "count" else ["start", "end", "positions"]
     ends = ["end"] if output == "count" else ["start", "end"]
@@ -51,38 +51,38 @@ def assert_columns(case, answer, output):
 
 
 def holds_strings(type_):
-    """Whether it is one of the layouts of strings, which results need not keep."""
+    """Return True for a layout of strings, which results need not keep."""
     return pa.types.is_dictionary(type_) or pa.types.is_string(type_) or pa.types.is_large_string(type_)
 
 
 def assert_rows(answer):
-    """No row twice, and ascending positions inside each interval."""
+    """Check that no row comes twice, and that positions ascend inside each interval."""
     for start, end, positions in rows_of(answer):
         assert all(a < b for a, b in itertools.pairwise([start - 1, *positions, end + 1]))
 
 
 def assert_events(case, answer):
-    """The structs are the rows of the input at the kept positions, with the attributes that SELECT names."""
+    """Check that the structs are the input rows at the kept positions, with the attributes that SELECT names."""
     names = ref.selected_attributes(case.query)
     assert pa.types.is_list(answer["events"].type)
     assert pa.types.is_struct(answer["events"].type.value_type)
     rows = case.whole.to_pylist()
     for found, positions in zip(answer["events"].to_pylist(), answer["positions"].to_pylist(), strict=True):
         for event, p in zip(found, positions, strict=True):
-            # all attributes of merged events: their stream may be among them
+            # all attributes of merged events may include their stream
             assert event.pop(ref.STREAM, case.events[p][ref.STREAM]) == case.events[p][ref.STREAM]
             assert plain(event) == plain({name: ref.attribute(rows[p], name) for name in names or rows[p]})
 
 
 def candidates_of(case, output, long=False):
-    """The rows that LIMIT and ANY choose from, by brute force; all of them without."""
+    """Return, by brute force, all rows, from which LIMIT and ANY choose."""
     if output == "bindings":
         return case.candidates(ref.bindings_long if long else ref.bindings)
     return case.candidates(ref.evaluate_long if long else ref.evaluate)
 
 
 def assert_right(case, candidates, answer, output):
-    """The answer is what the definitions say, or with LIMIT or ANY one of the answers that they allow."""
+    """Check that the answer is that of the definitions, or with LIMIT or ANY one of those that they allow."""
     assert_columns(case, answer, output)
     if output == "count":
         assert counts_of(answer) == ref.counts_of(case.query, candidates)
@@ -100,7 +100,7 @@ def assert_right(case, candidates, answer, output):
 
 
 @strategies.property_test(0.6)
-def test_positions(data):
+def test_positions_are_those_of_the_reference(data):
     case = Case(data, strategies.full_cases())
     candidates = candidates_of(case, "positions")
     answer = case.compiled.evaluate(case.table)
@@ -109,7 +109,7 @@ def test_positions(data):
 
 
 @strategies.property_test(0.4)
-def test_bindings(data):
+def test_bindings_are_those_of_the_reference(data):
     ambiguous = data.draw(st.booleans(), label="ambiguous") or data.draw(st.booleans(), label="more of them")
     case = Case(data, strategies.full_cases(ambiguous=ambiguous))
     candidates = candidates_of(case, "bindings")
@@ -119,8 +119,8 @@ def test_bindings(data):
 
 
 @strategies.property_test(0.3)
-def test_count(data):
-    """As many as "positions" has rows with each end."""
+def test_counts_are_those_of_the_reference(data):
+    """A count is the number of rows of "positions" with the same end."""
     choosing, ambiguous = data.draw(st.booleans(), label="choosing"), data.draw(st.booleans(), label="ambiguous")
     case = Case(data, strategies.full_cases(choosing=choosing, ambiguous=ambiguous))
     candidates = candidates_of(case, "count")
@@ -132,7 +132,7 @@ def test_count(data):
 
 
 @strategies.property_test(0.3)
-def test_events(data):
+def test_kept_events_are_those_of_the_reference(data):
     case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
     candidates = candidates_of(case, "events")
     answer = case.compiled.evaluate(case.table, output="events")
@@ -142,7 +142,7 @@ def test_events(data):
 
 
 @strategies.property_test(0.4)
-def test_limit_and_any(data):
+def test_limit_and_any_give_one_legal_answer_in_any_cut(data):
     output = data.draw(st.sampled_from(["positions", "bindings"]), label="output")
     case = Case(data, strategies.full_cases(choosing=True, ambiguous=output == "bindings"))
     candidates = candidates_of(case, output)
@@ -155,8 +155,8 @@ def test_limit_and_any(data):
 
 
 @strategies.property_test(0.2)
-def test_one_event_at_a_time(data):
-    """The finest cut: each push reports exactly what ends at its event."""
+def test_single_events_report_what_ends_at_each(data):
+    """The finest cut: each push reports exactly the complex events that end at its event."""
     case = Case(data, strategies.full_cases())
     expected = case.expected()
     evaluator = case.compiled.evaluator()
@@ -184,16 +184,16 @@ def test_every_way_to_read_gives_the_same(data):
 
 
 @strategies.property_test(0.4)
-def test_checkpoints(data):
-    """A stream that is taken up again, and again, gives what the uninterrupted one gives; so does the one left."""
+def test_a_stream_with_checkpoints_gives_the_uninterrupted_table(data):
+    """The evaluation resumes at several checkpoints, each time in a new evaluator."""
     case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
-    candidates_of(case, output)  # discards what is too large
+    candidates_of(case, output)  # discards examples that are too large
     assert_same(*with_and_without_checkpoints(data, case, output))
 
 
 def with_and_without_checkpoints(data, case, output):
-    """What is found batch by batch with a checkpoint before some of the batches, and without."""
+    """Return the results batch by batch with a checkpoint before some of the batches, and those without."""
     batches = case.batches
     stops = data.draw(st.sets(st.integers(0, len(batches)), min_size=1), label="checkpoints before")
     evaluator, resumed = case.compiled.evaluator(output=output), case.compiled.evaluator(output=output)
@@ -211,8 +211,7 @@ def with_and_without_checkpoints(data, case, output):
 
 
 @strategies.property_test(0.1)
-def test_an_evaluator_goes_on_after_its_checkpoint(data):
-    """What is restored and what it was taken from share nothing that one of them changes."""
+def test_a_restored_evaluator_shares_no_state_with_its_origin(data):
     case = Case(data, strategies.full_cases())
     expected = case.expected()
     first, *rest = case.batches
@@ -230,22 +229,22 @@ def test_an_evaluator_goes_on_after_its_checkpoint(data):
 
 @pytest.mark.parametrize("output", ["positions", "bindings"])
 @strategies.property_test(0.2)
-def test_several_streams(output, data):
+def test_several_streams_give_the_reference(output, data):
     case = CaseOfStreams(data, strategies.cases_of_several_streams())
     candidates = candidates_of(case, output)
     assert_right(case, candidates, case.compiled.evaluate(case.tables, output=output), output)
 
 
 @strategies.property_test(0.2)
-def test_streams_without_a_type_column(data):
-    """The name of its stream is the type of an event."""
+def test_streams_without_a_type_column_give_the_reference(data):
+    """The type of an event is the name of its stream."""
     case = CaseOfStreams(data, strategies.cases_of_several_streams(typed=False), typed=False)
     candidates = candidates_of(case, "positions")
     assert_right(case, candidates, case.compiled.evaluate(case.tables), "positions")
 
 
 @strategies.property_test(0.2)
-def test_several_streams_in_any_output_and_cut(data):
+def test_several_streams_give_the_same_in_any_output_and_cut(data):
     case = CaseOfStreams(data, strategies.cases_of_several_streams(choosing=data.draw(st.booleans(), label="choosing")))
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     candidates = candidates_of(case, output)
@@ -261,8 +260,7 @@ def test_several_streams_in_any_output_and_cut(data):
 
 
 @strategies.property_test(0.4)
-def test_small_sizes(data):
-    """Nothing depends on how large the engine's own lists and buffers are."""
+def test_small_buffers_change_no_result(data):
     choosing = data.draw(st.booleans(), label="choosing")
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     case = Case(data, strategies.full_cases(choosing=choosing, ambiguous=output == "bindings"))
@@ -275,15 +273,15 @@ def test_small_sizes(data):
 
 
 @strategies.property_test(0.3)
-def test_long_streams(data):
+def test_long_streams_give_the_reference(data):
     """Partitions come and go, and windows pass, many times over."""
     assert_long_streams(data, longest=250)
 
 
 @pytest.mark.skipif(strategies.EXAMPLES < 1000, reason="about a second each: make test-long")
 @strategies.property_test(0.02)
-def test_very_long_streams(data):
-    """Numbers of events and of nodes are counted anew, several times over."""
+def test_very_long_streams_give_the_reference(data):
+    """Positions and node numbers are rebased several times."""
     assert_long_streams(data, longest=6000)
 
 

@@ -1,4 +1,4 @@
-"""The papers' worked examples through the engine, and clauses that it parses but does not evaluate yet."""
+"""Worked examples of the papers, evaluated by the engine."""
 
 from __future__ import annotations
 
@@ -14,30 +14,29 @@ STOCK = pa.Table.from_pylist(papers.STOCK_STREAM)
 
 
 def rows_of(table: pa.Table) -> list[tuple[int, int, tuple[int, ...]]]:
-    """Rows as (start, end, positions), sorted."""
+    """Return the rows as (start, end, positions), sorted."""
     columns = [table[name].to_pylist() for name in ("start", "end", "positions")]
     return sorted((i, j, tuple(kept)) for i, j, kept in zip(*columns, strict=True))
 
 
 @pytest.mark.parametrize("example", papers.FIRE_EXAMPLES, ids=lambda e: e.name)
-def test_fire_sensors(example):
+def test_fire_sensors_give_the_results_of_the_paper(example):
     assert rows_of(cer_gpu.compile(example.text).evaluate(FIRE)) == sorted(example.expected)
 
 
 @pytest.mark.parametrize("example", papers.STOCK_EXAMPLES, ids=lambda e: e.name)
-def test_stock_ticks(example):
+def test_stock_ticks_give_the_results_of_the_paper(example):
     assert rows_of(cer_gpu.compile(example.text).evaluate(STOCK)) == sorted(example.expected)
 
 
 @pytest.mark.parametrize("example", papers.FIRE_EXAMPLES + papers.STOCK_EXAMPLES, ids=lambda e: e.name)
-def test_the_texts_are_the_queries(example):
-    """The text typed in and the tree typed in mean the same."""
+def test_texts_and_trees_of_the_examples_mean_the_same(example):
     table = FIRE if example in papers.FIRE_EXAMPLES else STOCK
     written = rendering.to_ceql(example.query)
     assert cer_gpu.compile(written).evaluate(table).equals(cer_gpu.compile(example.text).evaluate(table))
 
 
-def test_stock_ticks_event_by_event():
+def test_stock_ticks_are_reported_at_the_events_of_the_figures():
     """Figures 4 and 6: nothing ends before position 4, two complex events there, four at position 6."""
     evaluator = cer_gpu.compile(f"{papers.STOCK_EXAMPLES[1].text}").evaluator()
     reported = [rows_of(pa.Table.from_batches([evaluator.push(batch)])) for batch in STOCK.to_batches(max_chunksize=1)]
@@ -45,7 +44,7 @@ def test_stock_ticks_event_by_event():
     assert evaluator.finish().num_rows == 0
 
 
-def test_a_closed_world_of_prices():
+def test_a_segmentation_by_price_gives_the_rows_of_the_definition():
     """Q3 of figure 1 of papers/002, without its partition and its MAX: a segmentation by price."""
     prices = [50, 500, 900, 2500, 400, 60]
     table = pa.table({"type": ["SELL"] * len(prices), "price": prices})

@@ -1,4 +1,4 @@
-"""What an explanation says was chosen is what the evaluation uses, and the reasons are those of the query."""
+"""Choices in an explanation: the evaluation makes the same ones, and the reasons are those of the query."""
 
 import pyarrow as pa
 import pytest
@@ -15,7 +15,7 @@ def plan_of(query, events=None, **options):
 
 
 @strategies.property_test(0.5)
-def test_engines_and_ways_to_deal_are_those_that_are_used(data):
+def test_explained_engines_and_dealing_are_those_of_the_evaluation(data):
     query = data.draw(strategies.full_queries(choosing=data.draw(strategies.st.booleans())))
     compiled = cer_gpu.compile(to_ceql(query), time_column="ts")
     plan = compiled.explain().to_dict()["plan"]
@@ -40,13 +40,13 @@ def test_engines_and_ways_to_deal_are_those_that_are_used(data):
         ("SELECT MAX * FROM S WHERE A ; B", "the strategy is MAX"),
     ],
 )
-def test_why_there_are_no_stacks(query, why):
+def test_a_query_that_is_no_chain_says_why_it_uses_the_automaton(query, why):
     engine = plan_of(query)["engine"]
     assert engine["chosen"] == "automaton"
     assert why in engine["why"]
 
 
-def test_memory_and_window():
+def test_the_bound_of_memory_follows_window_strategy_and_clauses():
     assert plan_of("SELECT * FROM S WHERE A ; B")["window"] is None
     assert plan_of("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS")["window"] == {"kind": "events", "text": "5 positions"}
     for clauses, memory in (
@@ -75,7 +75,7 @@ def test_memory_and_window():
     assert times["text"] == "26 hours 1 minute 0.5 seconds"
 
 
-def test_how_predicates_are_evaluated(monkeypatch):
+def test_the_tier_of_predicates_is_explained_with_its_reason(monkeypatch):
     query, events = "SELECT * FROM S WHERE A FILTER A[n > 1]", pa.table({"type": ["A"], "n": [2]})
     assert "compiled pass after" in plan_of(query, events)["predicates"]["why"]
     nothing = pa.table({"type": pa.nulls(1), "n": [2]})

@@ -1,4 +1,4 @@
-"""The counts of an explanation are those of the definitions, and an analysis finds what `evaluate` does."""
+"""Counts of an explanation: they follow the definitions, and an analysis finds the complex events of `evaluate`."""
 
 import functools
 
@@ -50,7 +50,7 @@ def satisfies(guard, event):
 
 
 def is_relevant(cea, event):
-    """Whether the event takes a transition that is more than waiting."""
+    """Return True if the event takes a transition that is more than waiting."""
     return any(
         t.guard == ANY or satisfies(cea.guards[t.guard], event) != t.negated
         for t in cea.transitions
@@ -86,13 +86,13 @@ def assert_analysis(query, events, facts):
 
 
 @strategies.property_test(0.5)
-def test_predicates(data):
+def test_counts_of_random_predicates_are_those_of_the_reference(data):
     case = Case(data, strategies.predicate_cases())
     assert_counts(case.compiled, case.events, case.compiled.explain(case.batches).to_dict())
 
 
 @strategies.property_test(0.5)
-def test_whole_queries(data):
+def test_counts_of_random_queries_are_those_of_the_reference(data):
     case = Case(data, strategies.full_cases())
     assert_counts(case.compiled, case.events, case.compiled.explain(case.table).to_dict())
     facts = case.compiled.explain(iter(case.batches), analyze=True).to_dict()
@@ -101,7 +101,7 @@ def test_whole_queries(data):
 
 
 @strategies.property_test(0.25)
-def test_several_streams(data):
+def test_counts_of_several_streams_are_those_of_the_reference(data):
     case = CaseOfStreams(data, strategies.cases_of_several_streams(strategies=("ALL", "NEXT")))
     facts = case.compiled.explain(case.tables, analyze=True).to_dict()
     assert_counts(case.compiled, case.events, facts)
@@ -109,12 +109,12 @@ def test_several_streams(data):
 
 
 @strategies.property_test(0.25)
-def test_streams_whose_name_is_the_type(data):
+def test_counts_of_streams_without_a_type_column_are_those_of_the_reference(data):
     case = CaseOfStreams(data, strategies.cases_of_several_streams(typed=False), typed=False)
     assert_counts(case.compiled, case.events, case.compiled.explain(case.tables).to_dict())
 
 
-def test_stages_are_those_of_the_engine():
+def test_an_analysis_lists_the_stages_of_the_chosen_runtime():
     events = pa.table({"type": ["A", "B", "Z", "B"], "k": [1, 1, 1, 2]})
 
     def stages(query):
@@ -126,7 +126,7 @@ def test_stages_are_those_of_the_engine():
     assert stages("SELECT * FROM S WHERE A : B PARTITION BY [k]") == [*common[:2], "partitions", *common[2:]]
 
 
-def test_a_stage_stops_the_one_around_it(monkeypatch):
+def test_a_nested_stage_stops_the_clock_of_the_outer_one(monkeypatch):
     now = iter([0.0, 1.0, 4.0, 9.0])
     monkeypatch.setattr("cer_gpu.stages.time.perf_counter", lambda: next(now))
     stages = MeasuredStages()
@@ -136,7 +136,7 @@ def test_a_stage_stops_the_one_around_it(monkeypatch):
     assert stages.seconds["listing"] == 3
 
 
-def test_more_guards_than_a_word_has_bits():
+def test_seventy_guards_are_counted_across_two_words():
     kinds = [f"T{i}" for i in range(70)]
     query = cer_gpu.compile(f"SELECT * FROM S WHERE {' OR '.join(kinds)}")
     facts = query.explain(pa.table({"type": [*kinds, "T69", None, "other"]})).to_dict()
@@ -144,7 +144,7 @@ def test_more_guards_than_a_word_has_bits():
     assert facts["events"] == {"n": 73, "n_relevant": 71}
 
 
-def test_errors_are_those_of_evaluate():
+def test_explain_raises_the_errors_of_evaluate():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[n > 1]", time_column="ts")
     with pytest.raises(cer_gpu.OptionError, match="no events to analyze"):
         query.explain(analyze=True)
@@ -156,7 +156,7 @@ def test_errors_are_those_of_evaluate():
     assert query.explain(falling).to_dict()["events"]["n"] == 2
 
 
-def test_no_events():
+def test_an_empty_stream_counts_zero_events():
     query = cer_gpu.compile("SELECT * FROM S WHERE A : B")
     explanation = query.explain(pa.table({"type": pa.array([], pa.string())}), analyze=True)
     assert explanation.to_dict()["events"] == {"n": 0, "n_relevant": 0}

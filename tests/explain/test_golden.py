@@ -1,7 +1,7 @@
-"""What explanations say, as a person reads it: golden/*.txt.
+"""Texts of explanations, as a person reads them: golden/*.txt.
 
-A file holds the query, a line ``----`` with the options to compile it with, and the explanation. To write those of new
-files (nothing after the line), run pytest with CER_GPU_WRITE_GOLDEN=1, and read what was written.
+A file holds the query, a line ``----`` with the options to compile it with, and the explanation. To write the
+explanation of a new file (nothing after the line), run pytest with CER_GPU_WRITE_GOLDEN=1, and read the result.
 """
 
 import os
@@ -16,7 +16,7 @@ FILES = sorted((Path(__file__).parent / "golden").glob("*.txt"))
 
 
 def read(path):
-    """The query, the options, the explanation."""
+    """Return the query, the options and the explanation."""
     query, rest = path.read_text(encoding="utf-8").split("\n---- ", 1)
     head, _, said = rest.partition("\n")
     options = dict(option.split("=") for option in head.split())
@@ -24,7 +24,7 @@ def read(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_explanation(path, monkeypatch):
+def test_an_explanation_prints_its_golden_text(path, monkeypatch):
     monkeypatch.setattr(placement, "missing", lambda: "there is no NVIDIA driver (libcuda.so.1)\nhint: install it")
     query, options, expected = read(path)
     said = f"{cer_gpu.compile(query, **options).explain()}\n"
@@ -34,5 +34,5 @@ def test_explanation(path, monkeypatch):
     assert said == expected
 
 
-def test_there_are_enough():
+def test_there_are_at_least_nine_golden_files():
     assert len(FILES) >= 9

@@ -45,7 +45,7 @@ def explained(data, depth):
 
 
 @strategies.property_test(0.5)
-def test_text_has_all(data):
+def test_text_has_every_transition_in_order(data):
     explanation = explained(data, 4)
     automaton = explanation.to_dict()["automaton"]
     said = str(explanation)
@@ -60,7 +60,7 @@ def test_text_has_all(data):
 
 
 def drawn_by_dot(text):
-    """The states and the edges, each with its label, that a picture by Graphviz would have."""
+    """Return the states and the edges, each with its label, that a picture by Graphviz would have."""
     assert not re.sub(r"\\[\\\"n]", "", text).count("\\")
     tree = DOT.parse(text)
     states = [str(node.children[0]) for node in tree.find_data("node")]
@@ -74,7 +74,7 @@ def drawn_by_dot(text):
 
 
 @strategies.property_test(0.5)
-def test_dot_has_all(data):
+def test_dot_has_every_state_and_edge(data):
     explanation = explained(data, 4)
     automaton = explanation.to_dict()["automaton"]
     states, edges = drawn_by_dot(explanation.to_dot())
@@ -90,7 +90,7 @@ def test_dot_has_all(data):
 
 
 def places(svg):
-    """The circles of states (x, y, r) by number, the boxes of labels (x, y, w, h), the ways (d) between."""
+    """Return the circles of states (x, y, r) by number, the boxes of labels (x, y, w, h), and the edges (d)."""
     root = ElementTree.fromstring(svg)
     circles, boxes = {}, []
     for group in root.iter(f"{SVG}g"):
@@ -105,7 +105,7 @@ def places(svg):
 
 
 def points(d):
-    """Points along a way."""
+    """Return points along an edge."""
     parts = re.findall(r"([MLC])([^MLC]*)", d)
     here = None
     for command, numbers in parts:
@@ -172,22 +172,22 @@ def test_svg_has_all_and_nothing_overlaps(data):
         "(((A+ ; B)+ : C)+ OR (D ; (E ; F+)+)) ; (A OR (B : (C OR D+) ; E))",
     ],
 )
-def test_large_automata(pattern):
+def test_svg_of_large_automata_has_no_overlap(pattern):
     assert_drawn(cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").explain())
 
 
-def test_a_picture_is_at_most_so_wide():
+def test_a_wide_picture_is_drawn_from_top_to_bottom():
     wide = cer_gpu.compile("SELECT * FROM S WHERE " + " ; ".join("ABCDEFGHIJKLMNO")).explain().to_svg()
     assert float(ElementTree.fromstring(wide).get("width")) < 600
 
 
-def test_the_picture_of_the_documentation():
+def test_the_picture_in_the_documentation_is_current():
     query = (ROOT / "examples" / "queries" / "worse_and_worse.ceql").read_text(encoding="utf-8")
     drawn = cer_gpu.compile(query, time_column="ts").explain().to_svg()
     assert (ROOT / "docs" / "worse_and_worse.svg").read_text(encoding="utf-8") == drawn
 
 
-# ---- names that mean something elsewhere ------------------------------------------------------------------------
+# ---- names with meaning in other languages ----------------------------------------------------------------------
 
 HOSTILE = [
     '"quoted" \\',

@@ -1,4 +1,4 @@
-"""The query in plain words: every event with its predicates, every clause, nothing invented."""
+"""A query in plain words: every event with its predicates, every clause, nothing else."""
 
 import pytest
 import strategies
@@ -44,7 +44,7 @@ def test_every_event_and_clause_is_said(data):
         ("A FILTER A[n > 1] AND A[m = 2]", ["an event A with n > 1 AND m = 2"]),
     ],
 )
-def test_patterns(pattern, lines):
+def test_each_operator_has_its_words(pattern, lines):
     assert words_of(f"SELECT * FROM S WHERE {pattern}")[1:-2] == ["  " + line for line in lines]
 
 
@@ -61,7 +61,7 @@ def test_patterns(pattern, lines):
         ("PARTITION BY [k, l], [m], [n]", "with the same k or else l, m and n; each"),
     ],
 )
-def test_clauses(clauses, line):
+def test_windows_and_keys_have_their_words(clauses, line):
     assert line in words_of(f"SELECT * FROM S WHERE A {clauses}", time_column="ts")[2]
 
 
@@ -73,7 +73,7 @@ def test_clauses(clauses, line):
         ("MAX", "those that are no part of another are {} (MAX)."),
     ],
 )
-def test_what_chooses_before_the_window_is_said_before_it(strategy, choice):
+def test_a_strategy_that_chooses_before_the_window_stands_before_it(strategy, choice):
     choice = "Of those that end at one event, " + choice
     query = f"SELECT {strategy} * FROM S WHERE A"
     assert words_of(query)[2:-1] == [choice.format("reported")]

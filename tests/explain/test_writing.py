@@ -1,4 +1,4 @@
-"""Predicates as text read back as the same; texts stay on their line."""
+"""Predicates as text: they parse to the same predicate, and stay on one line."""
 
 import pytest
 import strategies
@@ -27,18 +27,18 @@ def reread(text):
         "open = TRUE AND NOT open <> FALSE",
     ],
 )
-def test_the_plainest_text_is_its_own(text):
+def test_a_predicate_in_plainest_form_is_written_unchanged(text):
     assert predicate_text(reread(text)) == text
 
 
 @strategies.property_test(0.5)
-def test_texts_read_back(data):
+def test_written_predicates_parse_to_the_same_predicate(data):
     query = Case(data, strategies.predicate_cases()).compiled
     for guard in query._plan.cea.guards:
         if guard.predicate is not None:
             assert reread(predicate_text(guard.predicate)) == guard.predicate
 
 
-def test_nothing_breaks_a_line_or_turns_it_round():
+def test_control_and_direction_characters_are_escaped():
     hostile = "a\nb\r\x1b[31m\u202e\u2028\ud800\xa0é漢"
     assert printable(hostile) == r"a\nb\r\x1b[31m\u202e\u2028\ud800\xa0é漢"

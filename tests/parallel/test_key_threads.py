@@ -1,4 +1,4 @@
-"""The keys of PARTITION BY dealt to any number of threads give the table of one thread, row by row."""
+"""Keys of PARTITION BY dealt to threads: any number of them finds the table of one thread, row by row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "60")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B)+ ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
 CLAUSES = ["", "", "WITHIN 6 EVENTS", "WITHIN 25 EVENTS", "WITHIN 4 EVENTS CONSUME BY PARTITION", "LIMIT 2"]
 LONG = {"ALL": "WITHIN 9 EVENTS"}
-"""What keeps the results of a strategy few where there is no other window."""
+"""Window that keeps the results of a strategy few if the query has no other."""
 
 
 def random_events(rng, n):
@@ -38,7 +38,7 @@ def random_events(rng, n):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_table_of_one_thread(monkeypatch, seed):
+def test_threads_by_key_find_the_table_of_one_thread(monkeypatch, seed):
     rng = random.Random(seed)
     strategy = rng.choice(["ALL", "ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"])
     keys, clause = rng.choice(["[text]", "[number]", "[text], [x]", "[text], [number]"]), rng.choice(CLAUSES)
@@ -59,8 +59,8 @@ def test_the_table_of_one_thread(monkeypatch, seed):
     assert repr(found.to_pylist()) == repr(expected.to_pylist())  # keys may be NaN
 
 
-def test_texts_that_are_forgotten_keep_their_thread(monkeypatch):
-    """Codes of texts change when idle partitions are dropped, and the share of a text does not."""
+def test_a_forgotten_key_stays_with_its_thread(monkeypatch):
+    """Dropping idle partitions changes the codes of texts, but not the thread of a text."""
     monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_FROM", 4)
     monkeypatch.setattr("cer_gpu.partition.partitions.SWEEP_TEXTS_FROM", 4)
     monkeypatch.setattr(module, "BATCH_ROWS", 7)
@@ -84,7 +84,7 @@ def test_each_thread_has_a_share_of_the_keys():
     assert all(900 < len(each) < 1100 for each in found)
 
 
-def test_errors_come_where_they_are():
+def test_the_error_message_is_that_of_one_thread():
     events = pa.table({"type": ["A"] * 300, "k": [1, 2, 3] * 100, "ts": [*range(250), 3, *range(251, 300)]})
     query = cer_gpu.compile("SELECT LAST * FROM S WHERE A ; A PARTITION BY [k] WITHIN 5 [ts]", time_column="ts")
     messages = []
@@ -95,7 +95,7 @@ def test_errors_come_where_they_are():
     assert messages[0] == messages[1]
 
 
-def test_counts_of_the_evaluator_and_results_that_nobody_reads(monkeypatch):
+def test_threads_end_with_their_reader_and_their_counts_add_up(monkeypatch):
     monkeypatch.setattr(module, "MOST_WAITING", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [k] WITHIN 50 EVENTS")
@@ -109,7 +109,7 @@ def test_counts_of_the_evaluator_and_results_that_nobody_reads(monkeypatch):
     assert (evaluator.n_events, evaluator.n_matches) == (20_000, found)
 
 
-def test_which_queries_are_dealt(monkeypatch):
+def test_the_query_decides_between_keys_ranges_and_one_thread(monkeypatch):
     used = []
     for where, name in ((module, "on_threads_by_key"), (ranges, "on_threads")):
         original = getattr(where, name)

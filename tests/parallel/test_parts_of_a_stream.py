@@ -1,4 +1,4 @@
-"""Events that are a part of a larger stream: their positions are given, and ends before the part are not listed."""
+"""Events taken from a larger stream: a column gives their positions, and ends before `first_end` are not listed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def evaluate(query, events, rows=23, **options):
 @pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])
 @pytest.mark.parametrize("strategy", ["ALL", "NEXT", "MAX", "STRICT"])
 @pytest.mark.parametrize("window", ["WITHIN 9 EVENTS", "WITHIN 30 [ts]", ""])
-def test_partitions_dealt_to_parts(window, strategy, output):
+def test_evaluators_of_single_partitions_find_the_whole_table(window, strategy, output):
     query = cer_gpu.compile(
         f"SELECT {strategy} * FROM S WHERE A ; B+ ; C PARTITION BY [k] {window} LIMIT 50", time_column="ts"
     )
@@ -60,7 +60,7 @@ def test_partitions_dealt_to_parts(window, strategy, output):
         ),
     ],
 )
-def test_ranges_with_the_window_before_them(text, reach, output):
+def test_ranges_with_the_window_before_them_find_the_whole_table(text, reach, output):
     query, events = cer_gpu.compile(text), random_events()
     whole = query.evaluate(events.drop_columns("position"), output=output)
     assert whole.num_rows > 20
@@ -72,7 +72,7 @@ def test_ranges_with_the_window_before_them(text, reach, output):
 
 
 def test_positions_may_be_far_apart():
-    """Further than 32 bits reach, in a block and from block to block."""
+    """Gaps exceed 32 bits within a block and between blocks."""
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 [ts]")
     n = 200
     positions = [i * 10**9 for i in range(n)]
@@ -84,13 +84,13 @@ def test_positions_may_be_far_apart():
 
 
 @pytest.mark.parametrize("positions", [[0, 0], [1, 0], [-1, 0], [0, None]])
-def test_positions_that_do_not_ascend(positions):
+def test_positions_that_do_not_ascend_are_refused(positions):
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A").evaluator(position_column="position")
     with pytest.raises(cer_gpu.EventsError, match="must ascend from 0"):
         evaluator.push(pa.record_batch({"type": ["A", "A"], "position": pa.array(positions, pa.int64())}))
 
 
-def test_positions_of_another_type():
+def test_positions_that_are_not_int64_are_refused():
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A").evaluator(position_column="type")
     with pytest.raises(cer_gpu.QueryTypeError, match="must be int64, and is string"):
         evaluator.push(pa.record_batch({"type": ["A"]}))

@@ -1,4 +1,4 @@
-"""Threads read the row groups of Parquet files at once, and give the table of one thread."""
+"""Ranges of Parquet files: threads read their row groups in parallel, and find the table of one thread."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_table_of_one_thread(small: pytest.MonkeyPatch, tmp_path: Path, seed: int) -> None:
+def test_threads_over_files_find_the_table_of_one_thread(small: pytest.MonkeyPatch, tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     small.setattr(module, "RANGE_ROWS_IN_MEMORY", rng.randint(1, 40))
     small.setattr(module, "SAMPLE_ROWS", rng.choice([1, 9, 60]))
@@ -109,8 +109,8 @@ def test_a_range_reads_on_until_the_next_one_reports(
     assert read == [list(range(2 * each.begin, 2 * end, 2)) for each, end in zip(cut, ends, strict=True)]
 
 
-def test_each_row_group_is_read_by_one_thread(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """All rows are read once, but for the sample and the windows where ranges begin."""
+def test_each_row_group_is_read_once_except_in_windows(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The exceptions are the sample, and the windows where ranges begin."""
     path = tmp_path / "events.parquet"
     events = pa.table({"type": ["A", "B", "C", "C", "C"] * 200})
     pq.write_table(events, path, row_group_size=20)
@@ -135,7 +135,7 @@ def test_each_row_group_is_read_by_one_thread(small: pytest.MonkeyPatch, tmp_pat
 
 @pytest.mark.parametrize("row", [3, 39, 40, 41, 119, 120, 299])
 @pytest.mark.parametrize("value", [-1, None])
-def test_times_that_decrease_or_are_missing(
+def test_a_wrong_time_is_reported_with_its_file_as_on_one_thread(
     small: pytest.MonkeyPatch, tmp_path: Path, row: int, value: int | None
 ) -> None:
     times: list[int | None] = list(range(300))
@@ -156,7 +156,9 @@ def test_times_that_decrease_or_are_missing(
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 4])
-def test_a_row_group_that_cannot_be_read(small: pytest.MonkeyPatch, tmp_path: Path, n_threads: int) -> None:
+def test_a_damaged_row_group_raises_after_the_results_before_it(
+    small: pytest.MonkeyPatch, tmp_path: Path, n_threads: int
+) -> None:
     path = tmp_path / "events.parquet"
     events = pa.table({"type": ["A", "B"] * 5000, "x": np.random.default_rng(0).integers(0, 1 << 60, 10_000)})
     pq.write_table(events, path, row_group_size=1000, compression="zstd", use_dictionary=["type"])
@@ -168,10 +170,10 @@ def test_a_row_group_that_cannot_be_read(small: pytest.MonkeyPatch, tmp_path: Pa
     found: list[int] = []
     with pytest.raises(cer_gpu.EventsError, match=r"events\.parquet: cannot be read"):
         found.extend(b.num_rows for b in query.matches(query.source(path), query.evaluator(), n_threads))
-    assert sum(found) > 1000  # of the row groups before
+    assert sum(found) > 1000  # the results of the row groups before it
 
 
-def test_results_that_nobody_reads(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_threads_over_files_end_with_their_reader(small: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small.setattr(threads, "MOST_WAITING", 1)
     path = tmp_path / "events.parquet"
     pq.write_table(pa.table({"type": ["A"] * 5000}), path, row_group_size=100)
@@ -187,7 +189,7 @@ def test_results_that_nobody_reads(small: pytest.MonkeyPatch, tmp_path: Path) ->
     raise AssertionError(threading.enumerate())
 
 
-def test_few_long_row_groups_are_read_ahead_by_another_thread(tmp_path: Path) -> None:
+def test_too_few_row_groups_are_not_read_by_the_evaluating_threads(tmp_path: Path) -> None:
     path = tmp_path / "events.parquet"
     events = pa.table({"type": ["A", "B", "C"] * 100})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 2 EVENTS")
@@ -210,7 +212,7 @@ def test_few_long_row_groups_are_read_ahead_by_another_thread(tmp_path: Path) ->
         ({"type": ["A"], "list": [[1]]}, 1 << 17),
     ],
 )
-def test_fewer_rows_are_decoded_at_once_where_they_are_long(tmp_path: Path, columns: dict, n_rows: int) -> None:
+def test_long_rows_are_decoded_fewer_at_once(tmp_path: Path, columns: dict, n_rows: int) -> None:
     path = tmp_path / "events.parquet"
     pq.write_table(pa.table({name: values * 1000 for name, values in columns.items()}), path, use_dictionary=False)
     file = pq.ParquetFile(path)

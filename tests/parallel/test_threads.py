@@ -1,4 +1,4 @@
-"""Any number of threads gives the table of one, in the order of its ends."""
+"""Threads over ranges of a stream: any number of them finds the table of one thread, in the order of its ends."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def random_events(rng, n):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_table_of_one_thread(small_ranges, seed):
+def test_threads_by_range_find_the_table_of_one_thread(small_ranges, seed):
     rng = random.Random(seed)
     small_ranges(rng)
     strategy, keys = rng.choice(["ALL", "STRICT"]), rng.choice(["", "PARTITION BY [k]"])
@@ -87,7 +87,7 @@ def test_the_table_of_one_thread(small_ranges, seed):
         ("MAX", "WITHIN 6 EVENTS"),
     ],
 )
-def test_queries_that_ranges_would_change_are_evaluated_in_one(small_ranges, strategy, clauses):
+def test_queries_that_ranges_would_change_find_the_table_of_one_thread(small_ranges, strategy, clauses):
     rng = random.Random(0)
     small_ranges(rng)
     where = "A ; B" if clauses in ("", "PARTITION BY [k] WITHIN 9 EVENTS") else "(A OR B)+ ; (B OR C) ; C"
@@ -96,7 +96,7 @@ def test_queries_that_ranges_would_change_are_evaluated_in_one(small_ranges, str
     assert query.evaluate(events, threads=2).equals(query.evaluate(events, threads=1))
 
 
-def test_the_counts_of_the_evaluator(small_ranges):
+def test_the_evaluator_counts_the_events_and_results_of_all_threads(small_ranges):
     rng = random.Random(1)
     small_ranges(rng)
     events = random_events(rng, 300)
@@ -108,7 +108,7 @@ def test_the_counts_of_the_evaluator(small_ranges):
 
 @pytest.mark.parametrize("row", [3, 50, 51, 299])
 @pytest.mark.parametrize("value", [-1, None])
-def test_times_that_decrease_or_are_missing(monkeypatch, row, value):
+def test_a_wrong_time_is_reported_as_on_one_thread(monkeypatch, row, value):
     monkeypatch.setattr(module, "RANGE_ROWS", 10)
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 10)
     times = list(range(300))
@@ -124,8 +124,8 @@ def test_times_that_decrease_or_are_missing(monkeypatch, row, value):
     assert f"event {row} " in messages[0]
 
 
-def test_a_window_of_floats_that_rounding_makes_wider(monkeypatch):
-    """The end less the start is the window's length, though the end less the length is above the start."""
+def test_rounding_of_a_float_window_loses_no_complex_event(monkeypatch):
+    """The end minus the start is the window's length, though the end minus the length exceeds the start."""
     monkeypatch.setattr(module, "RANGE_ROWS", 1)
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 1)
     end = 0.057091294503929246
@@ -135,7 +135,7 @@ def test_a_window_of_floats_that_rounding_makes_wider(monkeypatch):
         assert query.evaluate(events, threads=threads)["positions"].to_pylist() == [[0, 2]]
 
 
-def test_threads_stop_though_they_find_nothing():
+def test_threads_without_results_stop_with_their_reader():
     read = []
 
     def batches():
@@ -151,8 +151,8 @@ def test_threads_stop_though_they_find_nothing():
     assert len(read) == 1
 
 
-def test_ranges_follow_what_is_found(monkeypatch):
-    """A stream that finds much, and then nothing, is cut into short ranges, and then into long ones."""
+def test_ranges_grow_once_fewer_complex_events_are_found(monkeypatch):
+    """A stream with many complex events, and then none, is cut into short ranges, and then into long ones."""
     monkeypatch.setattr(module, "SAMPLE_ROWS", 100)
     monkeypatch.setattr(module, "FEWEST_RANGE_ROWS", 1)
     monkeypatch.setattr(module, "RESULT_BYTES", 10_000)
@@ -183,8 +183,7 @@ def test_columns_may_change_their_types_from_range_to_range(monkeypatch):
         assert each.evaluate(iter(batches), output=output, threads=3).equals(expected)
 
 
-def test_results_that_nobody_reads(monkeypatch):
-    """The threads end with the reader."""
+def test_threads_end_with_their_reader(monkeypatch):
     monkeypatch.setattr(module, "RANGE_ROWS", 500)
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 500)
     monkeypatch.setattr(on_threads, "MOST_WAITING", 1)
@@ -197,7 +196,7 @@ def test_results_that_nobody_reads(monkeypatch):
 
 
 @pytest.mark.parametrize("threads", [0, -1, 1.5, True, "2"])
-def test_a_wrong_number_of_threads(threads):
+def test_a_number_of_threads_below_one_is_refused(threads):
     with pytest.raises(cer_gpu.OptionError, match="threads must be a positive number"):
         cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(pa.table({"type": ["A"]}), threads=threads)
 
@@ -218,13 +217,13 @@ def test_ranges_have_the_window_before_them(monkeypatch):
 @pytest.mark.parametrize(
     ("n_rows", "n_threads", "rows"), [(None, 2, 10), (20, 2, 10), (21, 2, 6), (100, 3, 9), (0, 2, 1)]
 )
-def test_ranges_of_like_size(monkeypatch, n_rows, n_threads, rows):
+def test_a_known_stream_is_cut_into_ranges_of_like_size(monkeypatch, n_rows, n_threads, rows):
     monkeypatch.setattr(module, "RANGE_ROWS", 10)
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 10)
     assert Sizes(n_threads, n_rows).next == rows
 
 
-def test_ranges_are_short_where_they_find_much(monkeypatch):
+def test_ranges_are_short_after_many_bytes_of_results(monkeypatch):
     monkeypatch.setattr(module, "FEWEST_RANGE_ROWS", 100)
     monkeypatch.setattr(module, "RANGE_ROWS", 10_000)
     sizes = Sizes(2)
@@ -247,7 +246,7 @@ def test_ranges_are_short_where_they_find_much(monkeypatch):
         ({"n_rows": 10, "reads_ahead": True, "parts": Parts([0, 6, 8, 10], None)}, True, 3),
     ],
 )
-def test_as_many_threads_as_help(monkeypatch, facts, by_range, n_threads):
+def test_the_number_of_threads_follows_the_source(monkeypatch, facts, by_range, n_threads):
     monkeypatch.setattr(on_threads, "FEWEST_ROWS", 10)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     source = Source(pa.schema([]), lambda _: iter(()), **facts)
@@ -255,7 +254,7 @@ def test_as_many_threads_as_help(monkeypatch, facts, by_range, n_threads):
 
 
 @pytest.mark.parametrize("clauses", ["WITHIN 200 EVENTS", "PARTITION BY [k] CONSUME BY PARTITION"])
-def test_a_process_ends_though_results_are_read_in_part(tmp_path, clauses):
+def test_a_process_ends_with_results_read_in_part(tmp_path, clauses):
     program = f"""
 import pyarrow as pa, cer_gpu
 from cer_gpu.parallel import key_threads

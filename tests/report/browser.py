@@ -20,11 +20,11 @@ def found(names):
 
 
 class Browser:
-    """One window of a browser that can be asked what it shows, and has what the page wrote to its console."""
+    """One window of a browser, with access to its texts and to the console of the page."""
 
     def __init__(self, url, width=1180, height=900, dark=False):
         self._url = url
-        # no sandbox, as it cannot be had by root or in most containers; the pages are our own
+        # no sandbox, which root and most containers cannot use; the pages are our own
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
         arguments += [f"--window-size={width},{height}", "--force-prefers-reduced-motion"]
         arguments += ["--force-dark-mode", "--blink-settings=preferredColorScheme=0"] if dark else []
@@ -48,7 +48,7 @@ class Browser:
         self._ask("POST", "/url", {"url": Path(path).resolve().as_uri()})
 
     def run(self, script, *args):
-        """Run a script, and return what it returns; two frames pass before."""
+        """Return the result of a script, which starts after two frames."""
         body = f"""
             const done = arguments[arguments.length - 1], given = [...arguments].slice(0, -1);
             const then = () => done((function () {{ {script} }})(...given));
@@ -57,7 +57,7 @@ class Browser:
         return self._ask("POST", "/execute/async", {"script": body, "args": list(args)})
 
     def frames(self, keys):
-        """Press keys on the timeline, one a frame; return how many milliseconds each frame took."""
+        """Press keys on the timeline, one a frame; return the milliseconds of each frame."""
         script = """
             const timeline = document.getElementById("timeline"), [keys, done] = arguments, times = [];
             let last = null;
@@ -76,7 +76,7 @@ class Browser:
         return self.run("return document.querySelector(arguments[0]).innerText", selector)
 
     def act(self, *actions):
-        """Move, press and release the pointer, whose places are those of the window."""
+        """Move, press and release the pointer, at places in the window."""
         pointer = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": list(actions)}
         self._ask("POST", "/actions", {"actions": [pointer]})
 
@@ -87,7 +87,7 @@ class Browser:
         self.act(*moved(x, y), pressed(), *moved((x + to_x) // 2, (y + to_y) // 2), *moved(to_x, to_y), released())
 
     def console(self):
-        """Return what was written to the console since the last time."""
+        """Return the messages on the console since the last call."""
         return [entry["message"] for entry in self._ask("POST", "/se/log", {"type": "browser"})]
 
     def picture(self, file):

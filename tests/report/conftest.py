@@ -1,4 +1,4 @@
-"""A browser for the tests that need one."""
+"""Browser for the tests that need one."""
 
 import pytest
 from report.browser import BROWSERS, DRIVERS, Browser, driver, found
@@ -17,7 +17,7 @@ def driver_url():
 
 @pytest.fixture
 def browse(driver_url):
-    """Open a page; whatever is written to the console is an error, once the test is done."""
+    """Open pages; a message on the console is an error at the end of the test."""
     browsers = []
 
     def open_page(path, **options):

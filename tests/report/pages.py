@@ -1,4 +1,4 @@
-"""Pages to look at: what is read back from one, and events to make them of."""
+"""Reading of the content of report pages, and events to make pages of."""
 
 import base64
 import json
@@ -21,19 +21,19 @@ TRADES = pa.table(
 
 
 def held(path):
-    """What a page holds."""
+    """Return the content of a page."""
     text = path.read_text(encoding="utf-8")
     return json.loads(re.search(r'<script type="application/json" id="held">(.*?)</script>', text, re.DOTALL)[1])
 
 
 def unpacked(packed):
-    """The numbers that `packed` made a text of, as the page reads them."""
+    """Return the numbers that `packed` encoded, as the page decodes them."""
     raw = np.frombuffer(base64.b64decode(packed["data"]), f"<{packed['type']}")
     return (raw if packed["unit"] == 1 else raw.astype(np.float64) * packed["unit"]).tolist()
 
 
 def rows_of(page, number):
-    """The rows of a complex event that a page holds: position, what it is, and its values."""
+    """Return the rows of a complex event on a page: position, role, and values."""
     rows = page["rows"]
     ends = [0, *(int(end) for end in unpacked(rows["ends"]))]
     at = number // rows["step"]

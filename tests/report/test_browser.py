@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, zooms, filters and shows rows, and writes nothing to the console."""
+"""Report pages in a real browser: they draw, zoom, filter and show rows, and write nothing to the console."""
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ LIGHT_BAR, DARK_BAR, LIGHT_MARK = "47,111,219", "110,162,255", "217,72,15"
 
 @pytest.fixture
 def page(tmp_path):
-    """Write a report; return where."""
+    """Write a report, and return its path."""
 
     def make(text, events, *, time_column=None, **options):
         write_report(cer_gpu.compile(text, time_column=time_column), events, tmp_path / "report.html", **options)
@@ -64,7 +64,7 @@ def fill(browser, text):
     )
 
 
-def test_it_opens_draws_and_shows_rows(browse, page):
+def test_a_page_opens_draws_and_shows_rows(browse, page):
     browser = browse(page("SELECT * FROM S WHERE SELL AS s ; BUY AS b PARTITION BY [name]", TRADES, time_column="ts"))
     assert facts(browser) == {"complex events": "3", "events read": "6", "partitions with any": "2"}
     assert browser.text("#view") == "3 of 3 complex events in view, from 1970-01-01 00:00:00 to 1970-01-01 00:02:30"
@@ -100,7 +100,7 @@ def test_a_click_picks_a_complex_event(browse, page):
     assert browser.text("#tip") == "98 to 99\n1 position, 2 events"
 
 
-def test_zooming_and_moving(browse, page):
+def test_keys_and_drags_zoom_and_move_the_view(browse, page):
     events = pa.table({"type": ["A"] * 1000})
     browser = browse(page("SELECT * FROM S WHERE A", events))
     everything = browser.text("#view")
@@ -128,14 +128,14 @@ def test_zooming_and_moving(browse, page):
     assert int(browser.text("#view").split()[0]) == pytest.approx(255, abs=5)
 
 
-def test_filtering_by_partition(browse, page):
+def test_the_filter_selects_partitions_by_name(browse, page):
     events = pa.table({"type": ["A"] * 60, "k": ["one", "two", "three"] * 10 + ["One"] * 30, "n": range(60)})
     browser = browse(page("SELECT * FROM S WHERE A PARTITION BY [k]", events))
     listed = browser.text("#partitions").split()
     assert listed == ["One", "30", "one", "10", "three", "10", "two", "10"]
     fill(browser, "T")
     assert browser.text("#view").startswith("20 of 20 complex events of this filter in view")
-    fill(browser, "one")  # the name of one, exactly
+    fill(browser, "one")  # the exact name of a partition selects that one only
     assert browser.text("#view").startswith("10 of 10 complex events of this filter in view")
     browser.run("document.querySelectorAll('#partitions button')[3].click()")
     assert browser.run("return document.getElementById('filter').value") == "two"
@@ -147,7 +147,7 @@ def test_filtering_by_partition(browse, page):
     assert browser.text("#view").startswith("0 of 0")
 
 
-def test_no_text_runs(browse, page):
+def test_hostile_text_is_shown_and_not_executed(browse, page):
     events = TRADES.append_column(HOSTILE, TRADES["note"]).append_column("k", pa.array([HOSTILE] * 6))
     query = f"SELECT * FROM S /* {HOSTILE} */ WHERE SELL AS s ; BUY PARTITION BY [k]"
     browser = browse(page(query, events, time_column="ts", title=HOSTILE))
@@ -163,14 +163,14 @@ def test_no_text_runs(browse, page):
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_light_and_dark(browse, page, dark):
+def test_colours_follow_the_dark_mode_of_the_browser(browse, page, dark):
     browser = browse(page("SELECT * FROM S WHERE SELL ; BUY", TRADES), dark=dark)
     assert (DARK_BAR if dark else LIGHT_BAR) in browser.run(INKED, "over")
     paper = browser.run("return getComputedStyle(document.body).backgroundColor")
     assert paper == ("rgb(17, 20, 25)" if dark else "rgb(252, 252, 253)")
 
 
-def test_a_hundred_thousand_stay_smooth(browse, page):
+def test_a_hundred_thousand_complex_events_are_drawn_within_100_ms(browse, page):
     rng = np.random.default_rng(7)
     events = pa.table({"type": rng.choice(["A", "B", "C"], 120_000), "k": rng.integers(0, 50, 120_000)})
     browser = browse(page("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 10 EVENTS", events))
@@ -178,10 +178,10 @@ def test_a_hundred_thousand_stay_smooth(browse, page):
     assert browser.text("#view").endswith(" in view, from 7 to 119,997")
     assert LIGHT_BAR in browser.run(INKED, "timeline")
     milliseconds = browser.frames([*"+" * 8, *"-" * 8, "ArrowLeft", "ArrowRight"])
-    assert np.median(milliseconds) < 100  # a busy machine; some 16 on an idle one
+    assert np.median(milliseconds) < 100  # allows for a busy machine; about 16 on an idle one
 
 
-def test_what_was_left_out_is_said(browse, page, monkeypatch):
+def test_the_page_names_its_limits(browse, page, monkeypatch):
     monkeypatch.setattr(found_module, "MAX_DRAWN", 100)
     monkeypatch.setattr(found_module, "MAX_REFERENCES", 90)
     events = pa.table({"type": ["A"] * 1000, "k": [f"k{i}" for i in range(1000)], "s": ["z" * 300] * 1000})
@@ -226,7 +226,7 @@ def test_every_kind_of_axis_is_drawn(browse, page, times, view):
     press(browser, "+")
 
 
-def test_nothing_found(browse, page):
+def test_a_page_without_complex_events_says_so(browse, page):
     browser = browse(page("SELECT * FROM S WHERE BUY FILTER BUY[price > 1000]", TRADES))
     assert browser.text("#found") == "The query found no complex events."
     assert not browser.run("return document.getElementById('chosen').checkVisibility()")

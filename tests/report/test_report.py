@@ -1,4 +1,4 @@
-"""What a report holds: all that was found, or a bounded and even sample of it, and nothing that could run."""
+"""Content of a report: all complex events or a bounded, even sample of them, and nothing that a browser executes."""
 
 import datetime
 import itertools
@@ -23,7 +23,7 @@ QUERY = "SELECT * FROM S WHERE SELL AS s ; BUY AS b"
 
 @pytest.fixture
 def page(tmp_path):
-    """Write a report and return what it holds."""
+    """Write a report, and return its content."""
 
     def make(text=QUERY, events=TRADES, *, time_column=None, time_unit=None, **options):
         query = cer_gpu.compile(text, time_column=time_column, time_unit=time_unit)
@@ -57,7 +57,7 @@ def test_a_page_holds_every_complex_event_and_its_rows(page):
         assert [values[1] for _, _, *values in shown] == TRADES["name"].take(row["positions"]).to_pylist()
     first = rows_of(made, 0)
     assert first[0][2:] == ("SELL", "MSFT", "101.0", HOSTILE, "1970-01-01T00:00:00.000")
-    assert rows_of(made, 1)[1][5] == "x" * 120  # cut
+    assert rows_of(made, 1)[1][5] == "x" * 120  # cut to 120 characters
     assert rows_of(made, 1)[0][5] is None
 
 
@@ -83,7 +83,7 @@ def test_positions_are_the_axis_where_there_is_no_time(page):
     ],
     ids=str,
 )
-def test_axes(page, times, unit, axis, start, length):
+def test_the_axis_has_the_kind_and_unit_of_the_time_column(page, times, unit, axis, start, length):
     events = pa.table({"type": ["SELL", "BUY"], "t": times})
     made = page(events=events, time_column="t", time_unit=unit)
     assert tuple(made["axis"].values()) == axis
@@ -132,21 +132,21 @@ def test_partitions_whose_names_read_alike_are_two(page):
         ("SELECT MAX s, b FROM S WHERE SELL AS s ; (BUY AS b)+ : SELL", [["s"], ["b"]]),
     ],
 )
-def test_what_rows_are(page, text, roles):
+def test_rows_have_the_variables_that_hold_them_as_roles(page, text, roles):
     assert [[role] for _, role, *_ in rows_of(page(text), 0)][:2] == roles
 
 
-def test_a_query_that_keeps_nothing(page):
+def test_a_query_that_keeps_nothing_has_no_rows(page):
     made = page("SELECT NONE FROM S WHERE SELL ; BUY")
     assert (made["n_matches"], unpacked(made["matches"]["n"]), rows_of(made, 0)) == (5, [0] * 5, [])
 
 
-def test_nothing_found(page):
+def test_a_page_without_complex_events_has_no_rows(page):
     made = page("SELECT * FROM S WHERE BUY FILTER BUY[price > 1000]")
     assert (made["n_events"], made["n_matches"], "rows" in made) == (6, 0, False)
 
 
-def test_no_events_at_all(page):
+def test_a_page_of_an_empty_stream_counts_zero_events(page):
     assert page(events=TRADES.slice(0, 0))["n_events"] == 0
 
 
@@ -201,7 +201,7 @@ def test_events_are_sorted_on_request(page):
 # ---- bounds ---------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_too_much_is_sampled_evenly(page, monkeypatch):
+def test_too_many_complex_events_are_sampled_evenly(page, monkeypatch):
     monkeypatch.setattr(found_module, "MAX_DRAWN", 100)
     monkeypatch.setattr(found_module, "MAX_REFERENCES", 90)
     events = pa.table({"type": ["A", "B"] * 500, "k": pa.array(np.arange(1000) // 2 % 7)})
@@ -209,7 +209,7 @@ def test_what_is_too_much_is_sampled_evenly(page, monkeypatch):
     assert (made["n_matches"], made["step"], made["rows"]["step"]) == (500, 8, 32)
     numbers = [n for n in range(500) if n % 8 == 0]
     assert unpacked(made["matches"]["start"]) == [2 * n for n in numbers]
-    assert sum(unpacked(made["counts"])) == 500  # of all
+    assert sum(unpacked(made["counts"])) == 500  # of all complex events, not of the sample
     assert [row[:2] for row in rows_of(made, 64)] == [(128, "A"), (129, "B")]
 
 
@@ -255,7 +255,7 @@ def test_fingerprints_tell_complex_events_apart():
 @pytest.mark.parametrize(
     "values", [[], [0], [0, 255], [256, 3], [1000, 60_000, 0], [2**32, 1], [2**53 - 1], [2**60], [-5, 5], [0.5, 1]]
 )
-def test_packed_numbers_come_back(values):
+def test_unpacked_numbers_equal_the_packed_ones(values):
     assert unpacked(packed(np.array(values))) == values
 
 
@@ -282,7 +282,7 @@ def test_events_are_not_overwritten(tmp_path, given):
         write_report(cer_gpu.compile(QUERY), TRADES, path, inputs=[str(path)])
 
 
-def test_the_query_is_said_in_words_with_what_is_to_be_known(page):
+def test_a_page_has_the_query_in_words_and_all_notes(page):
     text = "SELECT NEXT * FROM S WHERE SELL AS s ; BYU WITHIN 5 EVENTS"
     made = page(text)
     assert made["words"] == cer_gpu.compile(text).explain().words
