@@ -40,8 +40,37 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # the many processes that tests start need not compile these packages again, each for itself
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if config.getoption("--device") == "cuda":
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
+
+
+# Folders whose files take long, the longest first. Spark's tests are dealt to one process, which starts Java once, and
+# begin beside those that compile the kernels.
+LONG = ("spark", "engine", "predicates", "cli", "runtime", "kernels", "partition")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Deal the files of `--dist loadfile` so that the processes end at about the same time."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    def rank(scope):
+        return next((k for k, folder in enumerate(LONG) if scope.startswith(f"tests/{folder}")), len(LONG))
+
+    class LongestFirst(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            scope = super()._split_scope(nodeid)
+            return "tests/spark" if scope.startswith("tests/spark/") else scope
+
+        def _assign_work_unit(self, node):
+            self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
+            super()._assign_work_unit(node)
+
+    return LongestFirst(config, log)
 
 
 @pytest.fixture(scope="session", autouse=True)

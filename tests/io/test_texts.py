@@ -15,6 +15,7 @@ import pyarrow.csv as pa_csv
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from strategies import EXAMPLES
 
 from cer_gpu.io.texts import csv_header, csv_lines, json_lines, plain, to_csv, to_json
 
@@ -173,7 +174,7 @@ NESTABLE = KINDS.filter(lambda k: k[0] == pa.float16() or "halffloat" not in str
 
 
 @given(batches(NESTABLE))
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 def test_json_lines_read_back(drawn):
     batch, columns = drawn
     kinds = batch.schema.types
@@ -185,7 +186,7 @@ def test_json_lines_read_back(drawn):
 
 
 @given(batches(NESTABLE))
-@settings(max_examples=500)
+@settings(max_examples=EXAMPLES)
 def test_csv_reads_back(drawn):
     batch, columns = drawn
     names, rows = read_csv(batch)

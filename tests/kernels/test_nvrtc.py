@@ -5,13 +5,14 @@ import re
 
 import pytest
 from programs import random_program
+from strategies import EXAMPLES
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.predicates.cuda_pass import GROUP_TILES, TILE_ROWS
 from cer_gpu.predicates.cuda_source import cuda_source_of, struct_of
 
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
-N_PROGRAMS = 200
+N_PROGRAMS = min(200, EXAMPLES // 3)
 
 # a caller of every device function: nothing goes uncompiled because no program uses it
 ALL_FUNCTIONS = """

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from host_device import GXX, Build, HostDevice, has_compiler
 from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guard_words, guards_of, tree
+from strategies import EXAMPLES
 
 import cer_gpu
 from cer_gpu.automaton.normal_form import Guard
@@ -30,7 +31,7 @@ from cer_gpu.predicates.symbols import SymbolTable
 
 ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
 N_PROGRAMS = 5
-N_BUILT_AT_ONCE = 60
+N_BUILT_AT_ONCE = min(60, EXAMPLES // 6)
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
 

@@ -12,13 +12,20 @@ def flights():
 
 
 @pytest.fixture(scope="session")
-def spark():
+def java_options():
+    """Options of Java for jobs of a second each: its second compiler costs more than it gains."""
+    return "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def spark(java_options):
     """The one Spark session of a test run: it takes seconds to start."""
     pytest.importorskip("pyspark")
     from spark_glue import session
 
     # a task may fail three times, as on a cluster
     settings = {"spark.sql.shuffle.partitions": 2, "spark.master": "local[2, 4]"}
+    settings["spark.driver.extraJavaOptions"] = java_options
     spark = session("cer_gpu tests", config=settings)
     yield spark
     spark.stop()

@@ -50,21 +50,22 @@ def test_the_packages_from_the_archive(tmp_path):
     assert done.stdout.startswith("replicate: ")
 
 
-def test_spark_submit(tmp_path):
+def test_spark_submit(tmp_path, java_options):
     """The driver and the workers run the archive alone."""
     pyspark = pytest.importorskip("pyspark")
     from spark_glue.java import find_java
 
     archive, program = package(tmp_path / "cer_gpu.zip"), tmp_path / "job.py"
     program.write_bytes((HERE.parents[1] / "spark_glue" / "__main__.py").read_bytes())
-    (tmp_path / "events.csv").write_text("type,id\nA,1\nB,2\nA,3\nB,4\n")
+    (tmp_path / "events.csv").write_text("type,id,k\nA,1,x\nB,2,x\nA,3,x\nB,4,x\n")
     # no folder of the packages on the path of the workers
     environment = {**os.environ, "PYTHONPATH": "", "PYSPARK_PYTHON": sys.executable, **find_java().environment}
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += ["--conf", "spark.driver.host=127.0.0.1", "--py-files", str(archive), str(program)]
-    command += ["run", "SELECT * FROM S WHERE A ; B", "--input", "events.csv", "--format", "csv", "--order-by", "id"]
+    command += ["--driver-java-options", java_options, "--conf", "spark.driver.host=127.0.0.1"]
+    command += ["--py-files", str(archive), str(program)]
+    command += ["run", "SELECT * FROM S WHERE A ; B PARTITION BY [k]", "--input", "events.csv", "--format", "csv"]
     done = subprocess.run(
-        [*command, "-o", "found", "--output", "positions"],
+        [*command, "--order-by", "id", "-o", "found", "--output", "positions"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

@@ -270,7 +270,7 @@ def test_explain(capsys):
     assert "partition would not be exact: the query has no PARTITION BY" in said
 
 
-def test_a_job_that_is_interrupted_leaves_nothing(flights, tmp_path):
+def test_a_job_that_is_interrupted_leaves_nothing(flights, java_options, tmp_path):
     """A process of its own: the signal comes while it writes."""
     pq.write_table(pq.read_table(flights).slice(0, 20_000), tmp_path / "events.parquet")
     arguments = [
@@ -288,6 +288,7 @@ def test_a_job_that_is_interrupted_leaves_nothing(flights, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "spark_glue", *arguments, "-o", str(tmp_path / "found")],
         cwd=ROOT,
+        env={**os.environ, "JDK_JAVA_OPTIONS": java_options},
         stderr=subprocess.PIPE,
         text=True,
     )

