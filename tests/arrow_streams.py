@@ -1,4 +1,4 @@
-"""Build Arrow data from reference streams, in the many physical layouts that one logical column can have.
+"""Arrow data built from reference streams, in the many physical layouts that one logical column can have.
 
 A layout fixes the type of every column and how each array is built: how far into a larger buffer it starts
 (so that validity bitmaps begin inside a byte), and how its dictionary differs from that of the batch before.
@@ -45,10 +45,10 @@ TIMESTAMP_TYPES = tuple(pa.timestamp(unit) for unit in ("ms", "us", "ns", "s"))
 
 @dataclass(frozen=True)
 class Layout:
-    """How a stream lies in Arrow memory."""
+    """Layout of a stream in Arrow memory."""
 
     types: dict[str, pa.DataType]
-    time_unit: str | None = None  # of an integer time column
+    time_unit: str | None = None  # the unit of an integer time column
     padding: int = 0  # up to this many rows of other values before and after each array's slice
     through_ipc: bool = False  # read-only buffers, and alignment that IPC chose
     unused_column: bool = False  # a column of a type that no query can use
@@ -79,11 +79,11 @@ def column(table: pa.Table, name: str) -> pa.ChunkedArray:
     return pc.struct_field(table[first], rest) if rest else table[first]
 
 
-# ------------------------------------------------------------------------------------ which layouts there are
+# -------------------------------------------------------------------------------------------- choosing layouts
 
 
 def int_types(values: list[int | None]) -> list[pa.DataType]:
-    """Integer types that hold the values."""
+    """Return integer types that hold the values."""
     known = [v for v in values if v is not None]
     low, high = min(known, default=0), max(known, default=0)
     ranges = [(t, np.iinfo(t.to_pandas_dtype())) for t in INT_TYPES]
@@ -91,14 +91,14 @@ def int_types(values: list[int | None]) -> list[pa.DataType]:
 
 
 def float_types(values: list[float | None]) -> list[pa.DataType]:
-    """Float types that hold the values exactly."""
+    """Return float types that hold the values exactly."""
     with np.errstate(over="ignore"):
         exact = all(v is None or v != v or float(np.float32(v)) == v for v in values)
     return [pa.float64(), pa.float32()] if exact else [pa.float64()]
 
 
 def time_types(values: list[int]) -> list[tuple[pa.DataType, str | None]]:
-    """Types (and the unit of an integer) for a time column whose values are in milliseconds."""
+    """Return types (and the unit of an integer) for a time column whose values are in milliseconds."""
     found = [(t, None) for t in TIMESTAMP_TYPES[:3]]
     found += [(pa.timestamp("us", tz="UTC"), None), (pa.duration("ms"), None)]
     found += [(pa.int64(), unit) for unit in ("ms", "us", "ns")]
@@ -110,7 +110,7 @@ def time_types(values: list[int]) -> list[tuple[pa.DataType, str | None]]:
 
 
 def exact_as_decimal(query: ref.Query) -> set[str]:
-    """Integer columns that are only compared with literals: there a decimal means the same as an int64."""
+    """Return the integer columns that are only compared with literals: there a decimal means the same as an int64."""
     used: set[str] = set()
     for node in ref.descendants(query.formula):
         match node:
@@ -126,7 +126,7 @@ def exact_as_decimal(query: ref.Query) -> set[str]:
 
 
 def moment_types(values: list[int | None]) -> list[pa.DataType]:
-    """Types for a column of moments, in milliseconds."""
+    """Return types for a column of moments, in milliseconds."""
     known = [v for v in values if v is not None]
     found: list[pa.DataType] = [*TIMESTAMP_TYPES, pa.timestamp("us", tz="UTC"), pa.duration("s"), pa.duration("ns")]
     if all(v % DAY == 0 for v in known):
@@ -137,7 +137,7 @@ def moment_types(values: list[int | None]) -> list[pa.DataType]:
 
 
 def column_types(name: str, values: list[Any], decimals: set[str]) -> list[pa.DataType]:
-    """Types that a column of the strategies, the time excepted, may have for these values."""
+    """Return types that a column of the strategies, other than the time, may have for these values."""
     if name == ref.TYPE or name in STRING_COLUMNS:
         return list(STRING_TYPES)
     if name in FLOAT_COLUMNS:
@@ -154,10 +154,10 @@ def column_types(name: str, values: list[Any], decimals: set[str]) -> list[pa.Da
 
 @st.composite
 def layouts(draw, query: ref.Query, stream: list[ref.Event], timestamps: bool = False) -> Layout:
-    """A layout for the stream; `timestamps`: the time is a timestamp without a zone."""
+    """Draw a layout for the stream; `timestamps`: the time is a timestamp without a zone."""
     types: dict[str, pa.DataType] = {}
     decimals = exact_as_decimal(query)
-    # the names in one bracket of PARTITION BY are of one type, but for the width of integers and the layout of strings
+    # names in one bracket of PARTITION BY are of one type, except for the width of integers and the layout of strings
     groups = [*query.partition_by, (ref.TYPE,), *((name,) for name in sorted(ref.attributes(query)))]
     for names in groups:
         if names[0] not in types:
@@ -186,12 +186,12 @@ def layouts(draw, query: ref.Query, stream: list[ref.Event], timestamps: bool = 
 
 
 def build_table(stream: list[ref.Event], layout: Layout, cuts: list[int] | None = None) -> pa.Table:
-    """The stream as one table, whose chunks are the batches of `cuts`."""
+    """Return the stream as one table, whose chunks are the batches of `cuts`."""
     return pa.Table.from_batches(build_batches(stream, layout, cuts or []), layout.schema)
 
 
 def build_batches(stream: list[ref.Event], layout: Layout, cuts: list[int]) -> list[pa.RecordBatch]:
-    """The stream as record batches, cut at `cuts`; every batch is built on its own."""
+    """Return the stream as record batches, cut at `cuts`; every batch is built on its own."""
     rng = random.Random(layout.seed)
     edges = [0, *cuts, len(stream)]
     batches = [_batch(stream[a:b], layout, rng) for a, b in itertools.pairwise(edges)]
@@ -199,7 +199,7 @@ def build_batches(stream: list[ref.Event], layout: Layout, cuts: list[int]) -> l
 
 
 def in_column_unit(milliseconds: int | None, type_: pa.DataType, time_unit: str | None) -> int | None:
-    """The number that a column of this type stores for a moment."""
+    """Return the number that a column of this type stores for a moment."""
     if milliseconds is None:
         return None
     if pa.types.is_date32(type_):
@@ -222,7 +222,7 @@ def _batch(events: list[ref.Event], layout: Layout, rng: random.Random) -> pa.Re
 
 
 def _array(values: list[Any], type_: pa.DataType, padding: int, rng: random.Random) -> pa.Array:
-    """The values as a slice of a longer array, whose other values are noise."""
+    """Return the values as a slice of a longer array, whose other values are noise."""
     before, after = rng.randint(0, padding), rng.randint(0, padding)
     pool = [*values, None] if None in values or rng.random() < 0.5 else values
     noise = [rng.choice(pool) if pool else None for _ in range(before + after)]
@@ -254,7 +254,7 @@ def _plain_array(values: list[Any], type_: pa.DataType, rng: random.Random) -> p
 
 
 def _dictionary_array(values: list[Any], type_: pa.DictionaryType, rng: random.Random) -> pa.Array:
-    """Codes into a dictionary in an order of its own, with unused entries, at times a double or a NULL."""
+    """Return codes into a dictionary in an order of its own, with unused entries, at times a double or a NULL."""
     entries: list[Any] = [*{v for v in values if v is not None}, "unused", "zz"]
     entries.sort()
     rng.shuffle(entries)

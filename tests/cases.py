@@ -1,4 +1,4 @@
-"""A random query and its events, ready for both sides: text and Arrow data for the engine, trees for the reference."""
+"""Random queries with their events, for both sides: text and Arrow data for the engine, trees for the reference."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ class _Drawn:
 
     @property
     def whole(self) -> pa.Table:
-        """All events, in one piece."""
+        """All events, in one batch."""
         return arrow_streams.build_table(self.events, self.layout)
 
     def expected(self, evaluate: Callable[..., list[Any]] = ref.evaluate) -> list[Any]:
-        """What the definitions say; too large an answer discards the example."""
+        """Return the rows of the reference; too large an answer discards the example."""
         rows = self._unless_too_large(evaluate, self.query, self.events, MOST_VALUATIONS)
         assume(len(rows) <= MOST_ROWS)
         return rows
 
     def candidates(self, evaluate: Callable[..., list[Any]] = ref.evaluate) -> list[Any]:
-        """What LIMIT or ANY choose from; too much of it discards the example."""
+        """Return the rows that LIMIT or ANY choose from; too many of them discard the example."""
         rows = self._unless_too_large(evaluate, ref.every_candidate(self.query), self.events, MOST_VALUATIONS)
         assume(len(rows) <= MOST_ROWS)
         return rows
@@ -104,11 +104,11 @@ class CaseOfStreams(_Drawn):
         }
 
     def _absent(self, data: st.DataObject, name: str) -> list[str]:
-        """Columns that the stream does not have: at times those in which all is NULL, which means the same."""
+        """Draw the columns that the stream lacks: only those in which all is NULL, which means the same."""
         optional = {name for name in ref.attributes(self.query) - {strategies.ORDER_COLUMN} if "." not in name}
         stream = self.streams[name]
         empty = sorted(column for column in optional if all(event[column] is None for event in stream))
-        first = name == self.query.streams[0]  # has them all
+        first = name == self.query.streams[0]  # it has all columns
         return empty if not first and data.draw(st.booleans(), label=f"{name} has no column without values") else []
 
     @property
@@ -127,24 +127,24 @@ class CaseOfStreams(_Drawn):
 
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
-    """The rows as the reference writes them, in their order."""
+    """Return the rows as the reference writes them, in their order."""
     positions = (tuple(p) for p in table["positions"].to_pylist())
     return list(zip(table["start"].to_pylist(), table["end"].to_pylist(), positions, strict=True))
 
 
 def bound_rows_of(table: pa.Table | pa.RecordBatch, variables: Sequence[str]) -> list[ref.BoundRow]:
-    """The rows of "bindings" as the reference writes them."""
+    """Return the rows of "bindings" as the reference writes them."""
     held = [[(variable, tuple(p)) for p in table[variable].to_pylist()] for variable in variables]
     return [(*row, tuple(column[k] for column in held)) for k, row in enumerate(rows_of(table))]
 
 
 def counts_of(table: pa.Table) -> list[tuple[int, int]]:
-    """The rows of "count" as the reference writes them."""
+    """Return the rows of "count" as the reference writes them."""
     return list(zip(table["end"].to_pylist(), table["count"].to_pylist(), strict=True))
 
 
 def pushed(compiled: cer_gpu.Query, batches: list[pa.RecordBatch], **options: str) -> pa.Table:
-    """What an evaluator gives batch by batch."""
+    """Return the results of an evaluator that is given batch by batch."""
     evaluator = compiled.evaluator(**options)
     answers = [evaluator.push(batch) for batch in batches]
     answers.append(evaluator.finish())
@@ -152,7 +152,7 @@ def pushed(compiled: cer_gpu.Query, batches: list[pa.RecordBatch], **options: st
 
 
 def plain(value: Any) -> Any:
-    """The value with a name for NaN, which is then equal to itself."""
+    """Return the value, with a name in place of NaN, so that it equals itself."""
     if isinstance(value, dict):
         return {name: plain(part) for name, part in value.items()}
     if isinstance(value, list):
@@ -161,16 +161,16 @@ def plain(value: Any) -> Any:
 
 
 def assert_same(one: pa.Table, other: pa.Table) -> None:
-    """Same schema and same rows in the same order."""
+    """Check that the schemas are equal, and the rows in the same order."""
     assert one.schema == other.schema
     assert plain(one.to_pydict()) == plain(other.to_pydict())
 
 
 def by_automaton(query: cer_gpu.Query) -> cer_gpu.Query:
-    """The query, evaluated by the automaton even where stacks would do."""
+    """Return the query, to be evaluated by the automaton even if stacks could."""
     return cer_gpu.Query(replace(query._plan, chain=None))
 
 
 def sorted_rows(*tables):
-    """The rows of tables, in an order of their own: for tables that may hold the same rows in other orders."""
+    """Return the rows of tables in an order of their own, to compare tables whose orders may differ."""
     return sorted(repr(row) for table in tables for row in table.to_pylist())

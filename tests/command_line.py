@@ -1,4 +1,4 @@
-"""The command line as a process of its own, and events to give it."""
+"""The command line as a process of its own, and events for it."""
 
 import contextlib
 import os
@@ -41,12 +41,12 @@ def finish(process, seconds=60):
 
 
 def said_to_a_terminal(*args, **options):
-    """Run the command line with its standard error on a terminal; return the exit code and what was said there."""
+    """Run the command line with its standard error on a terminal; return the exit code and the text on it."""
     reader, writer = os.openpty()
     process = start(*args, stderr=writer, **options)
     os.close(writer)
     said = b""
-    with contextlib.suppress(OSError):  # raised when the other side is closed
+    with contextlib.suppress(OSError):  # raised once the other side is closed
         while chunk := os.read(reader, 4096):
             said += chunk
     os.close(reader)

@@ -1,4 +1,4 @@
-"""Settings of all tests: the device, how many random cases, and what is left out where packages are missing."""
+"""Settings of all tests: the device, the number of random cases, and the tests left out if packages are missing."""
 
 import functools
 import importlib.util
@@ -24,7 +24,7 @@ if "hypothesis" not in MISSING:
 
 @functools.cache
 def needs_what_is_missing(path: Path) -> bool:
-    """Return whether a test file, or a module beside this one that it imports, imports a missing package."""
+    """Return True if a test file, or a module beside this one that it imports, imports a missing package."""
     imported = re.findall(r"^(?:from|import) ([\w.]+)", path.read_text(encoding="utf-8"), re.MULTILINE)
     imported += ["click"] if "cer_gpu.cli" in imported else []
     helpers = [HERE / f"{name}.py" for name in imported]

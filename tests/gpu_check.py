@@ -1,4 +1,4 @@
-"""All that a machine with a GPU can check: ``make gpu-check``, or ``python tests/gpu_check.py``.
+"""Checks for a machine with a GPU: ``make gpu-check``, or ``python tests/gpu_check.py``.
 
 The whole test suite with predicates on the GPU, the kernels under compute-sanitizer where that is installed, and the
 benchmark.  It needs the packages numpy, numba, cupy, pyarrow, lark and pytest; tests that need others are left out, and
@@ -18,7 +18,7 @@ SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
 def steps() -> list[tuple[str, list[str] | None]]:
-    """Return what is to be run; None where something that it needs is not there."""
+    """Return the steps by name; None in place of the command of a step whose requirements are missing."""
     python, pytest = sys.executable, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     sanitizer = shutil.which("compute-sanitizer")
     kernels = [*pytest, "-k", "gpu", "tests/predicates/test_cuda.py"]
@@ -34,7 +34,7 @@ def steps() -> list[tuple[str, list[str] | None]]:
 
 
 def main() -> int:
-    """Run every step, also after one that failed."""
+    """Run every step, even after one that failed."""
     sys.path.insert(0, str(ROOT))
     from cer_gpu.backend.cupy_backend import missing
 

@@ -1,7 +1,7 @@
-"""A device that runs the kernels on the CPU, built by g++: the stand-in for a GPU where there is none.
+"""Device that runs the kernels on the CPU, built by g++: a stand-in for a GPU.
 
-Its queues put everything off until `wait`, so that memory which is written to, or read, too early is found out.  A warp
-has one lane, or 32 that take turns wherever they wait for one another.
+Its queues put everything off until `wait`, which reveals memory that is written or read too early.  A warp has one
+lane, or 32 that take turns wherever they wait for one another.
 """
 
 from __future__ import annotations
@@ -82,12 +82,12 @@ MOST_ARGUMENTS = 10
 
 
 def has_compiler() -> bool:
-    """Return whether kernels can be built for the host."""
+    """Return True if kernels can be built for the host."""
     return shutil.which("g++") is not None
 
 
 class Build:
-    """Builds C++ text, each text once, and loads it."""
+    """Compiler of C++ texts, which builds each text once, and loads it."""
 
     def __init__(self, folder: Path, *flags: str) -> None:
         self._folder, self._flags = folder, flags
@@ -124,7 +124,7 @@ class HostMemory:
 
 
 class HostQueue:
-    """Puts everything off until `wait`."""
+    """Queue that puts everything off until `wait`."""
 
     def __init__(self, device: HostDevice) -> None:
         self._device = device
@@ -147,16 +147,16 @@ class HostQueue:
 
 
 class HostDevice:
-    """Runs kernels on the CPU.
+    """Device that runs kernels on the CPU.
 
     Parameters
     ----------
     build
-        What builds their source.
+        Function that builds and loads their source.
     lanes
-        Of a warp: 1, or 32.
+        Lanes of a warp: 1, or 32.
     n_bytes
-        Of its memory.
+        Bytes of its memory.
     """
 
     name = "the host"

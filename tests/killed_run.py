@@ -1,7 +1,7 @@
-"""A run that can be killed at any moment and begun again: ``python killed_run.py FOLDER``.
+"""Evaluation that can be killed at any time and resumed: ``python killed_run.py FOLDER``.
 
-FOLDER holds query.json (text, output), events.arrow, and what the run keeps: numbered parts of the output, and a state
-that says how many of them are complete, with the checkpoint made after them.
+FOLDER holds query.json (text, output), events.arrow, and the files of the evaluation: numbered parts of the output,
+and a state with the number of complete ones, and the checkpoint made after them.
 """
 
 import json
@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
 
 
 def read_batches(folder: Path) -> list[pa.RecordBatch]:
-    """The events, batch by batch."""
+    """Return the events, batch by batch."""
     with pa.ipc.open_stream(folder / "events.arrow") as reader:
         return list(reader)
 
@@ -49,7 +49,7 @@ def table_to_bytes(table: pa.Table) -> bytes:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file that is there as a whole or not at all."""
+    """Write a file that appears whole or not at all."""
     part = path.with_suffix(".new")
     part.write_bytes(data)
     os.replace(part, path)

@@ -1,4 +1,4 @@
-"""The worked examples printed in the papers, typed in by hand: streams, queries, and the results in print.
+"""Worked examples of the papers, typed in by hand: streams, queries, and the printed results.
 
 Positions are the papers' own. The papers of the formulas give a complex event as its set of positions only; all
 their examples keep every event, so the interval is from the first to the last of them.
@@ -13,7 +13,7 @@ import reference as ref
 
 @dataclass(frozen=True)
 class Example:
-    """A query in both forms, and the complex events that a paper prints for it."""
+    """Query in both forms (text and tree), and the complex events that a paper prints for it."""
 
     name: str
     text: str
@@ -22,17 +22,17 @@ class Example:
 
 
 def complex_events(*sets: set[int]) -> tuple[ref.Row, ...]:
-    """Rows of complex events all of whose events are kept."""
+    """Return the rows of complex events all of whose events are kept."""
     return tuple(sorted((min(s), max(s), tuple(sorted(s))) for s in sets))
 
 
 def tested(variable: str, attribute: str, op: str, value: int | str) -> ref.Unary:
-    """`variable[attribute op value]`."""
+    """Return the filter `variable[attribute op value]`."""
     return ref.Unary(variable, ref.Compare(op, ref.Attr(attribute), ref.Const(value)))
 
 
 def all_of(*conditions: ref.FilterExpr) -> ref.FilterExpr:
-    """The conjunction of conditions, from left to right."""
+    """Return the conjunction of conditions, from left to right."""
     first, *others = conditions
     for other in others:
         first = ref.FilterAnd(first, other)
@@ -162,7 +162,7 @@ STOCK_EXAMPLES = (
         ref.Query(_STOCK_FORMULA, within=("events", 6)),
         STOCK_AT_4 + STOCK_AT_6,
     ),
-    Example(  # not in print: figure 4's maximum starts, used
+    Example(  # not printed: it follows from the maximum starts of figure 4
         "Q1 within 5",
         f"{_STOCK_TEXT} WITHIN 5 EVENTS",
         ref.Query(_STOCK_FORMULA, within=("events", 5)),

@@ -1,4 +1,4 @@
-"""Random programs of typed terms, made without a query: every kind of term, column and width of word."""
+"""Random programs of typed terms, made without a query: all kinds of terms, columns and widths of words."""
 
 from __future__ import annotations
 

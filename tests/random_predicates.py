@@ -1,4 +1,4 @@
-"""Random predicates over columns of every type, and the events that select by them; for all ways to evaluate them."""
+"""Random predicates over columns of every type, and random events, for all ways to evaluate predicates."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def value_of(rng: random.Random, kind: pa.DataType):
 
 
 def column(rng: random.Random, kind: pa.DataType, n: int, nulls: float) -> pa.Array:
-    """Random values behind an offset; a dictionary has NULL among its values, and any code lies under a NULL."""
+    """Return random values behind an offset; a dictionary has NULL among its values, and any code under a NULL."""
     if pa.types.is_null(kind):
         return pa.nulls(n)
     before = rng.randrange(12)
@@ -147,7 +147,7 @@ def tree(text: str):
 
 
 def guards_of(rng: random.Random, n: int, streams: bool) -> tuple[Guard, ...]:
-    """Guards whose predicates fit the schema."""
+    """Return guards whose predicates fit the schema."""
     found: dict[Guard, None] = {}
     while len(found) < n:
         text = predicate(rng)
@@ -163,7 +163,7 @@ def guards_of(rng: random.Random, n: int, streams: bool) -> tuple[Guard, ...]:
 
 
 class AsTheyAppear:
-    """Symbols in place of the automaton's: words are numbered, and that without a guard is quiet."""
+    """Stand-in for the symbols of an automaton: words are numbered, and that without a guard is quiet."""
 
     def __init__(self):
         self.symbols = {0: 0}

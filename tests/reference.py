@@ -1,24 +1,24 @@
-"""Brute force from the definitions: what a CEQL query means, written as plainly as it can be.
+"""Reference: the meaning of a CEQL query by brute force from the definitions, written as plainly as possible.
 
 A formula is evaluated literally to its set of valuations, bottom up, and nothing is clever. The result is
 exponential in the length of the stream, so streams are short. This module imports no engine, so that the two
 can only agree by both being right.
 
-A stream is a list of dicts, one per event: the type under ``"type"``, the time under ``"ts"`` where a window
-needs one, the name of its stream under ``"$stream"`` where a formula or SELECT names one (`merged` makes one stream
+A stream is a list of dicts, one per event: the type under ``"type"``, the time under ``"ts"`` if a window
+needs one, the name of its stream under ``"$stream"`` if a formula or SELECT names one (`merged` makes one stream
 of several), and the attributes. ``None`` and a missing key are both NULL. Integers are int64. A struct is a dict, and
 ``st.p`` its field p, which is NULL where the struct is.
 
-What the papers leave open, and is decided here:
+Decisions that the papers leave open:
 
-- A selection strategy chooses before WITHIN drops: a complex event outside the window still beats its rivals, and
-  leaves nothing. It compares kept positions only; those with equal ones and different starts all stay. ANY chooses
-  among those in the window: at every end where there is one, one is reported.
+- A selection strategy chooses before WITHIN drops: a complex event outside the window still beats its rivals, which
+  are then not reported either. It compares kept positions only; complex events with equal ones and different starts
+  all stay. ANY chooses among those in the window: at every end of one, one is reported.
 - CONSUME BY is triggered by the complex events that are left after WITHIN; LIMIT and the choice of ANY never change it.
-- The key of an event is, for each bracket of PARTITION BY, the first of its names that is not NULL; where all are,
+- The key of an event is, for each bracket of PARTITION BY, the first of its names that is not NULL; if all are NULL,
   the event is in no substream. Keys are compared by value: 0.0 and -0.0 are one key, and NaN is equal to NaN.
-- Of several streams, `R` is an event of type R of any, `S>R` one of type R of S, NOT(S>R) any event but those. What
-  a variable x holds of stream S, the variable `S>x` holds too, however the formula names the types.
+- With several streams, `R` is an event of type R of any stream, `S>R` one of type R of S, and NOT(S>R) any event but
+  those. The variable `S>x` holds the events of stream S that x holds, however the formula names the types.
 - A row of "bindings" is a complex event with the positions of each selected variable; valuations that agree on all of
   it are one row. LIMIT n keeps n rows at each end there (LIMIT 0 none), and ANY one.
 """
@@ -50,14 +50,14 @@ Truth = bool | None  # None is UNKNOWN
 
 @dataclass(frozen=True)
 class Attr:
-    """The value of an attribute of the event: of a column, or of a field of a struct by its path, as in ``st.p``."""
+    """Value of an attribute of the event: of a column, or of a field of a struct by its path, as in ``st.p``."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Const:
-    """A literal; `text` is how CEQL writes it where that is not plain from the value (a date, say)."""
+    """Literal; `text` is its form in CEQL if that does not follow from the value (a date, say)."""
 
     value: bool | int | float | str
     text: str | None = None
@@ -257,10 +257,10 @@ Within = None | tuple[str, int] | tuple[str, int, str]
 class Query:
     """A whole query.
 
-    `select` is ``"*"``, ``"NONE"`` or a tuple of variables (``"x"``, or ``"S>x"`` for what x holds of stream S);
-    `within` is None, ``("events", n)``, ``("time", n)`` (n in the unit of the values under ``"ts"``) or
-    ``("attribute", n, name)``; `partition_by` holds one tuple of attribute names for each key; `brackets`, where it is
-    not empty, holds for each selected variable the attributes in brackets behind it, None for one without.
+    `select` is ``"*"``, ``"NONE"`` or a tuple of variables (``"x"``, or ``"S>x"`` for the events of stream S that x
+    holds); `within` is None, ``("events", n)``, ``("time", n)`` (n in the unit of the values under ``"ts"``) or
+    ``("attribute", n, name)``; `partition_by` holds one tuple of attribute names for each key; `brackets`, unless it
+    is empty, holds for each selected variable the attributes in brackets behind it, or None if there are none.
     """
 
     formula: Formula
@@ -275,14 +275,14 @@ class Query:
 
 
 class TooLarge(Exception):
-    """The brute force would hold more valuations than allowed."""
+    """Refusal of a case for which brute force would hold more valuations than allowed."""
 
 
 # ------------------------------------------------------------------------------------- values of expressions
 
 
 def wrap(value: int) -> int:
-    """The int64 that the low 64 bits of `value` are."""
+    """Return the int64 with the low 64 bits of `value`."""
     return (value + 2**63) % 2**64 - 2**63
 
 
@@ -295,7 +295,7 @@ def attribute(event: Event, name: str) -> Any:
 
 
 def value_of(expression: Expression, event: Event) -> Any:
-    """Value of an arithmetic expression, None for NULL."""
+    """Return the value of an arithmetic expression, None for NULL."""
     match expression:
         case Attr(name):
             return attribute(event, name)
@@ -362,7 +362,7 @@ COMPARISONS = {
 
 
 def compare(op: str, a: Any, b: Any) -> Truth:
-    """Three-valued comparison; Python's own order of strings is by code point, its floats are IEEE's."""
+    """Compare in three-valued logic; Python's own order of strings is by code point, its floats are IEEE's."""
     if a is None or b is None:
         return None
     if isinstance(a, float) or isinstance(b, float):
@@ -391,7 +391,7 @@ def or_(a: Truth, b: Truth) -> Truth:
 
 
 def truth(predicate: Predicate, event: Event) -> Truth:
-    """Truth of a predicate for one event."""
+    """Return the truth value of a predicate for one event."""
     match predicate:
         case Compare(op, left, right):
             return compare(op, value_of(left, event), value_of(right, event))
@@ -419,7 +419,7 @@ def truth(predicate: Predicate, event: Event) -> Truth:
 
 
 def holds(predicate: Predicate, event: Event) -> bool:
-    """Whether the predicate is TRUE of the event: neither FALSE nor UNKNOWN."""
+    """Return True if the predicate is TRUE of the event: neither FALSE nor UNKNOWN."""
     return truth(predicate, event) is True
 
 
@@ -427,13 +427,13 @@ def holds(predicate: Predicate, event: Event) -> bool:
 
 
 def valuations(formula: Formula, stream: Sequence[Event], most: int | None = None) -> set[Valuation]:
-    """All valuations of the formula, by the table of meanings; TooLarge beyond `most` of them."""
+    """Return all valuations of the formula, by the table of meanings; TooLarge beyond `most` of them."""
 
     def is_of(event: Event, name: str, of_stream: str | None) -> bool:
         return event.get(TYPE) == name and of_stream in (None, event.get(STREAM))
 
     def held(variable: str, position: int) -> set[tuple[str, int]]:
-        """The variable holds the position, and so does its part of the event's stream."""
+        """Return the assignments of a position: to the variable, and to its variable of the event's stream."""
         of_stream = stream[position].get(STREAM)
         return {(variable, position)} | ({(f"{of_stream}>{variable}", position)} if of_stream else set())
 
@@ -487,7 +487,7 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
 
 
 def _joined(left: Iterable[Valuation], right: Iterable[Valuation], contiguous: bool) -> Iterator[Valuation]:
-    """Every valuation of `left` followed by one of `right`."""
+    """Yield every valuation of `left` followed by one of `right`."""
     by_start = defaultdict(list)
     for valuation in right:
         by_start[valuation[0]].append(valuation)
@@ -502,31 +502,31 @@ def _joined(left: Iterable[Valuation], right: Iterable[Valuation], contiguous: b
 
 
 def evaluate(query: Query, stream: Sequence[Event], most: int | None = None) -> list[Row]:
-    """Every complex event of the query, sorted; LIMIT is ignored, ANY is refused.
+    """Return every complex event of the query, sorted; LIMIT is ignored, ANY is refused.
 
-    What LIMIT or ANY may keep is not one answer but several: see `is_legal_answer`.
+    LIMIT and ANY allow several answers: see `is_legal_answer`.
     """
     return sorted(row[:3] for row in _evaluate(query, stream, most, ()))
 
 
 def bindings(query: Query, stream: Sequence[Event], most: int | None = None) -> list[BoundRow]:
-    """Every row of "bindings", sorted; LIMIT is ignored, ANY is refused."""
+    """Return every row of "bindings", sorted; LIMIT is ignored, ANY is refused."""
     return sorted(_evaluate(query, stream, most, bound_variables(query)))
 
 
 def counts(query: Query, stream: Sequence[Event], most: int | None = None) -> list[tuple[int, int]]:
-    """Every end of complex events with their number, or with what LIMIT or ANY leaves of it."""
+    """Return every end of complex events with their number, reduced by LIMIT or ANY."""
     return counts_of(query, evaluate(every_candidate(query), stream, most))
 
 
 def counts_of(query: Query, candidates: Sequence[Row]) -> list[tuple[int, int]]:
-    """The same, of the complex events that LIMIT and ANY choose from."""
+    """Return the counts, given the complex events that LIMIT and ANY choose from."""
     counted = [(end, _how_many(query, len(rows))) for end, rows in sorted(_by_end(candidates).items())]
     return [(end, n) for end, n in counted if n]
 
 
 def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
-    """The events at the kept positions, with the attributes that SELECT names."""
+    """Return the events at the kept positions, with the attributes that SELECT names."""
     names = selected_attributes(query)
     if names is None:
         return [{name: value for name, value in stream[p].items() if name != STREAM} for p in row[2]]
@@ -534,17 +534,17 @@ def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
 
 
 def evaluate_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[Row]:
-    """The same as `evaluate` for streams too long for it, where there is WITHIN, and the strategy is ALL or STRICT.
+    """Return the same as `evaluate`, for streams too long for it, with WITHIN, and with strategy ALL or STRICT.
 
     A valuation depends on the events of its own interval only, so those that end at an event are found among the
-    events of its substream that are in its window. (Other strategies also look at rivals that start before it.) What
-    CONSUME has forgotten when the event comes is not among them.
+    events of its substream that are in its window. (Other strategies also compare rivals that start before it.) Events
+    that CONSUME has forgotten by then are not among them.
     """
     return sorted(row[:3] for row in _evaluate_long(query, stream, most, ()))
 
 
 def bindings_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[BoundRow]:
-    """The same as `bindings`, where `evaluate_long` is the same as `evaluate`."""
+    """Return the same as `bindings`, under the conditions of `evaluate_long`."""
     return sorted(_evaluate_long(query, stream, most, bound_variables(query)))
 
 
@@ -576,7 +576,7 @@ def _evaluate_partitions(
 def _evaluate_substream(
     query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]
 ) -> set[BoundRow]:
-    """WHERE, then SELECT with its strategy, then WITHIN, over one substream."""
+    """Apply WHERE, then SELECT with its strategy, then WITHIN, to one substream."""
     rows = projected(query, valuations(query.formula, stream, most), variables)
     winners = selected(query.strategy, {row[:3] for row in rows})
     return {row for row in rows if row[:3] in winners and in_window(query.within, stream, row)}
@@ -588,8 +588,8 @@ def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, vari
     parts = [(positions, [stream[p] for p in positions]) for positions in substreams(query, stream)]
     place_of = {p: (n, k) for n, (positions, _) in enumerate(parts) for k, p in enumerate(positions)}
     rows: set[BoundRow] = set()
-    remembered_from = [0] * len(parts)  # what CONSUME has left of each
-    # the more pieces there are, the less may be in each of them: all of the work is bounded
+    remembered_from = [0] * len(parts)  # first position of each that CONSUME has left
+    # a longer stream allows fewer valuations in each window, so that all of the work is bounded
     most_in_piece = None if most is None else min(most, max(100, 30 * most // (len(stream) + 1)))
     for end in sorted(place_of):
         n, last = place_of[end]
@@ -640,13 +640,13 @@ def _consumed(stream: Sequence[Event], evaluator: Callable[[Sequence[Event]], se
 
 
 def merged(streams: Mapping[str, Sequence[Event]]) -> list[Event]:
-    """One stream of several, in the order of time; of equal times in that of the mapping, then in each one's own."""
+    """Merge several streams by time; equal times are in the order of the mapping, and within a stream in its own."""
     events = [{**event, STREAM: name} for name, stream in streams.items() for event in stream]
     return sorted(events, key=lambda event: event[TIME])  # sorted() keeps the order of equals
 
 
 def partition_key(query: Query, event: Event) -> tuple[Any, ...] | None:
-    """The event's key for each bracket; None where one of them is NULL."""
+    """Return the event's key for each bracket, or None if one of them is NULL."""
     key = tuple(
         next((value for name in names if (value := attribute(event, name)) is not None), None)
         for names in query.partition_by
@@ -657,7 +657,7 @@ def partition_key(query: Query, event: Event) -> tuple[Any, ...] | None:
 
 
 def substreams(query: Query, stream: Sequence[Event]) -> list[list[int]]:
-    """The positions of each substream; an event with NULL in one of the keys is in none."""
+    """Return the positions of each substream; an event with NULL in one of the keys is in none."""
     groups: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for position, event in enumerate(stream):
         key = partition_key(query, event)
@@ -667,8 +667,8 @@ def substreams(query: Query, stream: Sequence[Event]) -> list[list[int]]:
 
 
 def projected(query: Query, found: Iterable[Valuation], variables: Sequence[str] = ()) -> set[BoundRow]:
-    """The complex events of valuations (the interval and the positions of the selected variables), each with what the
-    given variables hold."""
+    """Return the complex events of valuations (the interval and the positions of the selected variables), each with
+    the positions that the given variables hold."""
     if query.select == "*":
         kept = {x for _, _, mu in found for x, _ in mu}
     else:
@@ -681,7 +681,7 @@ def projected(query: Query, found: Iterable[Valuation], variables: Sequence[str]
 
 
 def selected(strategy: str, rows: set[Row]) -> set[Row]:
-    """What a selection strategy keeps; it compares the kept positions of complex events with the same end."""
+    """Return the rows that a selection strategy keeps; it compares the kept positions of rows with the same end."""
     if strategy == "ALL":
         return rows
     if strategy == "STRICT":
@@ -705,7 +705,7 @@ def _strictly_contained(c: set[int], d: set[int]) -> bool:
 
 
 def in_window(within: Within, stream: Sequence[Event], row: tuple[Any, ...]) -> bool:
-    """Whether the complex event lies in the window; positions are those of its substream."""
+    """Return True if the complex event lies in the window; positions are those of its substream."""
     start, end = row[:2]
     match within:
         case None:
@@ -719,7 +719,7 @@ def in_window(within: Within, stream: Sequence[Event], row: tuple[Any, ...]) -> 
     raise TypeError(within)
 
 
-# ------------------------------------------------------------------------- answers that are one among several
+# --------------------------------------------------------------------- one of several legal answers
 
 
 def is_legal_answer(
@@ -729,18 +729,17 @@ def is_legal_answer(
     most: int | None = None,
     candidates: Callable[[Query, Sequence[Event], int | None], Sequence[Any]] = evaluate,
 ) -> bool:
-    """Whether `rows` is one of the right answers to a query with LIMIT or ANY.
+    """Return True if `rows` is one of the right answers to a query with LIMIT or ANY.
 
-    `candidates` says what a row is and how all of them are found: `evaluate`, `bindings`, or one of those for long
-    streams.
+    `candidates` finds all rows: `evaluate`, `bindings`, or one of those for long streams.
     """
     return is_choice(query, candidates(every_candidate(query), stream, most), rows)
 
 
 def is_choice(query: Query, candidates: Sequence[Any], rows: Sequence[Any]) -> bool:
-    """Whether `rows` is what LIMIT and ANY may leave of the candidates.
+    """Return True if LIMIT and ANY may leave `rows` of the candidates.
 
-    No row twice, none that is no candidate, and at each end as many as they allow.
+    No row comes twice, each is a candidate, and each end has as many as they allow.
     """
     everything, answer = _by_end(candidates), _by_end(rows)
     return (
@@ -754,12 +753,12 @@ def is_choice(query: Query, candidates: Sequence[Any], rows: Sequence[Any]) -> b
 
 
 def every_candidate(query: Query) -> Query:
-    """The query whose complex events ANY and LIMIT choose from."""
+    """Return the query whose complex events ANY and LIMIT choose from."""
     return replace(query, limit=None, strategy="ALL" if query.strategy == "ANY" else query.strategy)
 
 
 def _how_many(query: Query, n: int) -> int:
-    """How many of n rows with the same end are reported."""
+    """Return the number of rows that are reported, of n with the same end."""
     n = min(n, 1) if query.strategy == "ANY" else n
     return n if query.limit is None else min(n, query.limit)
 
@@ -775,7 +774,7 @@ def _by_end(rows: Iterable[Any]) -> dict[int, list[Any]]:
 
 
 def children(node: Any) -> Iterator[Any]:
-    """The direct parts of a formula, filter, predicate or expression."""
+    """Yield the direct children of a formula, filter, predicate or expression."""
     for name in getattr(node, "__dataclass_fields__", ()):
         part = getattr(node, name)
         if isinstance(part, tuple):
@@ -785,26 +784,26 @@ def children(node: Any) -> Iterator[Any]:
 
 
 def descendants(node: Any) -> Iterator[Any]:
-    """The node and everything in it."""
+    """Yield the node and everything in it."""
     yield node
     for child in children(node):
         yield from descendants(child)
 
 
 def defined_variables(formula: Formula) -> set[str]:
-    """Variables that the formula defines, in some branch at least; NOT(R) defines none."""
+    """Return the variables that the formula defines, in some branch at least; NOT(R) defines none."""
     return {node.name for node in descendants(formula) if isinstance(node, EventType | As)}
 
 
 def variables_in_order(formula: Formula) -> list[str]:
-    """The same in the order in which the text defines them, from left to right."""
+    """Return the defined variables in the order in which the text defines them, from left to right."""
     inside = [name for part in children(formula) for name in variables_in_order(part)]
     own = [formula.name] if isinstance(formula, EventType | As) else []
     return list(dict.fromkeys(inside + own))
 
 
 def variables_of_streams(formula: Formula, streams: Sequence[str]) -> set[str]:
-    """Variables such as `S>x` that can hold something: x holds events of a type that is of S, or of any stream."""
+    """Return the variables such as `S>x` that can hold events: x holds events of a type of S, or of any stream."""
     found = set()
     for node in descendants(formula):
         if isinstance(node, EventType | As):
@@ -814,21 +813,21 @@ def variables_of_streams(formula: Formula, streams: Sequence[str]) -> set[str]:
 
 
 def bound_variables(query: Query) -> tuple[str, ...]:
-    """The variables that "bindings" shows, in the order of its columns."""
+    """Return the variables that "bindings" shows, in the order of its columns."""
     if query.select == "*":
         return tuple(variables_in_order(query.formula))
     return () if query.select == "NONE" else tuple(query.select)
 
 
 def selected_attributes(query: Query) -> tuple[str, ...] | None:
-    """The attributes that "events" shows of every event: those in brackets; None: all, as an item without asks for."""
+    """Return the attributes that "events" shows: those in brackets; None: all, as an item without brackets asks."""
     if query.select in ("*", "NONE") or not query.brackets or None in query.brackets:
         return None
     return tuple(dict.fromkeys(name for names in query.brackets for name in names))
 
 
 def attributes(query: Query) -> set[str]:
-    """Attributes that the query names, besides the type and the time."""
+    """Return the attributes that the query names, besides the type and the time."""
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr)}
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}

@@ -1,4 +1,4 @@
-"""Write a reference query as CEQL text: plainly, or in one of the many ways a user might write it.
+"""Reference queries written as CEQL text: plainly, or in one of the many ways in which a user might write them.
 
 With a random generator the text varies in redundant parentheses, keyword letter case, spellings of operators,
 white space, comments and backquotes, and never in meaning.
@@ -17,33 +17,33 @@ KEYWORDS = frozenset(
 )
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
 
-# binding of formulas, loosest first
+# precedence of formulas, rising
 FILTER, OR, CONTIG, SEQ, POSTFIX, ATOM = range(6)
-# of arithmetic
+# precedence of arithmetic, rising
 SUM, PRODUCT, UNARY, OPERAND = range(4)
-# of predicates and of filters
+# precedence of predicates and of filters, rising
 EITHER, BOTH, NEGATED, SIMPLE = range(4)
 
 
 def to_ceql(
     query: ref.Query, rng: random.Random | None = None, ticks_per_second: int = 1000, needs_from: bool = False
 ) -> str:
-    """CEQL text of the query: the plainest without `rng`, one of its many forms with it.
+    """Return the query as CEQL text: the plainest without `rng`, one of its many forms with it.
 
     `ticks_per_second` is the unit of a ``("time", n)`` window, which must come to whole seconds; `needs_from`: FROM
-    means something even where the query names no stream.
+    has a meaning even if the query names no stream.
     """
     return _Writer(rng, ticks_per_second).query(query, needs_from)
 
 
 class _Writer:
-    """Turns trees into lists of tokens, and tokens into text."""
+    """Writer of trees as lists of tokens, and of tokens as text."""
 
     def __init__(self, rng: random.Random | None, ticks_per_second: int) -> None:
         self.rng = rng
         self.ticks_per_second = ticks_per_second
         self.filtered: str | None = None  # the variable whose filter is being written
-        self.only_stream: str | None = None  # its name may stand before a type, and changes nothing
+        self.only_stream: str | None = None  # its name may stand before a type without effect
 
     def chance(self, probability: float) -> bool:
         return self.rng is not None and self.rng.random() < probability
@@ -91,7 +91,7 @@ class _Writer:
         return "".join(parts).strip()
 
     def gap(self, before: str, after: str) -> str:
-        """White space between two tokens: none only where they cannot grow together."""
+        """Return white space between two tokens: none only if they stay apart without it."""
         if self.rng is None:
             return "" if before in {"(", "[", "{", "."} or after in {",", ")", "]", "}", "[", "."} else " "
         if self.chance(0.04):
@@ -141,12 +141,12 @@ class _Writer:
         return self.text(out)
 
     def variable(self, variable: str) -> list[str]:
-        """A variable in SELECT or FILTER: `x`, or `S>x`."""
+        """Return the tokens of a variable in SELECT or FILTER: `x`, or `S>x`."""
         stream, _, name = variable.rpartition(">")
         return [self.name(stream), ">", self.name(name)] if stream else [self.name(name)]
 
     def type(self, name: str, stream: str | None) -> list[str]:
-        """A type in the formula: `R`, or `S>R`."""
+        """Return the tokens of a type in the formula: `R`, or `S>R`."""
         if stream is None and self.only_stream is not None and self.chance(0.5):
             stream = self.only_stream
         return [self.name(name)] if stream is None else [self.name(stream), ">", self.name(name)]
@@ -184,16 +184,16 @@ class _Writer:
         return [token for amount, unit in written for token in (str(amount), self.plural(unit))]
 
     def plural(self, unit: str) -> str:
-        """A unit, or its singular, whatever the number before it."""
+        """Return a unit, or its singular, after any number."""
         return self.keyword(self.choice(unit, unit.removesuffix("S")))
 
     # ---------------------------------------------------------------------------------------- formulas
 
     def formula(self, formula: ref.Formula, least: int, first: bool = True) -> list[str]:
-        """Tokens of the formula, in parentheses where it binds less tightly than `least`.
+        """Return the tokens of the formula, in parentheses if its precedence is lower than `least`.
 
         `first`: nothing stands before it in its parentheses. There a formula may go on after a filter, and all that
-        stands before is the left side of what follows.
+        stands before is then the left operand of what follows.
         """
         needed = _binding(formula) < least
         if needed and first and isinstance(formula, ref.Filter) and self.chance(0.4):
@@ -219,13 +219,13 @@ class _Writer:
             case ref.Or(left, right):
                 return [*self.formula(left, OR, first), self.keyword("OR"), *self.formula(right, OR + 1, False)]
             case ref.Filter(body, condition):
-                # a second FILTER may follow a condition bare; an AND or an OR would belong to the condition
+                # a second FILTER needs no parentheses after a condition; an AND or an OR would belong to the condition
                 tokens = self.formula(body, FILTER, first)
                 return [*tokens, self.keyword("FILTER"), *self.filter(condition, EITHER)]
         raise TypeError(formula)
 
     def excluded(self, name: str, predicate: ref.Predicate | None, stream: str | None) -> list[str]:
-        """What stands inside NOT( )."""
+        """Return the tokens inside NOT( )."""
         tokens, variable = self.type(name, stream), name
         if predicate is None:
             return tokens
@@ -233,7 +233,7 @@ class _Writer:
             variable = "one"
             tokens += [self.keyword("AS"), self.name(variable)]
         condition: ref.FilterExpr = ref.Unary(variable, predicate)
-        if isinstance(predicate, ref.PredAnd | ref.PredOr) and self.chance(0.3):  # the same of a single event
+        if isinstance(predicate, ref.PredAnd | ref.PredOr) and self.chance(0.3):  # the same filter for a single event
             joined = ref.FilterAnd if isinstance(predicate, ref.PredAnd) else ref.FilterOr
             condition = joined(ref.Unary(variable, predicate.left), ref.Unary(variable, predicate.right))
         return [*tokens, self.keyword("FILTER"), *self.filter(condition, EITHER)]
@@ -280,7 +280,7 @@ class _Writer:
         return self.test(predicate, negated=False), SIMPLE
 
     def test(self, test: ref.Like | ref.In | ref.InRange, negated: bool) -> list[str]:
-        """LIKE or IN, or one of them with NOT before it."""
+        """Return the tokens of LIKE or IN, or of one of them with NOT before it."""
         not_ = [self.keyword("NOT")] if negated else []
         match test:
             case ref.Like(attribute, pattern):
@@ -308,11 +308,11 @@ class _Writer:
         raise TypeError(test)
 
     def bound(self, expression: ref.Expression) -> list[str]:
-        """What stands in a set or a range: a literal without parentheses, or arithmetic."""
+        """Return the tokens of an element of a set or range: a literal without parentheses, or arithmetic."""
         return self.literal(expression) if isinstance(expression, ref.Const) else self.expression(expression, SUM)
 
     def literal(self, constant: ref.Const) -> list[str]:
-        """Tokens of a literal, sign included and no parentheses."""
+        """Return the tokens of a literal, with its sign and without parentheses."""
         if constant.text is not None:
             return [constant.text]
         value = constant.value
@@ -343,7 +343,7 @@ class _Writer:
 
 
 def _binding(formula: ref.Formula) -> int:
-    """How tightly the formula's outermost operator binds."""
+    """Return the precedence of the formula's outermost operator."""
     match formula:
         case ref.EventType() | ref.Not():
             return ATOM
@@ -359,7 +359,7 @@ def _binding(formula: ref.Formula) -> int:
 
 
 def _names_a_stream(query: ref.Query) -> bool:
-    """Whether `S>` stands anywhere in the query, which then needs its FROM."""
+    """Return True if `S>` stands anywhere in the query, which then needs its FROM."""
     variables = query.select if isinstance(query.select, tuple) else ()
     for node in ref.descendants(query.formula):
         if isinstance(node, ref.EventType | ref.Not) and node.stream is not None:

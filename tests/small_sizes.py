@@ -1,4 +1,4 @@
-"""The sizes inside the engine, made so small that short streams fill, move, drop and flush everything many times."""
+"""Sizes inside the engine, made so small that short streams fill, move, drop and flush everything many times."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -11,7 +11,7 @@ from spark_glue.survey import FILE_ROWS, LOCATION, stream_of, survey
 
 
 def stored_stream(rng, n, n_files):
-    """Rows in order, the file of each and its number there; the files' numbers are in no order."""
+    """Return rows in order, each with its file and its number there; the files' numbers are in no order."""
     times = sorted(rng.choices(range(n // 2 + 1), k=n))
     cuts = [0, *sorted(rng.choices(range(n + 1), k=n_files - 1)), n]
     numbers = rng.sample(range(n_files), n_files)

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: queries of every shape, streams to run them on, and cuts of streams into batches.
+"""Hypothesis strategies: queries of every shape, streams to evaluate them on, and cuts of streams into batches.
 
 Streams are short and nested iteration makes them shorter, because the reference is exponential. They have
 few types and few values, so that events overlap, tie and match. Only columns that the query reads are drawn.
@@ -19,7 +19,7 @@ import reference as ref
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-# Hypothesis loads its "ci" profile, which derandomizes, wherever the environment has CI; this builds upon it.
+# Hypothesis loads its "ci" profile, which derandomizes, if the environment has CI; this builds upon it.
 EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "150"))
 property_settings = settings(
     max_examples=EXAMPLES,
@@ -30,7 +30,7 @@ n_cases = {"passed": 0}  # of all tests by `property_test`; conftest.py reports 
 
 
 def property_test(share=1.0):
-    """Make a test of `data` run on so large a share of CER_GPU_EXAMPLES random cases, and count them."""
+    """Make a test of `data` a property test on this share of CER_GPU_EXAMPLES random cases, and count them."""
 
     def decorate(test):
         @functools.wraps(test)
@@ -104,7 +104,7 @@ arithmetic = st.recursive(
 
 @st.composite
 def bounds(draw, constants):
-    """A lower and an upper bound, not both absent."""
+    """Draw a lower and an upper bound, not both absent."""
     low, high = draw(constants), draw(constants)
     which = draw(st.integers(0, 3))
     return (None if which == 1 else low), (None if which == 2 else high)
@@ -123,7 +123,7 @@ def _sets(operands, elements):
     return st.builds(ref.In, operands, values, st.booleans())
 
 
-comparisons = st.one_of(  # the plainest first: those are what a failing example shrinks to
+comparisons = st.one_of(  # the plainest first: a failing example shrinks to them
     st.builds(ref.Compare, comparison_operators, int_attributes, int_constants),
     st.builds(ref.Compare, comparison_operators, float_attributes, float_constants),
     st.builds(ref.Compare, comparison_operators, string_attributes, string_constants),
@@ -169,7 +169,7 @@ types = st.sampled_from(TYPES + TYPES + (UNSEEN_TYPE,))
 
 
 def filters(variables, conditions=predicates):
-    """Filters over some of the variables."""
+    """Return a strategy for filters over some of the variables."""
     one = st.builds(ref.Unary, st.sampled_from(sorted(variables)), conditions)
     return one | st.recursive(
         one,
@@ -180,9 +180,9 @@ def filters(variables, conditions=predicates):
 
 @st.composite
 def formulas(draw, depth=3, pluses=2, conditions=predicates, whole=False):
-    """Formulas of this depth at most, with at most `pluses` iterations inside one another.
+    """Draw formulas of this depth at most, with at most `pluses` iterations inside one another.
 
-    `whole`: the formula of a query, which is not just one event.
+    `whole`: the formula of a query, which is more than one event.
     """
     if depth == 0:
         shape = "type"
@@ -215,13 +215,13 @@ def formulas(draw, depth=3, pluses=2, conditions=predicates, whole=False):
 
 
 def nested_pluses(formula):
-    """How deep iterations stand inside one another."""
+    """Return the depth of iterations inside one another."""
     deepest = max((nested_pluses(part) for part in ref.children(formula)), default=0)
     return deepest + isinstance(formula, ref.Plus)
 
 
 def longest_stream(formula):
-    """A length of stream at which brute force stays fast."""
+    """Return a length of stream at which brute force stays fast."""
     pluses = sum(isinstance(node, ref.Plus) for node in ref.descendants(formula))
     if nested_pluses(formula) > 1:
         return 8
@@ -233,9 +233,9 @@ lengths = st.sampled_from([3, 2, 1, 0, 4, 5, 6, 8])
 
 @st.composite
 def queries(draw, windows="any", limits=False, depth=4, conditions=predicates):
-    """Queries with ALL as their strategy, no partition and no CONSUME.
+    """Draw queries with ALL as their strategy, without PARTITION BY and CONSUME BY.
 
-    `windows` says which WITHIN there is: "any" for any or none, one kind, or None; `limits` whether there is LIMIT.
+    `windows` is the kind of WITHIN ("any" for any or none, one kind, or None); `limits`: there is a LIMIT.
     """
     formula = draw(formulas(depth=depth, conditions=conditions, whole=True))
     variables = sorted(ref.defined_variables(formula))
@@ -262,7 +262,7 @@ KEY_KINDS = (INT_COLUMNS, FLOAT_COLUMNS, STRING_COLUMNS, BOOL_COLUMNS, MOMENT_CO
 
 @st.composite
 def partition_keys(draw):
-    """One bracket or two of PARTITION BY, each of columns of one kind."""
+    """Draw one bracket or two of PARTITION BY, each of columns of one kind."""
     brackets = []
     for kind in draw(st.lists(st.sampled_from(KEY_KINDS), min_size=1, max_size=2, unique=True)):
         names = draw(st.lists(st.sampled_from(kind), min_size=1, max_size=2, unique=True))
@@ -272,7 +272,7 @@ def partition_keys(draw):
 
 @st.composite
 def brackets(draw, n_items):
-    """Attributes for some of the selected variables, at times for all."""
+    """Draw attributes for some of the selected variables, at times for all."""
     some = [ref.TYPE, ref.TIME, "m", "v", "s", "flag", "st.n", "st.q r.s"]
     one = st.lists(st.sampled_from(some), min_size=1, max_size=3, unique=True).map(tuple)
     each = draw(st.sampled_from([one, st.none() | one]))
@@ -291,10 +291,10 @@ likely_conditions = st.one_of(
 
 @st.composite
 def full_queries(draw, choosing=False, streams=("S",), typed=True, ambiguous=False, strategies=STRATEGIES, depth=3):
-    """Queries with any of the clauses.
+    """Draw queries with any of the clauses.
 
     `choosing`: ANY or LIMIT, so that there are several right answers; without it there is neither.
-    `typed`: whether events have types; without, the type of each is the name of its stream.
+    `typed`: events have types; without, the type of each is the name of its stream.
     `ambiguous`: many complex events have several valuations, which only their variables tell apart.
     """
     query = draw(queries(depth=depth, conditions=likely_conditions))
@@ -334,7 +334,7 @@ def full_queries(draw, choosing=False, streams=("S",), typed=True, ambiguous=Fal
 
 @st.composite
 def ambiguous_formulas(draw, formula):
-    """The formula, in which one variable or another holds the event of some of the types."""
+    """Draw the formula with events of some types in one variable or another."""
     if isinstance(formula, ref.EventType):
         either = ref.As(formula, "x") if draw(st.booleans()) else formula
         return draw(st.sampled_from([formula, ref.Or(either, ref.As(formula, "y"))]))
@@ -342,14 +342,14 @@ def ambiguous_formulas(draw, formula):
 
 
 def _with_parts(formula, change):
-    """The formula with each of its direct subformulas changed."""
+    """Return the formula with each of its direct subformulas changed."""
     parts = {field.name: getattr(formula, field.name) for field in fields(formula)}
     return replace(formula, **{name: change(part) for name, part in parts.items() if isinstance(part, ref.Formula)})
 
 
 @st.composite
 def naming_streams(draw, formula, streams, typed=True):
-    """The formula, in which some of the types and of the variables in filters name a stream."""
+    """Draw the formula with a stream's name before some of the types, and of the variables in filters."""
     if isinstance(formula, ref.EventType | ref.Not):
         return replace(formula, stream=draw(st.sampled_from([None, None, *(streams if typed else [formula.name])])))
     formula = _with_parts(formula, lambda part: draw(naming_streams(part, streams, typed)))
@@ -367,7 +367,7 @@ def naming_streams(draw, formula, streams, typed=True):
 
 
 def renamed(node, names):
-    """The formula or filter with other names for types and variables: `names` maps old ones to new ones."""
+    """Return the formula or filter with other names for types and variables: `names` maps old ones to new ones."""
     if isinstance(node, tuple):
         return tuple(renamed(part, names) for part in node)
     if not is_dataclass(node):
@@ -384,7 +384,7 @@ def renamed(node, names):
 
 
 def usual_values(name):
-    """The usual values of a column."""
+    """Return the usual values of a column."""
     if name in FLOAT_COLUMNS:
         return FLOATS
     if name in STRING_COLUMNS:
@@ -394,7 +394,7 @@ def usual_values(name):
 
 @st.composite
 def columns(draw, name, length, extreme=False):
-    """The values of one column."""
+    """Draw the values of one column."""
     if name == ORDER_COLUMN:
         return draw(rising(length, st.sampled_from([0, 1, 1, 2, 5])))
     pool = usual_values(name)
@@ -408,7 +408,7 @@ def columns(draw, name, length, extreme=False):
 
 @st.composite
 def key_columns(draw, name, length):
-    """The values of a column that PARTITION BY names: few different ones."""
+    """Draw the values of a column that PARTITION BY names: few different ones."""
     if name in FLOAT_COLUMNS:
         pool = [[0.0, -0.0], [float("nan"), -float("nan")], [1.5], [float("-inf")]]  # equal ones together
     elif name in MOMENT_COLUMNS:
@@ -426,13 +426,13 @@ def key_columns(draw, name, length):
 
 @st.composite
 def rising(draw, length, steps):
-    """A list that never decreases."""
+    """Draw a list that never decreases."""
     return list(accumulate(draw(st.lists(steps, min_size=length, max_size=length))))
 
 
 @st.composite
 def times(draw, length):
-    """Times in milliseconds, with ties, all multiples of one grain."""
+    """Draw times in milliseconds, with ties, all multiples of one grain."""
     grain = draw(st.sampled_from(TIME_GRAINS))
     epoch = draw(st.sampled_from(EPOCHS))
     ticks = draw(rising(length, st.sampled_from([0, 0, 1, 1, 2, 3])))
@@ -441,7 +441,7 @@ def times(draw, length):
 
 @st.composite
 def streams(draw, query, longest=None):
-    """A stream for the query: the columns that it reads, with times."""
+    """Draw a stream for the query: the columns that it reads, with times."""
     longest = longest_stream(query.formula) if longest is None else longest
     length = draw(st.integers(longest // 2, longest) | st.integers(longest - 2, longest) | st.integers(0, longest))
     nodes = ref.descendants(query.formula)
@@ -476,21 +476,21 @@ def _struct(fields_, sparse):
 
 @st.composite
 def cases(draw, **kinds):
-    """A query and a stream for it."""
+    """Draw a query and a stream for it."""
     query = draw(queries(**kinds))
     return query, draw(streams(query))
 
 
 @st.composite
 def full_cases(draw, **kinds):
-    """A query with any of the clauses and a stream for it, longer where it is split into substreams."""
+    """Draw a query with any of the clauses and a stream for it, longer if it is split into substreams."""
     query = draw(full_queries(**kinds))
     stream = draw(streams(query, _longest_of_all(query)))
     return query, [{**event, ref.STREAM: query.streams[0]} for event in stream]
 
 
 def _longest_of_all(query):
-    """A length of stream for the query: longer where it is split, shorter where iteration meets ambiguity."""
+    """Return a length of stream for the query: longer if it is split, shorter if iteration meets ambiguity."""
     nodes = list(ref.descendants(query.formula))
     ambiguous = sum(isinstance(node, ref.Or) for node in nodes) > 1 and any(isinstance(n, ref.Plus) for n in nodes)
     return longest_stream(query.formula) * (2 if query.partition_by else 1) * (2 if ambiguous else 3) // 3
@@ -501,7 +501,7 @@ STREAM_NAMES = ("S", "T", "all")
 
 @st.composite
 def cases_of_several_streams(draw, typed=True, **kinds):
-    """A query over several streams, and the streams by name; in some of them a column may be all NULL."""
+    """Draw a query over several streams, and the streams by name; in some of them a column may be all NULL."""
     names = STREAM_NAMES[: draw(st.integers(2 if typed else 1, 3))]
     query = draw(full_queries(streams=names, typed=typed, **kinds))
     stream = draw(streams(query, _longest_of_all(query)))
@@ -523,20 +523,20 @@ def cases_of_several_streams(draw, typed=True, **kinds):
 
 
 def _in_merged_order(by_name):
-    """The events themselves, in the order of `ref.merged`."""
+    """Return the events themselves, in the order of `ref.merged`."""
     return sorted((event for stream in by_name.values() for event in stream), key=lambda event: event[ref.TIME])
 
 
 @st.composite
 def predicate_cases(draw):
-    """One predicate, over many events of one type whose columns are full of extremes."""
+    """Draw one predicate, over many events of one type whose columns are full of extremes."""
     query = _one_predicate(draw(comparisons | predicates))
     return query, draw(_streams_of_one_type(query))
 
 
 @st.composite
 def arithmetic_cases(draw):
-    """Arithmetic compared with what it gives for one of the events, so that any other value shows."""
+    """Draw arithmetic compared with its value for one of the events, so that any other value shows."""
     operator = draw(st.sampled_from("+-*/%"))
     left, right = draw(st.sampled_from([("n", "m"), ("m", "n"), ("n", "n"), ("v", "w"), ("n", "v"), ("v", "m")]))
     operand = draw(st.sampled_from([ref.Attr(right), ref.Neg(ref.Attr(right)), *map(ref.Const, (0, -1, 3, -0.0))]))
@@ -570,14 +570,14 @@ def _streams_of_one_type(draw, query):
 
 @st.composite
 def long_cases(draw):
-    """A query with a narrow window in events, and a stream much longer than it."""
+    """Draw a query with a narrow window in events, and a stream much longer than it."""
     query = replace(draw(queries(windows=None, depth=3)), within=("events", draw(st.integers(1, 5))))
     return query, draw(streams(query, longest=60))
 
 
 @st.composite
 def long_full_cases(draw, ambiguous=False, longest=250):
-    """A query of any clauses with a narrow window, and a long stream in which partitions come and go.
+    """Draw a query of any clauses with a narrow window, and a long stream in which partitions come and go.
 
     The strategies are those that brute force can follow window by window (`ref.evaluate_long`).
     """
@@ -591,7 +591,7 @@ def long_full_cases(draw, ambiguous=False, longest=250):
 
 
 def long_stream(query, rng, longest=250):
-    """A stream of up to `longest` events for the query; what `columns` draws one by one, at random."""
+    """Return a random stream of up to `longest` events for the query, with values as `columns` draws them."""
     length = rng.randint(1 if longest < 1000 else longest // 2, longest)
     mentioned = sorted({n.name for n in ref.descendants(query.formula) if isinstance(n, ref.EventType | ref.Not)})
     pool = mentioned * rng.randint(1, 3) + ["none of them"] * rng.randint(0, 4)
@@ -616,7 +616,7 @@ def long_stream(query, rng, longest=250):
 
 
 def _key(name, n):
-    """The n-th value of a column that PARTITION BY names."""
+    """Return the n-th value of a column that PARTITION BY names."""
     if name in FLOAT_COLUMNS:
         return [0.0, float("nan"), -0.0, 1.5, -1.5, 2.0**40, float("-inf")][n] if n < 7 else n / 8
     if name in STRING_COLUMNS:
@@ -627,7 +627,7 @@ def _key(name, n):
 
 
 def cuts(length):
-    """Places where a stream of this length is cut into batches; the same place twice gives an empty batch."""
+    """Return a strategy for the places where a stream is cut into batches; an equal pair gives an empty batch."""
     return st.lists(st.integers(0, length), max_size=5).map(sorted)
 
 
@@ -635,7 +635,7 @@ def cuts(length):
 
 
 def time_comparisons(moment):
-    """Comparisons of the time with literals such as ``'2013-01-01 05:00:00'``, written by `moment`."""
+    """Return comparisons of the time with literals such as ``'2013-01-01 05:00:00'``, written by `moment`."""
     instants = st.builds(
         lambda epoch, ticks, grain: epoch + grain * ticks,
         st.sampled_from(EPOCHS),

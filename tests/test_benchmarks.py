@@ -1,4 +1,4 @@
-"""The benchmarks run, in a tiny size; their figures are for people, and are not looked at here."""
+"""Benchmarks in a tiny size: they run to the end; their figures are for people, and not checked here."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TINY = ("--events", "2000", "--repeat", "1")
 
 
 def run(script: str, *arguments: str) -> str:
-    """Return what a script prints."""
+    """Return the output of a script."""
     command = [sys.executable, str(BENCHMARKS / script), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -27,13 +27,13 @@ def run(script: str, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> tuple[Path, str]:
-    """The folder of the results of everything, and what was printed."""
+    """Measure everything; return the folder of the results, and the output."""
     folder = tmp_path_factory.mktemp("results")
     options = ("--seconds", "0.01", "--one-process", "--save", "--results", str(folder))
     return folder, run("run.py", *TINY, *options)
 
 
-def test_everything_is_measured_and_kept(results):
+def test_everything_is_measured_and_stored(results):
     folder, printed = results
     (kept,) = folder.glob("*.json")
     found = json.loads(kept.read_text(encoding="utf-8"))["results"]
@@ -45,7 +45,7 @@ def test_everything_is_measured_and_kept(results):
     assert any(15e6 < row["complex events"] < 25e6 for row in found["Complex events listed per second"])
     assert all(row["why"] for row in found["Peers left out"])
     assert {"Flink SQL", "FlinkCEP"} <= {row["workload"] for row in found["Peers left out"]}  # no --flink was given
-    first = found["GPU"][0]  # which GPU they are of, or why they are left out
+    first = found["GPU"][0]  # the name of the GPU, or the reason why there are no figures
     assert first["workload"].startswith("on ") or first["why"]
 
 
@@ -60,7 +60,7 @@ def test_the_same_results_give_the_same_tables_and_pictures(results):
     assert {path.name: path.read_bytes() for path in folder.glob("*.svg")} == pictures
 
 
-def test_a_workload_in_a_process_of_its_own_beside_the_results_that_are_kept(results):
+def test_a_measurement_is_compared_with_stored_results(results):
     folder, _ = results
     printed = run("run.py", *TINY, "--only", "events read", "--compare", "--results", str(folder))
     assert "Against the results of" in printed

@@ -1,4 +1,4 @@
-"""The Python in README.md and docs/*.md runs and prints what it says; links lead somewhere.
+"""Python in README.md and docs/*.md: it runs and prints what the page says; and links lead somewhere.
 
 A ```python block with ``>>>`` lines is a doctest; the blocks of one file share their names. A block after the comment
 ``<!-- not run -->`` is left alone.
@@ -19,7 +19,7 @@ pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 
 def blocks(page):
-    """The code of each block that is run, and the line of the page on which it begins."""
+    """Return the code of each block to run, and the line of the page on which it begins."""
     text = page.read_text(encoding="utf-8")
     return [
         (match["code"], text.count("\n", 0, match.start("code")))
@@ -29,7 +29,7 @@ def blocks(page):
 
 
 @pages
-def test_examples(page, monkeypatch):
+def test_examples_of_the_documentation_print_what_they_say(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
     runner = doctest.DocTestRunner(verbose=False)
@@ -43,7 +43,7 @@ def test_examples(page, monkeypatch):
 
 
 @pages
-def test_links(page):
+def test_links_of_the_documentation_lead_somewhere(page):
     text = re.sub(r"```.*?```|`[^`\n]*`", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         if "://" in target:
@@ -56,7 +56,7 @@ def test_links(page):
 
 
 def headings(page):
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     titles = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 

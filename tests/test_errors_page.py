@@ -1,4 +1,4 @@
-"""docs/errors.md shows what really happens."""
+"""Errors on the page docs/errors.md: they are those that really happen."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What the repository promises of itself: light imports, short modules, no host of a package index."""
+"""Promises of the repository about itself: light imports, short modules, plain docstrings, no package index."""
 
 import subprocess
 import sys

@@ -41,13 +41,13 @@ def lines(ax):
     return [[tuple(point) for point in path.vertices] for path in ax.collections[0].get_paths()]
 
 
-def test_a_timeline_of_positions():
+def test_a_timeline_without_times_draws_positions():
     ax = plot.timeline(found())
     assert lines(ax) == [[(0, 0), (2, 0)], [(1, 1), (3, 1)]]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("position", "complex event")
 
 
-def test_a_timeline_by_a_key():
+def test_a_timeline_by_a_key_has_a_row_for_each_value():
     ax = plot.timeline(found("n").sort_by([("start", "descending")]), by="k", color="C3")
     assert lines(ax) == [[(10, 0), (40, 0)], [(0, 1), (20, 1)]]
     assert [label.get_text() for label in ax.get_yticklabels()] == ["y", "x"]
@@ -56,7 +56,7 @@ def test_a_timeline_by_a_key():
 
 @pytest.mark.parametrize("column", ["ts", "n", "day", "since"])
 @pytest.mark.parametrize("output", ["positions", "bindings", "events"])
-def test_every_kind_of_time(column, output):
+def test_every_kind_of_time_is_drawn(column, output):
     ax = plot.timeline(found(column, output=output))
     assert len(lines(ax)) == 2
     ax.figure.canvas.draw()
@@ -72,7 +72,7 @@ def test_every_kind_of_time(column, output):
         ("since", "seconds", 50),
     ],
 )
-def test_durations(column, unit, sums):
+def test_durations_are_in_the_unit_of_the_times(column, unit, sums):
     ax = plot.durations(found(column), bins=10)
     assert ax.get_xlabel() == f"duration ({unit})"
     assert sum(bar.get_height() for bar in ax.patches) == 2
@@ -87,12 +87,12 @@ def test_given_axes_are_drawn_on():
     assert plot.durations(found(), ax) is ax
 
 
-def test_nothing_found():
+def test_an_empty_table_is_drawn():
     plot.timeline(found(text="SELECT * FROM S WHERE B : A PARTITION BY [k]"))
     plot.durations(found(text="SELECT * FROM S WHERE B : A PARTITION BY [k]"))
 
 
-def test_of_too_many_some_are_drawn(monkeypatch):
+def test_too_many_complex_events_are_thinned_evenly(monkeypatch):
     monkeypatch.setattr(plot, "MOST_LINES", 10)
     matches = cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(pa.table({"type": ["A"] * 1000}))
     ax = plot.timeline(matches)
@@ -101,14 +101,14 @@ def test_of_too_many_some_are_drawn(monkeypatch):
     assert ax.get_title() == "10 of 1,000 complex events"
 
 
-def test_what_cannot_be_drawn():
+def test_tables_without_starts_or_the_given_column_are_refused():
     with pytest.raises(cer_gpu.OptionError, match=r"expected complex events with a column 'start', got end, count"):
         plot.timeline(found(text="SELECT * FROM S WHERE A", output="count"))
     with pytest.raises(cer_gpu.OptionError, match=r"no column 'j'\nhint: the columns are start, end, positions, k"):
         plot.timeline(found(), by="j")
 
 
-def test_the_command_that_installs_it_is_named():
+def test_a_missing_matplotlib_is_reported_with_the_install_command():
     code = """
 import sys; sys.modules["matplotlib"] = None
 import pyarrow as pa, cer_gpu, cer_gpu.plot

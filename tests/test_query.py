@@ -1,4 +1,4 @@
-"""The front door: compile, evaluate, stream, evaluator, and what each refuses."""
+"""Public API: compile, evaluate, stream, evaluator, and the errors of each."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EVENTS = make_events(1000)
 
 
 class Counted:
-    """Batches that count how far they were read."""
+    """Batches that count how many of them were read."""
 
     def __init__(self, batches: list[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -93,7 +93,7 @@ def test_two_evaluators_do_not_share_state():
     assert one.push(pa.record_batch({"type": ["B"]})).num_rows == 1
 
 
-def test_two_threads():
+def test_evaluators_of_one_query_work_in_two_threads():
     query = cer_gpu.compile(TEXT, time_column="at")
     streams = [make_events(20_000, seed) for seed in (3, 4)]
     expected = [query.evaluate(s) for s in streams]
@@ -123,7 +123,7 @@ def test_a_stream_reads_no_further_than_it_is_read():
     batch = pa.record_batch({"type": ["A"] * BATCH_ROWS, "x": [5] * BATCH_ROWS})
     source = Counted([batch] * 1000)
     with query.stream(source) as reader:
-        assert source.n_read <= 1  # the first one, for its schema
+        assert source.n_read <= 1  # the first batch, for its schema
         for k in range(1, 6):
             assert reader.read_next_batch()["end"].to_pylist() == list(range((k - 1) * BATCH_ROWS, k * BATCH_ROWS))
             assert source.n_read <= k + 1
@@ -137,7 +137,7 @@ def test_a_stream_without_matches_reads_to_the_end_and_gives_no_rows():
 
 
 def test_many_matches_of_one_batch_come_in_pieces():
-    """One batch that ends far more complex events than one batch of results should hold."""
+    """The batch ends far more complex events than one batch of results should hold."""
     query = cer_gpu.compile("SELECT * FROM S WHERE S ; S ; S", type_column=None)
     reader = query.stream(pa.table({"x": [0] * 120}))
     sizes = [batch.num_rows for batch in reader]
@@ -168,7 +168,7 @@ def test_our_errors_come_through_the_reader():
 # ---- evaluators -----------------------------------------------------------------------------------------------------
 
 
-def test_push_after_finish():
+def test_push_after_finish_is_refused():
     evaluator = cer_gpu.compile(TEXT).evaluator()
     evaluator.push(EVENTS.to_batches()[0])
     evaluator.finish()
@@ -176,7 +176,7 @@ def test_push_after_finish():
         evaluator.push(EVENTS.to_batches()[0])
 
 
-def test_push_after_an_error():
+def test_push_after_an_error_is_refused():
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE S WITHIN 5 [x]", type_column=None).evaluator()
     evaluator.push(pa.record_batch({"x": [5]}))
     with pytest.raises(cer_gpu.TimeOrderError):
@@ -188,12 +188,12 @@ def test_push_after_an_error():
 @pytest.mark.parametrize(
     "wrong", [EVENTS, None, {"type": ["A"]}, [EVENTS.to_batches()[0]]], ids=lambda w: type(w).__name__
 )
-def test_push_takes_record_batches(wrong):
+def test_push_refuses_anything_but_record_batches(wrong):
     with pytest.raises(cer_gpu.EventsError, match=rf"expected a pyarrow\.RecordBatch, got {type(wrong).__name__}"):
         cer_gpu.compile(TEXT).evaluator().push(wrong)
 
 
-def test_batches_without_rows():
+def test_batches_without_rows_change_nothing():
     evaluator = cer_gpu.compile("SELECT * WHERE A : B").evaluator()
     empty = pa.record_batch({"type": pa.array([], pa.string())})
     found = [
@@ -204,7 +204,7 @@ def test_batches_without_rows():
     assert {f.schema for f in found} == {found[0].schema}
 
 
-def test_finish_without_events():
+def test_finish_without_events_returns_no_rows():
     assert cer_gpu.compile(TEXT).evaluator().finish().num_rows == 0
 
 
@@ -243,7 +243,7 @@ def test_the_schema_may_not_change_to_one_that_does_not_fit():
 
 @pytest.fixture
 def no_gpu(monkeypatch):
-    """A machine without a GPU."""
+    """Pretend that the machine has no GPU."""
     monkeypatch.setattr(placement, "missing", lambda: "there is none\nhint: device='cpu'")
 
 
@@ -259,7 +259,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "error", "message"), REFUSED, ids=[str(o) for o, _, _ in REFUSED])
-def test_options_that_are_refused(options, error, message, no_gpu):
+def test_wrong_options_are_refused_before_events_are_read(options, error, message, no_gpu):
     query = cer_gpu.compile(TEXT)
     unread = Counted(EVENTS.to_batches())
     for use in (
@@ -280,12 +280,12 @@ def test_sorting_needs_a_time_column():
 @pytest.mark.parametrize(
     "options", [{"device": "cpu"}, {"device": "auto"}, {"threads": 1}, {"sort": False, "output": "positions"}], ids=str
 )
-def test_options_that_are_taken(options):
+def test_device_and_threads_change_no_result(options):
     query = cer_gpu.compile(TEXT)
     assert query.evaluate(EVENTS, **options).equals(query.evaluate(EVENTS))
 
 
-def test_the_type_column():
+def test_the_type_column_is_the_named_one():
     renamed = EVENTS.rename_columns(["kind", "x", "at"])
     assert cer_gpu.compile(TEXT, type_column="kind").evaluate(renamed).equals(cer_gpu.compile(TEXT).evaluate(EVENTS))
     with pytest.raises(cer_gpu.QueryTypeError, match="no column 'type'"):
@@ -305,7 +305,7 @@ def test_without_a_type_column_the_stream_names_the_type():
         cer_gpu.compile("SELECT * WHERE Trade", type_column=None)
 
 
-def test_a_query_that_reads_no_column():
+def test_a_query_without_columns_counts_rows():
     query = cer_gpu.compile("SELECT * FROM S WHERE S ; S", type_column=None)
     assert query.columns(EVENTS.schema) == []
     assert query.evaluate(EVENTS.slice(0, 4)).num_rows == 6
@@ -332,13 +332,13 @@ def test_a_column_that_arrow_cannot_move_is_not_listed():
     assert query.evaluate(events).num_rows == 1
 
 
-# ---- what a query tells ---------------------------------------------------------------------------------------------
+# ---- schemas, attributes and notes ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "events", [EVENTS.slice(0, 0), EVENTS.schema.empty_table(), pa.Table.from_batches([], EVENTS.schema)]
 )
-def test_no_events(events):
+def test_an_empty_stream_gives_an_empty_table_of_the_schema(events):
     query = cer_gpu.compile(TEXT, time_column="at")
     found = query.evaluate(events)
     assert found.num_rows == 0
@@ -372,7 +372,7 @@ def test_limit_0_gives_the_schema_and_no_rows(output, where, clauses):
     assert "At most 0 that end at one event are reported (LIMIT)." in str(query.explain())
 
 
-def test_output_schema():
+def test_output_schema_is_that_of_the_results():
     plain = [("start", pa.int64()), ("end", pa.int64()), ("positions", pa.list_(pa.int64()))]
     assert cer_gpu.compile(TEXT).output_schema(EVENTS.schema) == pa.schema(plain)
     timed = pa.schema([*plain, ("start_time", pa.timestamp("ms")), ("end_time", pa.timestamp("ms"))])
@@ -385,14 +385,14 @@ def test_output_schema():
         cer_gpu.compile(TEXT).output_schema(pa.schema({"type": pa.string()}))
 
 
-def test_attributes():
+def test_a_query_has_its_text_and_columns_as_attributes():
     query = cer_gpu.compile(TEXT, time_column="at")
     assert (query.text, query.type_column, query.time_column) == (TEXT, "type", "at")
     assert repr(query) == f"cer_gpu.compile({TEXT!r})"
     assert query.columns(EVENTS.schema) == ["type", "x", "at"]
 
 
-def test_notes():
+def test_notes_name_unbound_and_plural_variables():
     assert cer_gpu.compile("SELECT * WHERE A AS a ; B FILTER a[x > 5]").notes == ()
     (note,) = cer_gpu.compile("SELECT * WHERE (A AS a OR B AS b) FILTER a[x > 5]").notes
     assert "'a' is not bound in every match" in note
@@ -400,7 +400,7 @@ def test_notes():
     assert "'a' can hold several events" in note
 
 
-def test_a_schema_is_checked_at_once():
+def test_a_given_schema_is_checked_by_compile():
     with pytest.raises(cer_gpu.QueryTypeError, match="no column 'x'"):
         cer_gpu.compile(TEXT, schema=pa.schema({"type": pa.string()}))
     with pytest.raises(cer_gpu.QueryTypeError, match="time column 'at' must be"):
@@ -450,7 +450,7 @@ def test_errors_can_be_pickled(use, no_gpu):
 # ---- queries in files -----------------------------------------------------------------------------------------------
 
 
-def test_a_query_in_a_file(tmp_path):
+def test_a_query_is_read_from_a_file(tmp_path):
     path = tmp_path / "late.ceql"
     path.write_text(f"-- é\n{TEXT}\n", encoding="utf-8-sig")
     query = cer_gpu.compile(path)
@@ -458,7 +458,7 @@ def test_a_query_in_a_file(tmp_path):
     assert query.evaluate(EVENTS).equals(cer_gpu.compile(TEXT).evaluate(EVENTS))
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path):
     with pytest.raises(cer_gpu.OptionError, match=r"gone\.ceql: cannot be read: No such file"):
         cer_gpu.compile(tmp_path / "gone.ceql")
     (tmp_path / "bad.ceql").write_bytes(b"SELECT \xff")
@@ -466,7 +466,7 @@ def test_a_file_that_cannot_be_read(tmp_path):
         cer_gpu.compile(tmp_path / "bad.ceql")
 
 
-def test_the_name_of_a_file_is_no_query(tmp_path):
+def test_the_name_of_a_file_given_as_text_gets_a_hint(tmp_path):
     (tmp_path / "late.txt").write_text(TEXT)
     for name in ("late.ceql", str(tmp_path / "late.txt")):
         with pytest.raises(cer_gpu.QuerySyntaxError) as caught:

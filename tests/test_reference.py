@@ -1,4 +1,4 @@
-"""The reference held against the papers' printed results, hand-made cases, and a second oracle."""
+"""The reference compared with printed results of the papers, hand-made cases, and a second oracle."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def events(types: str, **columns: list) -> list[ref.Event]:
-    """A stream of one-letter types; a dot is NULL."""
+    """Return a stream of one-letter types; a dot is NULL."""
     stream = [{"type": None if t == "." else t} for t in types]
     for name, values in columns.items():
         for event, value in zip(stream, values, strict=True):
@@ -54,27 +54,27 @@ def events(types: str, **columns: list) -> list[ref.Event]:
     return stream
 
 
-# ------------------------------------------------------------------------------------------------- in print
+# ------------------------------------------------------------------------------------------- printed results
 
 
 @pytest.mark.parametrize("example", papers.FIRE_EXAMPLES, ids=lambda e: e.name)
-def test_fire_sensors(example):
+def test_fire_sensors_give_the_results_of_the_paper(example):
     assert ref.evaluate(example.query, papers.FIRE_STREAM) == list(example.expected)
 
 
 @pytest.mark.parametrize(("strategy", "example", "expected"), papers.FIRE_STRATEGIES)
-def test_strategies_over_fire_sensors(strategy, example, expected):
+def test_strategies_over_fire_sensors_give_the_results_of_the_paper(strategy, example, expected):
     query = replace(example.query, strategy=strategy)
     assert ref.evaluate(query, papers.FIRE_STREAM) == list(expected)
 
 
 @pytest.mark.parametrize("example", papers.STOCK_EXAMPLES, ids=lambda e: e.name)
-def test_stock_ticks(example):
+def test_stock_ticks_give_the_results_of_the_paper(example):
     assert ref.evaluate(example.query, papers.STOCK_STREAM) == sorted(example.expected)
 
 
 def test_a_variable_used_twice_is_satisfiable():
-    # in papers/001 (5.1) `T AS x ; T AS x` has no result; here a variable holds a set, and the table stands
+    # in papers/001 (5.1) `T AS x ; T AS x` has no result; here a variable holds a set, as in its table of meanings
     twice = Seq(As(A, "x"), As(A, "x"))
     assert ref.evaluate(Query(twice), events("AA")) == [(0, 1, (0, 1))]
 
@@ -93,19 +93,19 @@ MEANINGS = [
     (Plus(A), "ABA", [], [(0, 0, (0,)), (0, 2, (0, 2)), (2, 2, (2,))]),
     (ContigPlus(A), "ABA", [], [(0, 0, (0,)), (2, 2, (2,))]),
     (ContigPlus(Seq(A, B)), "ACBAB", [], [(0, 2, (0, 2)), (0, 4, (0, 2, 3, 4)), (0, 4, (0, 4)), (3, 4, (3, 4))]),
-    # NOT is one other event, which counts in the interval and is kept by no variable
+    # NOT is one event that does not match, which counts in the interval and which no variable holds
     (Not("A"), "AB.", [], [(1, 1, ()), (2, 2, ())]),
     (Seq(A, Not("A")), "AB", [], [(0, 1, (0,))]),
     (Not("A", OVER_N), "AAAB", [1, 2, None, 2], [(0, 0, ()), (2, 2, ()), (3, 3, ())]),
-    # AS takes all that is held, under the old names too
+    # AS takes all events that the formula holds, which keep their old names too
     (Filter(As(Seq(A, B), "x"), Unary("x", OVER_N)), "ABAB", [2, 2, 0, 2], [(0, 1, (0, 1)), (0, 3, (0, 3))]),
     (Filter(As(Seq(A, B), "x"), Unary("A", OVER_N)), "AB", [2, 0], [(0, 1, (0, 1))]),
-    # a filter looks at every event that the variable holds
+    # a filter tests every event that the variable holds
     (Filter(Seq(A, A), Unary("A", OVER_N)), "AAA", [2, 0, 2], [(0, 2, (0, 2))]),
-    # and holds where it holds none: in the other branch, or below NOT
+    # it is satisfied if the variable holds no event: in the other branch, or below NOT
     (Filter(Or(A, B), Unary("A", OVER_N)), "AB", [0, 0], [(1, 1, (1,))]),
     (Filter(As(Not("A"), "x"), Unary("x", OVER_N)), "B", [0], [(0, 0, ())]),
-    # OR of filters unites: each side must hold of all its events
+    # OR of filters is a union: one side must be satisfied by all events of its variable
     (Filter(Or(A, B), FilterOr(Unary("A", OVER_N), Unary("B", OVER_N))), "AB", [0, 0], [(0, 0, (0,)), (1, 1, (1,))]),
     (Filter(Seq(A, B), FilterAnd(Unary("A", OVER_N), Unary("B", OVER_N))), "AABB", [0, 2, 2, 0], [(1, 2, (1, 2))]),
     # NULL is not TRUE, and neither is its negation
@@ -114,7 +114,7 @@ MEANINGS = [
 
 
 @pytest.mark.parametrize(("formula", "types", "n", "rows"), MEANINGS)
-def test_meaning(formula, types, n, rows):
+def test_each_operator_has_its_meaning(formula, types, n, rows):
     stream = events(types, **({"n": n} if n else {}))
     assert ref.evaluate(Query(formula), stream) == rows
 
@@ -133,7 +133,7 @@ def test_projection_leaves_no_duplicates():
     assert ref.evaluate(query, events("ABBC")) == [(0, 3, (0,))]
 
 
-def test_windows():
+def test_windows_bound_the_interval_inclusively():
     stream = events("AABB", ts=[0, 10, 10, 25], k=[0, 0, 3, 4])
     pairs = Seq(A, B)
     assert ref.evaluate(Query(pairs, within=("events", 2)), stream) == [(0, 2, (0, 2)), (1, 2, (1, 2)), (1, 3, (1, 3))]
@@ -159,7 +159,7 @@ def test_max_drops_what_is_contained():
     assert ref.selected("MAX", {contained} | ties | others) == ties | others
 
 
-def test_partitions():
+def test_a_complex_event_lies_in_one_partition():
     stream = events("AABB.B", k=[1, 2, 2, 1, 1, None], j=[None, None, None, None, None, 1])
     by_k = Query(Seq(A, B), partition_by=(("k",),))
     assert ref.evaluate(by_k, stream) == [(0, 3, (0, 3)), (1, 2, (1, 2))]
@@ -169,14 +169,14 @@ def test_partitions():
         (0, 5, (0, 5)),
         (1, 2, (1, 2)),
     ]
-    # neighbours in the substream, far apart in the input
+    # neighbours in the substream are far apart in the input
     assert ref.evaluate(replace(by_k, formula=Contig(A, B), within=("events", 1)), stream) == [
         (0, 3, (0, 3)),
         (1, 2, (1, 2)),
     ]
 
 
-def test_consume():
+def test_consumed_events_end_no_further_complex_event():
     stream = events("AABBAB", k=[1, 2, 2, 1, 1, 1])
     by_k = Query(Seq(A, B), partition_by=(("k",),))
     everything = [(0, 3, (0, 3)), (0, 5, (0, 5)), (1, 2, (1, 2)), (4, 5, (4, 5))]
@@ -188,7 +188,7 @@ def test_consume():
         assert ref.evaluate_long(replace(query, within=("events", 9)), stream) == rows
 
 
-def test_consume_forgets_at_what_is_left_after_within():
+def test_only_complex_events_within_the_window_consume():
     either, stream = Or(Seq(A, B), Seq(C, EventType("D"))), events("A.CBD")
     query = Query(either, consume="ANY")
     assert ref.evaluate(query, stream) == [(0, 3, (0, 3))]
@@ -196,8 +196,8 @@ def test_consume_forgets_at_what_is_left_after_within():
     assert ref.evaluate(replace(query, within=("events", 2)), stream) == [(2, 4, (2, 4))]
 
 
-def test_consume_begins_anew_with_the_next_event():
-    # what was consumed is no neighbour either: the second B has no A before it
+def test_consumption_leaves_no_neighbour():
+    # a consumed event is no neighbour either: the second B has no A before it
     query = Query(Contig(A, B), select="NONE", consume="PARTITION")
     assert ref.evaluate(query, events("ABBAB")) == [(0, 1, ()), (3, 4, ())]
     iteration = Query(Plus(A), consume="ANY")
@@ -217,7 +217,7 @@ KEYS = [
 
 
 @pytest.mark.parametrize(("k", "j", "by_k", "by_k_or_j", "by_both"), KEYS)
-def test_keys(k, j, by_k, by_k_or_j, by_both):
+def test_the_first_key_of_a_bracket_that_is_not_null_counts(k, j, by_k, by_k_or_j, by_both):
     stream = events("A" * len(k), k=k, j=j)
     assert ref.substreams(Query(A, partition_by=(("k",),)), stream) == by_k
     assert ref.substreams(Query(A, partition_by=(("k", "j"),)), stream) == by_k_or_j
@@ -253,7 +253,7 @@ def test_valuations_with_the_same_positions_are_rows_of_their_own():
         (0, 1, (0, 1), (("A", (0, 1)), ("x", (1,)), ("y", (0,)))),
     ]
     assert ref.counts(query, stream) == [(1, 1)]
-    # what is not selected tells no rows apart
+    # variables that are not selected tell no rows apart
     assert ref.bindings(replace(query, select=("A",)), stream) == [(0, 1, (0, 1), (("A", (0, 1)),))]
     assert ref.bindings(replace(query, select="NONE"), stream) == [(0, 1, (), ())]
     assert ref.bindings(replace(query, select=("y",)), stream) == [
@@ -286,12 +286,12 @@ def test_bindings_are_positions_of_the_whole_input():
     ]
 
 
-def test_order_of_the_variables():
+def test_variables_are_in_the_order_of_the_text():
     formula = Filter(Seq(As(Or(B, As(A, "x")), "y"), Seq(Not("C"), As(B, "x"))), Unary("x", OVER_N))
     assert ref.variables_in_order(formula) == ["B", "A", "x", "y"]
 
 
-def test_counts():
+def test_counts_are_the_rows_at_each_end():
     query, stream = Query(Seq(A, B)), events("AAB.B")
     assert ref.counts(query, stream) == [(2, 2), (4, 2)]
     assert ref.counts(replace(query, limit=1), stream) == [(2, 1), (4, 1)]
@@ -341,22 +341,22 @@ OF_STREAMS = [
     (Seq(S_A, T_B), ("A",), [(0, 2, (0,))]),
     (Not("A", stream="T"), "*", [(0, 0, ()), (2, 2, ()), (3, 3, ())]),
     (Not("B", OVER_N, "S"), "*", [(0, 0, ()), (1, 1, ()), (2, 2, ()), (4, 4, ())]),
-    # what a variable holds of one stream, though the formula names none
+    # a variable of one stream, though the formula names no stream
     (Seq(A, B), ("S>A",), [(0, 2, (0,)), (0, 3, (0,)), (1, 2, ()), (1, 3, ())]),
     (As(Seq(A, B), "x"), ("S>x",), [(0, 2, (0,)), (0, 3, (0, 3)), (1, 2, ()), (1, 3, (3,))]),
     (Seq(T_A, B), ("T>A",), [(1, 2, (1,)), (1, 3, (1,))]),
-    # a filter on it looks at no event of the other stream
+    # a filter on it tests no event of the other stream
     (Filter(As(Seq(A, B), "x"), Unary("S>x", OVER_N)), "*", [(1, 2, (1, 2)), (1, 3, (1, 3))]),
     (Filter(As(Seq(A, B), "x"), Unary("T>x", OVER_N)), "*", [(0, 3, (0, 3))]),
 ]
 
 
 @pytest.mark.parametrize(("formula", "select", "rows"), OF_STREAMS)
-def test_types_and_variables_of_streams(formula, select, rows):
+def test_types_and_variables_of_a_stream_hold_its_events(formula, select, rows):
     assert ref.evaluate(Query(formula, select=select, streams=("S", "T")), S_AND_T) == rows
 
 
-def test_bindings_of_streams():
+def test_bindings_hold_the_events_of_each_stream():
     query = Query(Seq(A, B), select=("S>A", "B"), streams=("S", "T"))
     assert ref.bindings(query, S_AND_T)[:2] == [
         (0, 2, (0, 2), (("S>A", (0,)), ("B", (2,)))),
@@ -366,7 +366,7 @@ def test_bindings_of_streams():
     assert ref.bound_variables(replace(query, select="*")) == ("A", "B")
 
 
-def test_variables_that_a_stream_can_have():
+def test_a_variable_of_a_stream_needs_a_type_of_the_stream():
     formula = As(Seq(As(S_A, "x"), B), "y")
     assert ref.variables_of_streams(formula, ("S", "T")) == {"S>A", "S>x", "S>B", "T>B", "S>y", "T>y"}
 
@@ -374,7 +374,7 @@ def test_variables_that_a_stream_can_have():
 # ---------------------------------------------------------------------------------------------- legal answers
 
 
-def test_legal_answers_to_limit():
+def test_answers_to_limit_hold_n_rows_at_each_end():
     query, stream = Query(Seq(A, B), limit=2), events("AAABB")
     at_3, at_4 = [(i, 3, (i, 3)) for i in range(3)], [(i, 4, (i, 4)) for i in range(3)]
     assert ref.is_legal_answer(query, stream, at_3[:2] + at_4[1:])
@@ -392,7 +392,7 @@ def test_the_legal_answer_to_limit_0_is_nothing():
     assert ref.counts(query, stream) == []
 
 
-def test_legal_answers_to_any():
+def test_answers_to_any_hold_one_row_at_each_end():
     query, stream = Query(Seq(A, B), strategy="ANY"), events("AAB")
     assert ref.is_legal_answer(query, stream, [(0, 2, (0, 2))])
     assert ref.is_legal_answer(query, stream, [(1, 2, (1, 2))])
@@ -406,7 +406,7 @@ def test_legal_answers_to_any():
 
 @pytest.mark.parametrize("choice", [{"limit": 1}, {"strategy": "ANY"}, {"limit": 2, "strategy": "ANY"}])
 @pytest.mark.parametrize("consume", ["ANY", "PARTITION"])
-def test_legal_answers_where_events_are_consumed(choice, consume):
+def test_answers_with_consume_hold_any_first_choice(choice, consume):
     query, stream = Query(Seq(A, B), consume=consume, **choice), events("AABB")
     # the last event finds nothing left, whichever of the two before is reported
     assert ref.is_legal_answer(query, stream, [(0, 2, (0, 2))])
@@ -416,7 +416,7 @@ def test_legal_answers_where_events_are_consumed(choice, consume):
     assert not ref.is_legal_answer(query, stream, [])
 
 
-def test_legal_rows_of_bindings():
+def test_answers_with_bindings_are_counted_by_row():
     # one complex event, but two rows: x or y holds its event
     query, stream = Query(Or(As(A, "x"), As(A, "y")), limit=1), events("A")
     with_x, with_y = ref.bindings(query, stream)
@@ -476,7 +476,7 @@ TRUTHS = [
 
 
 @pytest.mark.parametrize(("predicate", "expected"), TRUTHS)
-def test_truth(predicate, expected):
+def test_predicates_have_their_truth_values(predicate, expected):
     assert ref.truth(predicate, EVENT) is expected
 
 
@@ -506,13 +506,13 @@ VALUES = [
 
 
 @pytest.mark.parametrize(("op", "a", "b", "expected"), VALUES)
-def test_arithmetic(op, a, b, expected):
+def test_arithmetic_has_its_values(op, a, b, expected):
     value = ref.value_of(Arith(op, Const(a), Const(b)), {})
     assert type(value) is type(expected)
     assert value == expected or (value != value and expected != expected)
 
 
-def test_negation():
+def test_negation_wraps_as_int64():
     assert ref.value_of(Neg(Const(INT64_MIN)), {}) == INT64_MIN
     assert math.copysign(1, ref.value_of(Neg(Const(0.0)), {})) == -1
     assert ref.value_of(Neg(Attr("null")), EVENT) is None
@@ -543,21 +543,21 @@ def test_float_arithmetic_is_that_of_float64(op, a, b):
     np.testing.assert_array_equal(ours, theirs)
 
 
-# ------------------------------------------------------------------------- a second oracle, written otherwise
+# ------------------------------------------------------------ a second oracle, written in another way
 
 
 class Membership:
-    """Decides for one given valuation whether it belongs to a formula, from the top down.
+    """Decision, from the top down, if a given valuation belongs to a formula.
 
-    The reference builds sets from the bottom up; here nothing is built: intervals are split and assignments
-    are taken apart, and a result exists if some candidate passes.
+    The reference builds sets from the bottom up; this one builds nothing: it splits intervals and assignments, and
+    a result exists if some candidate passes.
     """
 
     def __init__(self, stream: list[ref.Event]) -> None:
         self.stream = stream
 
     def belongs(self, formula: ref.Formula, i: int, j: int, mu: frozenset) -> bool:
-        """Whether ([i, j], mu) is a valuation of the formula."""
+        """Return True if ([i, j], mu) is a valuation of the formula."""
         match formula:
             case EventType(name, stream):
                 return i == j and self.of_type(i, name, stream) and mu == {(name, i)}
@@ -621,7 +621,7 @@ def subsets(items) -> list[tuple]:
 
 
 def oracle(formula: ref.Formula, stream: list[ref.Event]) -> set[ref.Valuation]:
-    """Every interval with every assignment that passes."""
+    """Return every interval with every assignment that passes."""
     variables = sorted(ref.defined_variables(formula))
     member = Membership(stream)
     return {
@@ -652,7 +652,7 @@ def test_variables_of_streams_agree_with_the_oracle(data):
     stream = [{**event, "$stream": data.draw(st.sampled_from(["S", "T"]))} for event in stream]
     found = ref.valuations(formula, stream)
     assert {(i, j, unqualified(mu)) for i, j, mu in found} == oracle(formula, stream)
-    for _, _, mu in found:  # and S>x holds what x holds of S
+    for _, _, mu in found:  # S>x holds the events of S that x holds
         assert mu == unqualified(mu) | {(f"{stream[p]['$stream']}>{x}", p) for x, p in unqualified(mu)}
 
 
@@ -660,7 +660,7 @@ def unqualified(mu: frozenset) -> frozenset:
     return frozenset((x, p) for x, p in mu if ">" not in x)
 
 
-# the strategies' orders of sets, each by a key of its own: the bits of the set from its first position, or its last
+# orders of sets for the strategies, each by a sort key: the bits of the set from its first position, or its last
 ORDERS = {
     "NEXT": lambda kept: [p in kept for p in range(9)],
     "LAST": lambda kept: [p in kept for p in reversed(range(9))],
@@ -682,7 +682,7 @@ def test_strategies_keep_the_greatest(strategy, rows):
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_long_streams_can_be_taken_window_by_window(data):
-    """Two ways to consume, too: event by event, and from the start again after each end."""
+    """Consumption agrees too, event by event and from the start again after each end."""
     kinds = {"strategies": ("ALL", "STRICT"), "ambiguous": data.draw(st.booleans())}
     query, stream = data.draw(strategies.full_cases(**kinds))
     assume(query.within is not None)
@@ -727,7 +727,7 @@ TEXTS = [
 
 
 @pytest.mark.parametrize(("formula", "text"), TEXTS)
-def test_plain_text(formula, text):
+def test_formulas_have_their_plain_text(formula, text):
     assert rendering.to_ceql(Query(formula)) == f"SELECT * FROM S WHERE {text}"
 
 
@@ -749,7 +749,7 @@ PREDICATE_TEXTS = [
 
 
 @pytest.mark.parametrize(("predicate", "text"), PREDICATE_TEXTS)
-def test_plain_predicates(predicate, text):
+def test_predicates_have_their_plain_text(predicate, text):
     query = Query(Filter(A, Unary("A", predicate)))
     assert rendering.to_ceql(query) == f"SELECT * FROM S WHERE A FILTER A[{text}]"
 
@@ -768,11 +768,11 @@ TEXTS_OF_STREAMS = [
 
 
 @pytest.mark.parametrize(("query", "text"), TEXTS_OF_STREAMS)
-def test_plain_text_of_streams_and_brackets(query, text):
+def test_streams_and_brackets_have_their_plain_text(query, text):
     assert rendering.to_ceql(query) == text
 
 
-def test_plain_clauses():
+def test_clauses_have_their_plain_text():
     query = Query(
         A,
         select=("A", "x y"),

@@ -1,4 +1,4 @@
-"""The lateness as it is written."""
+"""Lateness as a user writes it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ TIME_UNITS = ["s", "ms", "us", "ns"]
         (dt.timedelta.max, 86399999999999999999),
     ],
 )
-def test_forms(text, micros):
+def test_every_form_of_a_lateness_is_read_exactly(text, micros):
     assert parse_lateness(text, pa.timestamp("us"), None) == micros
 
 
@@ -64,7 +64,7 @@ def test_units_are_exact(number, unit, time_unit, integer):
     assert type(found) is int
 
 
-def test_types():
+def test_a_lateness_takes_the_unit_of_the_time_column():
     assert parse_lateness("36h", pa.date32(), None) == 1
     assert parse_lateness("1d", pa.date64(), None) == 86_400_000
     assert parse_lateness("1.5 ms", pa.duration("us"), None) == 1500
@@ -99,14 +99,14 @@ def test_types():
         "٣ s",
     ],
 )
-def test_what_cannot_be_read(value):
+def test_an_unreadable_lateness_is_refused(value):
     with pytest.raises(
         cer_gpu.OptionError, match=r"cannot read the lateness .*\nexpected: a number of units of the time "
     ):
         parse_lateness(value, pa.timestamp("us"), None)
 
 
-def test_hints():
+def test_a_wrong_unit_gets_a_hint_and_a_negative_lateness_is_refused():
     with pytest.raises(cer_gpu.OptionError, match="hint: did you mean 'min'"):
         parse_lateness("5 mins", pa.timestamp("us"), None)
     for value in (-1, "-1", "-1s", -0.5, dt.timedelta(microseconds=-1)):
@@ -114,7 +114,7 @@ def test_hints():
             parse_lateness(value, pa.timestamp("us"), None)
 
 
-def test_integers_need_their_unit():
+def test_a_time_needs_the_unit_of_an_integer_column():
     for value in ("5s", dt.timedelta(seconds=5)):
         with pytest.raises(
             cer_gpu.OptionError, match=r"is a time, and the time column is int64, .*\n.*\nhint: time_unit='s'"

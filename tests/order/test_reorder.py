@@ -1,4 +1,4 @@
-"""Late events: what is late, when the others come out, and in which order, from the definition."""
+"""Late events, compared with the definition: the late ones, and the time and order in which the others come out."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def below(time, greatest, lateness) -> bool:
 
 
 def released(times: list, lateness, n: int) -> int:
-    """How many of the first n events are out."""
+    """Return the number of the first n events that have come out."""
     kept, _ = definition(times[:n], lateness)
     whole = lateness if isinstance(times[0], float) else math.floor(lateness) if times else 0
     return sum(times[i] <= max(times[:n]) - whole for i in kept)
@@ -82,7 +82,7 @@ def batch_of(values, first: int, data_type: pa.DataType, kind: pa.DataType = STR
 
 
 def rows_of(batches) -> list[int]:
-    """The arrivals, after checking that each has its name."""
+    """Return the arrivals, after checking that each has its name."""
     rows = []
     for batch in batches:
         assert batch.num_rows
@@ -94,7 +94,7 @@ def rows_of(batches) -> list[int]:
 
 @st.composite
 def arrivals(draw):
-    """A type, a lateness, times, and batches of them in changing layouts."""
+    """Draw a type, a lateness, times, and batches of them in changing layouts."""
     data_type = draw(st.sampled_from(TIMES))
     times = draw(st.lists(time_values(data_type), min_size=1, max_size=40))
     cuts = sorted(draw(st.lists(st.integers(0, len(times)), max_size=12)))
@@ -120,7 +120,7 @@ def through_files(reorder: Reorder) -> Reorder:
 
 @given(arrivals(), st.sampled_from([2, 1 << 16]), st.data())
 @property_settings
-def test_what_comes_out_and_when(case, max_values, data):
+def test_events_come_out_in_order_as_early_as_the_definition_allows(case, max_values, data):
     lateness, times, batches = case
     kept, late = definition(times, lateness)
     reorder, found, n = Reorder("at", lateness, "drop"), [], 0
@@ -160,7 +160,7 @@ def test_the_first_late_event_is_refused(case):
         assert found == kept
 
 
-def test_messages():
+def test_a_late_event_is_reported_with_both_times():
     reorder = Reorder("at", 1500, "refuse")
     reorder.push(pa.record_batch({"at": pa.array([5000, 3500], pa.timestamp("ms"))}))
     with pytest.raises(
@@ -182,27 +182,27 @@ def test_messages():
 
 
 @pytest.mark.parametrize("value", [LOW, HIGH])
-def test_messages_of_extremes(value):
+def test_a_late_event_with_an_extreme_time_is_reported(value):
     reorder = Reorder("at", 0, "refuse")
     with pytest.raises(cer_gpu.TimeOrderError, match=rf"event 1 \({LOW}\) is late: {HIGH} came before it"):
         reorder.push(pa.record_batch({"at": [HIGH, LOW]}))
 
 
-def test_missing_times():
+def test_missing_times_are_refused():
     for late in ("drop", "refuse"):
         for column, what in (([5, None, 0], r"missing \(NULL\)"), ([5.0, math.nan, 0.0], r"not a number \(NaN\)")):
             reorder = Reorder("at", 9, late)
             reorder.push(pa.record_batch({"at": pa.array([1, 2]).cast(pa.array(column).type)}))
             with pytest.raises(cer_gpu.TimeOrderError, match=f"the 'at' of event 3 is {what}\nexpected.*\nhint: leave"):
                 reorder.push(pa.record_batch({"at": column}))
-    # the first wrong event is the one that is named
+    # the message names the first wrong event
     with pytest.raises(cer_gpu.TimeOrderError, match=r"event 1 .* is late"):
         Reorder("at", 1, "refuse").push(pa.record_batch({"at": [5, 1, None]}))
     with pytest.raises(cer_gpu.TimeOrderError, match="event 1 is missing"):
         Reorder("at", 1, "refuse").push(pa.record_batch({"at": [5, None, 1]}))
 
 
-def test_columns_that_tell_no_time():
+def test_columns_that_are_no_times_are_refused():
     for column in (["a"], [True], pa.array([1], pa.decimal128(5, 0)), pa.array([1], pa.time32("s"))):
         with pytest.raises(cer_gpu.QueryTypeError, match="the time column 'at' must be"):
             Reorder("at", 1, "drop").push(pa.record_batch({"at": column}))
@@ -217,15 +217,14 @@ def test_columns_that_tell_no_time():
 
 
 @pytest.mark.parametrize("lateness", [-1, -0.5, math.nan, math.inf, "1", None, True])
-def test_options(lateness):
+def test_a_wrong_lateness_or_treatment_of_late_events_is_refused(lateness):
     with pytest.raises(cer_gpu.OptionError, match="the lateness must be a number that is not negative, got"):
         Reorder("at", lateness, "drop")
     with pytest.raises(cer_gpu.OptionError, match="late must be one of refuse, drop, got 'keep'"):
         Reorder("at", 1, "keep")
 
 
-def test_columns_that_change():
-    """Events come out with the columns that they came with."""
+def test_events_come_out_with_the_columns_that_they_came_with():
     batches = [
         {"at": [1, 4], "x": [1, 2]},
         {"at": [2, 5], "x": ["a", "b"]},
@@ -248,14 +247,14 @@ def test_columns_that_change():
         ]
 
 
-def test_columns_of_one_name():
+def test_columns_of_the_same_name_stay_apart():
     batch = pa.RecordBatch.from_arrays([pa.array([2, 1]), pa.array([1, 2]), pa.array(["a", "b"])], ["at", "x", "x"])
     reorder = Reorder("at", 1, "drop")
     found = [*reorder.push(batch), *reorder.finish()]
     assert [[c.to_pylist() for c in part.columns] for part in found] == [[[1], [2], ["b"]], [[2], [1], ["a"]]]
 
 
-def test_snapshots_without_events():
+def test_snapshots_without_held_events_restore():
     table, state = Reorder("at", 5, "drop").snapshot()
     assert table is None
     reorder = Reorder.restore(table, state)
@@ -275,8 +274,8 @@ def test_snapshots_without_events():
 
 
 @pytest.mark.parametrize("shape", ["in order", "shuffled", "two clocks"])
-def test_the_cost_of_an_event_does_not_grow_with_what_is_held(shape):
-    """Rows that are moved, counted: some for each level of a hierarchy, and not all that are held."""
+def test_the_cost_of_an_event_is_logarithmic_in_the_held_events(shape):
+    """The rows moved per event are some for each level of the sorted runs, not all held ones."""
     n, lateness = 6000, 2000
     rng = np.random.default_rng(0)
     at = np.arange(n)
@@ -303,7 +302,7 @@ def test_the_cost_of_an_event_does_not_grow_with_what_is_held(shape):
     assert most_runs < 2 * math.log2(lateness)
 
 
-def test_a_few_held_events_do_not_keep_their_batch():
+def test_a_few_held_events_do_not_keep_their_batch_alive():
     n = 500_000
     gc.collect()
     before = pa.total_allocated_bytes()
@@ -319,8 +318,8 @@ def test_a_few_held_events_do_not_keep_their_batch():
     assert pa.total_allocated_bytes() - before < 100_000
 
 
-def test_slices_of_one_large_batch():
-    """Each slice keeps its whole batch alive, unless it is copied."""
+def test_slices_of_a_large_batch_do_not_keep_it_alive():
+    """A slice would keep its whole batch alive, unless it is copied."""
     n = 1000
     before = pa.total_allocated_bytes()
     reorder = Reorder("at", n, "drop")

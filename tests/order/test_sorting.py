@@ -1,4 +1,4 @@
-"""Sorting in memory and out of it: the order of Python's sort, whatever the batches, types and bounds."""
+"""Sorting in memory and on disk: the order of Python's sort for all batches, types and bounds."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ STRINGS = [
 
 
 def numbers(values, data_type: pa.DataType) -> pa.Array:
-    """Times from the numbers that they are stored as."""
+    """Return times from the numbers behind them."""
     if data_type in MOMENTS:
         day = 86_400_000 if pa.types.is_date64(data_type) else 1
         width = pa.int32() if data_type.bit_width == 32 else pa.int64()
@@ -62,7 +62,7 @@ def numbers(values, data_type: pa.DataType) -> pa.Array:
 
 
 def time_values(data_type: pa.DataType):
-    """Numbers that a time column can hold: few of them, so that many are equal, and the extremes."""
+    """Draw numbers that a time column can hold: few of them, so that many are equal, and the extremes."""
     if data_type in FLOATS:
         return st.sampled_from([-math.inf, -1.5, -0.0, 0.0, 0.5, 2.0, math.inf])
     bits = data_type.bit_width
@@ -74,7 +74,7 @@ def time_values(data_type: pa.DataType):
 
 
 def as_strings(values, data_type: pa.DataType) -> pa.Array:
-    """Strings in any layout; a dictionary may have NULL among its values, and values that are not used."""
+    """Return strings in any layout; a dictionary may have NULL among its values, and unused values."""
     if not pa.types.is_dictionary(data_type):
         return pa.array(values, pa.string()).cast(data_type)
     known = ["unused", None, *dict.fromkeys(v for v in values if v is not None)]
@@ -89,7 +89,7 @@ def time_types(draw):
 
 @st.composite
 def streams(draw, data_type: pa.DataType, longest: int = 60):
-    """Batches with a time, where each event arrived, and strings; layouts and widths change from batch to batch."""
+    """Draw batches of time, arrival (a number) and strings; layouts and widths change from batch to batch."""
     batches, n = [], 0
     for _ in range(draw(st.integers(0, 8))):
         values = draw(st.lists(time_values(data_type), max_size=longest // 6))
@@ -114,7 +114,7 @@ def streams(draw, data_type: pa.DataType, longest: int = 60):
 
 
 def rows_of(batches) -> list[tuple]:
-    """Time as a number, arrival, name."""
+    """Return rows of time as a number, arrival, and name."""
     rows = []
     for batch in batches:
         at = batch.column("at")
@@ -128,7 +128,7 @@ def rows_of(batches) -> list[tuple]:
 
 @contextmanager
 def bounds(ways: int = 64, batch_rows: int = 1 << 17, max_values: int = 1 << 16):
-    """Other bounds than the usual ones, and a temporary folder that must be empty in the end."""
+    """Set other bounds than the usual ones, and a temporary folder that must be empty in the end."""
     with (
         tempfile.TemporaryDirectory() as folder,
         mock.patch.object(tempfile, "tempdir", folder),
@@ -163,14 +163,14 @@ def test_keys_order_as_the_times_do(case):
     st.integers(0, 64),
 )
 @property_settings
-def test_stable_order(values, shift):
+def test_stable_order_is_that_of_python(values, shift):
     keys = np.array([v >> shift for v in values], np.uint64)
     found = stable_order(keys)
     expected = sorted(range(len(keys)), key=keys.tolist().__getitem__)
     assert (list(range(len(keys))) if found is None else found.tolist()) == expected
 
 
-def test_stable_order_of_many_keys():
+def test_stable_order_of_many_keys_is_that_of_numpy():
     rng = np.random.default_rng(0)
     for top in (2, 10**3, 2**40, 2**63):
         keys = rng.integers(0, top, 100_000, np.uint64) << np.uint64(1)
@@ -182,7 +182,7 @@ def test_stable_order_of_many_keys():
 
 @given(st.data(), time_types())
 @property_settings
-def test_any_stream_under_any_bounds(data, data_type):
+def test_streams_of_any_layout_are_sorted_under_any_bounds(data, data_type):
     batches = data.draw(streams(data_type))
     memory = data.draw(st.sampled_from([1, 200, 1000, 3000, 1 << 28]))
     ways, batch_rows = data.draw(st.sampled_from([2, 3, 64])), data.draw(st.sampled_from([1, 2, 7, 1 << 17]))
@@ -195,7 +195,7 @@ def test_any_stream_under_any_bounds(data, data_type):
 
 @given(st.data(), st.sampled_from([pa.int64(), pa.uint64()]))
 @property_settings
-def test_integers_of_all_sizes(data, data_type):
+def test_integers_of_all_sizes_are_sorted(data, data_type):
     low = LOW if data_type == pa.int64() else 0
     values = data.draw(st.lists(st.integers(low, low + TOP), max_size=40))
     cut = data.draw(st.integers(0, len(values)))
@@ -242,7 +242,7 @@ def test_a_dictionary_that_grows_too_large_goes_on_as_plain_strings():
         assert {b.schema.field("s").type for b in found} == {layouts.PLAIN if plain else layouts.CODED}
 
 
-# ---- what is read and written -----------------------------------------------------------------------------------
+# ---- reading and writing ----------------------------------------------------------------------------------------
 
 
 def shuffled(n: int, seed: int = 0) -> pa.Table:
@@ -251,12 +251,12 @@ def shuffled(n: int, seed: int = 0) -> pa.Table:
 
 
 def read_once(table: pa.Table, rows: int = 100) -> Source:
-    """A source that cannot be read twice."""
+    """Return a source that cannot be read twice."""
     return open_events(pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=rows)))
 
 
 class Counted(Source):
-    """A source that keeps which columns were read."""
+    """Source that records the columns of each read."""
 
     def __init__(self, table: pa.Table, rows: int = 100) -> None:
         self.reads = []
@@ -269,17 +269,17 @@ class Counted(Source):
 
 
 def no_folder():
-    """A temporary folder that cannot be used."""
+    """Set a temporary folder that cannot be used."""
     return mock.patch.object(tempfile, "tempdir", "/there/is/no/such/folder")
 
 
-def test_events_that_fit_the_memory_stay_there():
+def test_events_that_fit_the_memory_are_not_written():
     with no_folder():
         table = pa.Table.from_batches(sort_source(read_once(shuffled(5000)), "at").batches(["x"]))
     assert table["at"].to_pylist() == list(range(5000))
 
 
-def test_events_in_order_are_only_read():
+def test_events_in_order_are_read_twice_and_not_written():
     ordered = shuffled(5000).sort_by("at")
     source = Counted(ordered)
     with no_folder():
@@ -289,7 +289,7 @@ def test_events_in_order_are_only_read():
     assert sort_source(source, "at").n_rows == 5000
 
 
-def test_runs_in_order_are_one_file():
+def test_consecutive_sorted_runs_share_one_file():
     ordered = shuffled(5000).sort_by("at")
     with bounds(batch_rows=64) as folder:
         batches = sort_source(read_once(ordered), "at", memory=10_000).batches(["x"])
@@ -300,8 +300,8 @@ def test_runs_in_order_are_one_file():
     assert table.equals(ordered.select(["x", "at"]))
 
 
-def test_runs_far_apart_are_not_open_at_once():
-    """Each run lies over the next, and over no more: two are merged at a time, and none twice."""
+def test_sorted_runs_far_apart_are_not_open_at_once():
+    """Each sorted run overlaps the next one only: two are merged at a time, and none twice."""
     blocks = [shuffled(200, seed) for seed in range(20)]
     batches = [pa.record_batch({"at": pa.array(block["at"].to_numpy() + 150 * i)}) for i, block in enumerate(blocks)]
     with bounds(ways=3), mock.patch.object(order._Spill, "_merge_some", side_effect=AssertionError):
@@ -330,7 +330,7 @@ def test_batches_are_neither_tiny_nor_huge(rows, memory):
     assert len(sizes) < 10
 
 
-def test_memory_is_bounded():
+def test_sorting_stays_within_its_memory():
     n = 1_000_000
     rng = np.random.default_rng(0)
 
@@ -345,10 +345,10 @@ def test_memory_is_bounded():
             found += batch.num_rows
             most = max(most, pa.total_allocated_bytes() - before)
     assert found == n
-    assert most < 1 << 22  # of the 16 MB that there are
+    assert most < 1 << 22  # a quarter of the 16 MB of events
 
 
-def test_a_query_over_sorted_events():
+def test_a_query_over_sorted_events_finds_those_of_ordered_events():
     rng = np.random.default_rng(3)
     n = 3000
     table = pa.table(
@@ -391,7 +391,7 @@ def batches_of(*columns) -> Source:
 
 
 @pytest.mark.parametrize("memory", [1, 1 << 20])
-def test_missing_times(memory):
+def test_missing_times_are_refused(memory):
     with (
         bounds(),
         pytest.raises(cer_gpu.TimeOrderError, match=r"the 'at' of event 4 is missing \(NULL\)\nexpected.*\nhint: le"),
@@ -404,7 +404,7 @@ def test_missing_times(memory):
         list(sort_source(batches_of(null), "at", memory=memory).batches([]))
 
 
-def test_missing_times_in_files(tmp_path):
+def test_missing_times_in_files_are_refused_with_the_file(tmp_path):
     pq.write_table(pa.table({"at": [3, 1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"at": [3, None]}), tmp_path / "b.parquet")
     source = open_events([tmp_path / "a.parquet", tmp_path / "b.parquet"])
@@ -414,7 +414,7 @@ def test_missing_times_in_files(tmp_path):
         list(sort_source(source, "at").batches([]))
 
 
-def test_a_time_column_that_changes_its_type():
+def test_a_time_column_that_changes_its_type_is_refused():
     source = batches_of(pa.array([5]), pa.array([4], pa.int32()))
     with pytest.raises(cer_gpu.EventsError, match="changed its type: int64 before, int32 from event 1 on"):
         list(sort_source(source, "at").batches([]))
@@ -425,7 +425,7 @@ def test_a_time_column_that_changes_its_type():
     [pa.string(), pa.decimal128(10, 2), pa.time32("s"), pa.bool_(), pa.list_(pa.int8()), pa.binary()],
     ids=str,
 )
-def test_columns_that_tell_no_time(data_type):
+def test_columns_that_are_no_times_are_refused(data_type):
     source = open_events(pa.table({"at": pa.nulls(2, data_type)}))
     with pytest.raises(cer_gpu.QueryTypeError, match="the time column 'at' must be a timestamp"):
         sort_source(source, "at")
@@ -433,7 +433,7 @@ def test_columns_that_tell_no_time(data_type):
         sort_source(source, "time")
 
 
-def test_columns_that_cannot_be_moved():
+def test_columns_that_arrow_cannot_move_are_refused():
     views = pa.array([["a"], ["b"]], pa.list_(pa.string_view()))
     source = open_events(pa.table({"at": [2, 1], "x": views}))
     with pytest.raises(cer_gpu.EventsError, match=r"column 'x' is list<.*string_view> ?.*\nhint: leave the column out"):
@@ -442,7 +442,7 @@ def test_columns_that_cannot_be_moved():
 
 
 class Broken(Exception):
-    """What a source may raise."""
+    """Error of a source."""
 
 
 @pytest.mark.parametrize("error", [Broken, KeyboardInterrupt, cer_gpu.EventsError])
@@ -471,7 +471,7 @@ def test_the_folder_is_removed_when_reading_ends_early(ways):
         assert list(folder.iterdir()) == []
 
 
-def test_no_temporary_folder():
+def test_a_missing_temporary_folder_is_reported():
     with (
         no_folder(),
         pytest.raises(cer_gpu.EventsError, match=r"temporary folder.*/no/such/folder.*\nexpected: .*\nhint: .*TMPDIR"),
@@ -479,7 +479,7 @@ def test_no_temporary_folder():
         list(sort_source(read_once(shuffled(5000)), "at", memory=1000).batches([]))
 
 
-def test_a_folder_that_vanishes():
+def test_a_vanished_temporary_folder_is_reported():
     def clear(*runs):
         for path in Path(tempfile.gettempdir()).rglob("*.arrows"):
             path.unlink()
@@ -508,7 +508,7 @@ except Exception as error:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of file sizes")
-def test_a_folder_that_is_full(tmp_path):
+def test_a_full_temporary_folder_is_reported_and_emptied(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=True, env=env, timeout=60
@@ -521,8 +521,8 @@ def test_a_folder_that_is_full(tmp_path):
 
 
 @pytest.mark.parametrize("output", ["positions", "events"])
-def test_keys_and_attributes_are_of_the_types_of_the_events(output):
-    """Strings of dictionaries too, which are larger while they are sorted."""
+def test_results_of_sorted_events_have_the_types_of_the_events(output):
+    """Sorting widens the strings of dictionaries in between."""
     texts = pa.array(["x", "y", "x", "x"]).dictionary_encode()
     events = pa.table({"type": pa.array(["B", "A", "A", "B"]).dictionary_encode(), "k": texts, "ts": [4, 3, 1, 2]})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]", time_column="ts")

@@ -1,4 +1,4 @@
-"""Streams merged by time: the order of `heapq.merge`, whatever the batches and types."""
+"""Streams merged by time: the order of `heapq.merge` for all batches and types."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def of(**streams_: dict | pa.Table) -> dict[str, Source]:
 
 @st.composite
 def streams_of_events(draw):
-    """Streams in order of time; each with some of the columns, and batches of its own types."""
+    """Draw streams in the order of time, each with some of the columns, and batches of its own types."""
     found = {}
     for name in draw(st.lists(st.sampled_from(["A", "B", "C", "$", ""]), min_size=1, max_size=4, unique=True)):
         at = sorted(draw(st.lists(st.integers(-4, 6), max_size=20)))
@@ -76,7 +76,7 @@ def streams_of_events(draw):
     streams_of_events(), st.sampled_from([1, 5, 1 << 17]), st.sampled_from([1, 4, 1 << 13]), st.sampled_from([1, 99])
 )
 @property_settings
-def test_any_streams(found, batch_rows, chunk_rows, max_values):
+def test_streams_are_merged_as_by_heapq(found, batch_rows, chunk_rows, max_values):
     def listed(name):
         rows = [row for batch in found[name] for row in batch.to_pylist()]
         for row in rows:
@@ -103,7 +103,7 @@ def test_any_streams(found, batch_rows, chunk_rows, max_values):
         assert types <= {source.schema.field(name).type} or all(any(is_(t) for is_ in strings) for t in types)
 
 
-def test_what_is_read_and_how():
+def test_only_requested_columns_are_read_of_each_stream():
     read = []
 
     def source(name: str, table: pa.Table) -> Source:
@@ -164,7 +164,7 @@ def test_one_stream_needs_no_time():
     ],
     ids=str,
 )
-def test_types_become_one(a, b, one):
+def test_types_of_a_column_merge_to_one_that_holds_all_values(a, b, one):
     def column(data_type):
         if pa.types.is_dictionary(data_type):
             return column(data_type.value_type).dictionary_encode()
@@ -197,7 +197,7 @@ def test_types_become_one(a, b, one):
         ]
 
 
-def test_many_streams_that_interleave_finely():
+def test_forty_finely_interleaved_streams_are_merged():
     n, k = 20_000, 40
     tables = {f"s{i}": pa.table({"at": np.arange(i, n, k), "x": np.arange(i, n, k) * 2}) for i in range(k)}
     source = merge_sources({name: open_events(t.to_batches(max_chunksize=9)) for name, t in tables.items()}, "at")
@@ -206,7 +206,7 @@ def test_many_streams_that_interleave_finely():
     assert table[STREAM_COLUMN].to_pylist() == [f"s{i % k}" for i in range(n)]
 
 
-def test_memory_is_bounded():
+def test_merging_stays_within_bounded_memory():
     def endless(columns):
         for i in range(100):
             yield pa.record_batch({"at": np.arange(i * 10**4, (i + 1) * 10**4), "x": np.zeros(10**4)})
@@ -217,10 +217,10 @@ def test_memory_is_bounded():
         n += batch.num_rows
         most = max(most, pa.total_allocated_bytes() - before)
     assert n == 3 * 10**6
-    assert most < 2e7  # of the 60 MB that there are
+    assert most < 2e7  # a third of the 60 MB of events
 
 
-def test_a_query_over_merged_events():
+def test_a_query_over_merged_events_finds_those_of_one_stream():
     events = pa.table({"type": ["A", "B", "C"] * 50, "at": np.arange(150), "x": np.arange(150) % 7})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C FILTER A[x > 4] WITHIN 9 EVENTS")
     parts = {t: events.filter(pa.array([s == t for s in events["type"].to_pylist()])) for t in "CAB"}
@@ -235,7 +235,7 @@ def test_a_query_over_merged_events():
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
 
-def test_time_that_falls_in_a_stream(tmp_path):
+def test_a_decreasing_time_is_refused_with_its_stream(tmp_path):
     pq.write_table(pa.table({"at": [1, 2]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"at": [2, 5, 4]}), tmp_path / "b.parquet")
     files = open_events([tmp_path / "a.parquet", tmp_path / "b.parquet"])
@@ -249,7 +249,7 @@ def test_time_that_falls_in_a_stream(tmp_path):
         rows_of(merge_sources({"A": open_events(batches), **of(B={"at": [1]})}, "at"), [])
 
 
-def test_missing_times():
+def test_missing_times_are_refused_with_their_stream():
     for column, what in (
         (pa.array([1, None]), r"missing \(NULL\)"),
         (pa.array([1, math.nan]), r"not a number \(NaN\)"),
@@ -261,7 +261,7 @@ def test_missing_times():
             rows_of(merged, [])
 
 
-def test_streams_need_a_time_column():
+def test_several_streams_need_a_time_column():
     with pytest.raises(cer_gpu.EventsError, match=r"by time: name the time column: time_column=... \(--time-column\)"):
         merge_sources(of(A={"at": [1]}, B={"at": [1]}), None)
     with pytest.raises(cer_gpu.EventsError, match="at least one stream"):
@@ -285,7 +285,7 @@ def test_streams_need_a_time_column():
     ],
     ids=str,
 )
-def test_times_of_different_kinds(a, b, hint):
+def test_times_of_different_kinds_are_refused(a, b, hint):
     sources = {name: open_events(pa.table({"at": pa.nulls(0, t)})) for name, t in (("A", a), ("B", b))}
     with pytest.raises(cer_gpu.EventsError) as error:
         merge_sources(sources, "at")
@@ -293,7 +293,7 @@ def test_times_of_different_kinds(a, b, hint):
     assert f"hint: {hint}" in str(error.value)
 
 
-def test_times_that_do_not_fit_the_finest_unit():
+def test_times_that_do_not_fit_the_finest_unit_are_refused():
     far = pa.array([2**60]).view(pa.timestamp("s"))
     with pytest.raises(
         cer_gpu.EventsError, match=r"stream 'A': a value of column 'at', which is timestamp\[s\], does not"
@@ -305,7 +305,7 @@ def test_times_that_do_not_fit_the_finest_unit():
         rows_of(merge_sources(of(A={"at": [1]}, B={"at": pa.array([2**63], pa.uint64())}), "at"), [])
 
 
-def test_columns_that_cannot_be_one():
+def test_columns_whose_types_do_not_merge_are_refused_when_read():
     times = {"at": [1]}
     for a, b in (([1], ["x"]), ([1.5], pa.array([1], pa.decimal128(5, 1))), ([True], [1]), ([b"x"], ["x"])):
         merged = merge_sources(of(A={**times, "x": a}, B=times, C={**times, "x": b}, D={**times, "x": a}), "at")
@@ -319,7 +319,7 @@ def test_columns_that_cannot_be_one():
         merge_sources({**of(A=times), "B": open_events(twice)}, "at").batches(["x"])
 
 
-def test_values_that_do_not_fit():
+def test_values_that_do_not_fit_the_merged_type_are_refused():
     merged = merge_sources(of(A={"at": [1], "x": [2**53 + 1]}, B={"at": [1], "x": [0.5]}), "at")
     with pytest.raises(
         cer_gpu.EventsError, match=r"stream 'A': a value of column 'x', which is int64, does not fit doub"
@@ -327,8 +327,8 @@ def test_values_that_do_not_fit():
         rows_of(merged, ["x"])
 
 
-def test_batches_that_differ_from_their_schema():
-    """An iterable may change its types: what does not fit comes out as it came."""
+def test_values_unlike_the_schema_come_out_as_they_came():
+    """An iterable may change its types; values that do not fit come out as they came."""
     batches = [pa.record_batch({"at": [1], "x": pa.array([1], pa.int8())}), pa.record_batch({"at": [3], "x": ["text"]})]
     merged = merge_sources({"A": open_events(batches), **of(B={"at": [2], "x": [5]})}, "at")
     assert [row["x"] for row in rows_of(merged, ["x"])] == [1, 5, "text"]
@@ -337,7 +337,7 @@ def test_batches_that_differ_from_their_schema():
         rows_of(merge_sources({"A": open_events(batches)}, "at"), [])
 
 
-def test_zones_are_instants():
+def test_times_of_several_zones_are_merged_by_instant():
     noon = dt.datetime(2024, 1, 1, 12)
     paris = (
         pa.array([noon, noon + dt.timedelta(hours=2)]).cast(pa.timestamp("us")).cast(pa.timestamp("s", "Europe/Paris"))
