@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +58,18 @@ def is_string(data_type: pa.DataType) -> bool:
     )
 
 
+def types_within(data_type: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield a type and all types that it is made of."""
+    yield data_type
+    inner = [data_type.field(i).type for i in range(data_type.num_fields)]
+    if isinstance(data_type, pa.BaseExtensionType):
+        inner = [data_type.storage_type]
+    elif pa.types.is_dictionary(data_type):
+        inner = [data_type.value_type]
+    for each in inner:
+        yield from types_within(each)
+
+
 def plain_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type in which values of a column are kept: no dictionary, runs or views, which Arrow cannot move.
 
@@ -80,7 +93,7 @@ def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
     if pa.types.is_run_end_encoded(column.type):
         runs = np.searchsorted(column.run_ends.to_numpy(), rows.to_numpy() + column.offset, side="right")
         return take_rows(column.values, pa.array(runs))
-    if pa.types.is_string_view(column.type) or pa.types.is_binary_view(column.type):
+    if any(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) for kind in types_within(column.type)):
         column = column.cast(plain_type(column.type))
     return column.take(rows)
 

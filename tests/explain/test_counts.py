@@ -11,6 +11,7 @@ from cases import Case, CaseOfStreams
 import cer_gpu
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import names_of
 from cer_gpu.explain.counting import atomic_predicates, type_tests
 from cer_gpu.stages import MeasuredStages
 
@@ -21,7 +22,7 @@ def as_reference(node):
         case s.Literal():
             return ref.Const(node.value)
         case s.Attribute():
-            return ref.Attr(node.name)
+            return ref.Attr(".".join(names_of(node.name)))
         case s.Negative():
             return ref.Neg(as_reference(node.operand))
         case s.Arithmetic():
