@@ -40,11 +40,11 @@ lint: install ## Check style, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: install ## Write the reference of the Python API to build/docs, and docs/errors.md
+docs: install ## Write the reference of the Python API to build/docs, docs/errors.md and the picture of the rooms
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
-	$(BIN)/pdoc --docformat numpy --no-show-source -o build/docs cer_gpu cer_gpu.report cer_gpu.plot spark_glue \
-		'!cer_gpu.ceql' '!cer_gpu.automaton' '!cer_gpu.engine' '!cer_gpu.backend' '!cer_gpu.cli'
+	$(BIN)/pdoc --docformat numpy --no-show-source -o build/docs cer_gpu cer_gpu.report cer_gpu.plot spark_glue
 	$(BIN)/python docs/make_errors.py
+	$(BIN)/python docs/make_architecture.py
 	@echo "open build/docs/cer_gpu.html"
 
 bench: install ## Run all benchmarks, with peers, and write benchmarks/results/ (about 15 minutes)

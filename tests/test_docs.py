@@ -1,4 +1,4 @@
-"""Python in README.md and docs/*.md: it runs and prints what the page says; and links lead somewhere.
+"""Python in README.md and docs/*.md runs and prints what the page says; links lead somewhere, and modules exist.
 
 A ```python block with ``>>>`` lines is a doctest; the blocks of one file share their names. A block after the comment
 ``<!-- not run -->`` is left alone.
@@ -6,6 +6,8 @@ A ```python block with ``>>>`` lines is a doctest; the blocks of one file share 
 
 import doctest
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,57 @@ def test_links_of_the_documentation_lead_somewhere(page):
         assert linked.exists(), f"{page.name} links to {target}"
         if anchor:
             assert anchor in headings(linked), f"{page.name} links to {target}"
+
+
+NAMES_OF_THE_HOUSE = re.compile(r"\b(?:cer_gpu|spark_glue)(?:\.[A-Za-z_]\w*)+")
+FILES_OF_THE_HOUSE = re.compile(r"`((?:\w+/)*\w+(?:\.(?:py|cu|cuh|lark)|/))`")
+SOURCES = [
+    path
+    for room in ("cer_gpu", "spark_glue", "kernels")
+    for path in sorted((ROOT / room).rglob("*"))
+    if path.suffix in (".py", ".lark", ".cu", ".cuh", ".js")
+]
+
+
+def test_names_of_modules():
+    """A dotted name, in pages and sources, leads to a module, and to a name that stands in it."""
+    wrong = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*PAGES, *SOURCES]
+        for name in NAMES_OF_THE_HOUSE.findall(path.read_text(encoding="utf-8"))
+        if not stands(name)
+    }
+    assert wrong == set()
+
+
+@pages
+def test_names_of_files(page):
+    """A file or folder between backquotes is there: from the root, or from the package."""
+    named = FILES_OF_THE_HOUSE.findall(page.read_text(encoding="utf-8"))
+    places = {ROOT, ROOT / "cer_gpu", *(path.parent for path in SOURCES)}
+    assert {name for name in named if not any((place / name).exists() for place in places)} == set()
+
+
+def stands(name):
+    """Whether a dotted name is a folder, a module, or a name in one; files such as cer_gpu.zip are none."""
+    place, *rest = (ROOT / name.split(".")[0], *name.split(".")[1:])
+    while rest and (place / rest[0]).is_dir():
+        place /= rest.pop(0)
+    if not rest or (place.parent == ROOT and rest in (["zip"], ["kernels"], ["__file__"])):
+        return True
+    module = place / f"{rest[0]}.py"
+    if module.exists():
+        rest.pop(0)
+    else:
+        module = place / "__init__.py"
+    return not rest or re.search(rf"\b{rest[0]}\b", module.read_text(encoding="utf-8")) is not None
+
+
+def test_the_picture_of_the_rooms_is_what_its_script_makes():
+    pytest.importorskip("grimp")
+    script = [sys.executable, str(ROOT / "docs" / "make_architecture.py"), "--check"]
+    done = subprocess.run(script, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
 
 
 def headings(page):

@@ -1,4 +1,4 @@
-"""Promises of the repository about itself: light imports, short modules, plain docstrings, no package index."""
+"""Promises of the repository: light imports, short modules, small folders on the map, plain docstrings, no package index."""
 
 import subprocess
 import sys
@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LONGEST = 600
+MOST_MODULES = 24
 # in two parts, so that this file does not hold them
 INDEX_HOSTS = ["pypi" + ".org", "pypi" + ".python", "python" + "hosted", "npmjs" + ".org"]
 
@@ -26,6 +27,26 @@ def test_modules_are_short():
     }
     assert lengths
     assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
+
+
+def folders():
+    """The folders of the package that hold modules, with the names of these."""
+    found = {}
+    for path in (ROOT / "cer_gpu").rglob("*.py"):
+        found.setdefault(path.parent.relative_to(ROOT).as_posix(), []).append(path.name)
+    return found
+
+
+def test_folders_hold_few_modules():
+    assert folders()
+    assert {name: len(modules) for name, modules in folders().items() if len(modules) > MOST_MODULES} == {}
+
+
+def test_the_map_names_every_room():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = [f"{name}/" for name in folders() if name != "cer_gpu"]
+    rooms += [f"cer_gpu/{module}" for module in folders()["cer_gpu"] if module != "__init__.py"]
+    assert [room for room in rooms if f"| `{room}` |" not in page] == []
 
 
 def test_no_file_names_a_package_index():

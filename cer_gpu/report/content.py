@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import QueryTooLargeError
@@ -36,6 +37,7 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
     keys = [dotted(names[0]) for names in query.keys]
     held: dict[str, Any] = {
         "query": query.text,
+        "strategies": [*STRATEGIES],
         "words": _words(query),
         "notes": [*query.notes, *found.notes],
         "n_events": found.n_events,

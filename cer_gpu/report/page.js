@@ -21,8 +21,8 @@
   }
 
   function showQuery() {
-    const words = "SELECT|ALL|ANY|NEXT|NXT|LAST|MAX|STRICT|NONE|FROM|WHERE|PARTITION|BY|WITHIN|EVENTS?|HOURS?|MINUTES?" +
-      "|SECONDS?|CONSUME|LIMIT|FILTER|AS|AND|OR|NOT|LIKE|IN|RANGE|TRUE|FALSE";
+    const words = "SELECT|NXT|NONE|FROM|WHERE|PARTITION|BY|WITHIN|EVENTS?|HOURS?|MINUTES?|SECONDS?|CONSUME|LIMIT|FILTER" +
+      `|AS|AND|OR|NOT|LIKE|IN|RANGE|TRUE|FALSE|${held.strategies.join("|")}`;
     const parts = new RegExp(`(--[^\\n]*|/\\*[^]*?\\*/)|('(?:[^']|'')*')|(\`[^\`]*\`|[A-Za-z_]\\w*)`, "g");
     const keyword = new RegExp(`^(?:${words})$`); // in lower case most could be names
     const text = held.query.trim();

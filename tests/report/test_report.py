@@ -12,6 +12,7 @@ import pytest
 from report.pages import HOSTILE, TRADES, held, rows_of, unpacked
 
 import cer_gpu
+from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.report import content as content_module
 from cer_gpu.report import found as found_module
 from cer_gpu.report import write_report
@@ -104,6 +105,7 @@ def test_no_text_of_data_or_query_is_markup(tmp_path):
     )
     made = held(path)
     assert made["query"] == query.text
+    assert made["strategies"] == list(STRATEGIES)  # keywords, which the page sets off
     assert made["rows"]["columns"][1]["name"] == HOSTILE
     assert rows_of(made, 0)[0][5] == HOSTILE
     assert not re.search(r"https?:|\bsrc=|@import|url\(", text)
