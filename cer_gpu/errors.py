@@ -13,7 +13,7 @@ NULL_HINT = "price = price holds where there is a value; no comparison with NULL
 
 
 WIDEST_LINE = 120
-"""Characters of a line of the query that a message shows."""
+"""Most characters of a line of the query that a message shows."""
 
 
 class CerError(Exception):
@@ -98,7 +98,7 @@ class DeviceError(CerError):
 def underline(text: str, start: int, end: int | None = None) -> list[str]:
     """Return the line of `text` that holds `start`, and a line of carets under ``text[start:end]``.
 
-    Of a long line only the part around `start` is shown.
+    A long line is cut to the text around `start`.
     """
     start = min(start, len(text))
     line_start = text.rfind("\n", 0, start) + 1

@@ -123,7 +123,7 @@ def analyse(
         )
         errors: list[QueryError] = found.errors
         if schema is not None:
-            # what names another variable's attribute may name no column either: said once
+            # one error for a place: the attribute of another variable may also name no column
             said = {error.start for error in errors}
             against = schema_errors(syntax, schema, type_column, time_column, time_unit)
             errors += [error for error in against if error.start is None or error.start not in said]
@@ -255,7 +255,7 @@ class Query:
     def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:
         """Return the names of the columns that the query reads from events of a schema.
 
-        Where it reads only fields of a column, their paths stand there (`cer_gpu.ceql.paths`).
+        A column of which it reads only fields is listed by their paths (`cer_gpu.ceql.paths`).
         """
         return self.bind(schema).columns_for(OUTPUTS[output])
 

@@ -17,7 +17,7 @@ from cer_gpu.stages import MeasuredStages
 
 
 def as_reference(node):
-    """A predicate or an expression of the package as one of the reference."""
+    """Return a predicate or an expression of the package as one of the reference."""
     match node:
         case s.Literal():
             return ref.Const(node.value)
