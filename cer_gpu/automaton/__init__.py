@@ -1,1 +1,1 @@
-"""Formula to complex event automaton to deterministic tables, made on demand."""
+"""Compilation of a formula to a complex event automaton (CEA), and to deterministic tables, made on demand."""

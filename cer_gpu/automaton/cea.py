@@ -1,7 +1,7 @@
-"""Normal form -> complex event automaton (CEA), of linear size.
+"""Construction of the complex event automaton (CEA) of a normal form, of linear size.
 
-papers: CORE, section 4 and appendix A.1.  Where the paper copies transitions into and out of sub-automata, we
-keep silent (epsilon) steps and let determinisation close over them; that is what keeps the size linear.
+papers: CORE, section 4 and appendix A.1.  The paper copies transitions into and out of sub-automata; we keep silent
+steps (ε) instead, and determinisation takes their closure.  That keeps the size linear.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Repea
 from cer_gpu.ceql.traversal import fold
 
 INITIAL = 0
-"""The initial state; no transition enters it (CORE, section 4)."""
+"""The initial state q0; no transition enters it (CORE, section 4)."""
 FINAL = 1
-"""The final state; no transition leaves it."""
+"""The one final state; no transition leaves it."""
 ANY = -1
-"""The guard of a waiting loop: every event satisfies it."""
+"""Guard that every event satisfies: that of a waiting loop."""
 
 
 @dataclass(frozen=True)
 class Transition:
-    """``source --guard/mark--> target``.
+    """A transition ``source --guard/mark--> target`` of Δ.
 
     `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `labels` are the
-    variables that hold the event, and `kept` those of them that SELECT keeps: the event is marked, a part of the
-    complex event, where there are any.  Transitions that differ in `labels` alone are one to the determinisation.
+    variables that hold the event, and `kept` those of them that SELECT keeps: the event is marked (belongs to the
+    complex event) if there are any.  Determinisation merges transitions that differ in `labels` alone.
     """
 
     source: int
@@ -38,7 +38,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class CEA:
-    """A complex event automaton with silent steps: states ``0 .. n_states-1``, initial 0, final 1."""
+    """A complex event automaton with silent steps (source, target): states ``0 .. n_states-1``, initial 0, final 1."""
 
     n_states: int
     guards: tuple[Guard, ...]
@@ -61,11 +61,11 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None) -> CEA:
     return CEA(builder.n_states, tuple(builder.guards), tuple(builder.transitions), tuple(builder.silent))
 
 
-_Part = tuple[NormalForm, int, int]  # a formula, and the states between which its edges go
+_Part = tuple[NormalForm, int, int]  # a formula, and its start and end states
 
 
 class _Builder:
-    """Thompson's construction: a part adds edges out of its start, edges into its end, and fresh states only."""
+    """Thompson's construction: a part adds edges out of its start, edges into its end, and fresh states between."""
 
     def __init__(self, selected: frozenset[str] | None) -> None:
         self.selected = selected
@@ -73,20 +73,20 @@ class _Builder:
         self.guards: dict[Guard, int] = {}
         self.transitions: list[Transition] = []
         self.silent: list[tuple[int, int]] = []
-        self._known: dict[int, int] = {}  # the index of a guard by its id: a guard shared by many atoms is hashed once
+        self._known: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
 
     def state(self) -> int:
         self.n_states += 1
         return self.n_states - 1
 
     def waiting_state(self) -> int:
-        """Return a fresh state that any event may pass by."""
+        """Return a fresh state with a waiting loop: it skips any event."""
         state = self.state()
         self.transitions.append(Transition(state, ANY, False, frozenset(), state))
         return state
 
     def guard(self, guard: Guard) -> int:
-        """Return the index of a guard."""
+        """Return the index of a guard in `CEA.guards`."""
         index = self._known.get(id(guard))
         if index is None:
             index = self._known[id(guard)] = self.guards.setdefault(guard, len(self.guards))
@@ -111,7 +111,7 @@ class _Builder:
                 return [(formula.body, first, last)]
 
     def leave(self, part: _Part, below: list[_Part]) -> _Part:
-        """Close the loop of a repetition, whose states its body has been given; return the part."""
+        """Close the loop of a repetition, between the start and end of its body; return the part."""
         formula = part[0]
         if isinstance(formula, Repeat):
             _, first, last = below[0]

@@ -1,12 +1,12 @@
-"""Chains: patterns of which a run is at one step at a time, so that no determinisation is needed.
+"""Chain patterns: a run occupies exactly one step, so no determinisation is needed.
 
-A chain is a sequence of steps joined by ``;``, each of them one event (of several kinds, joined by OR) or, with ``+``,
-one or more; two steps of one event each may also be joined by ``:``.  An event does to a chain what the steps say that
-it satisfies, and to nothing else; so a symbol is the set of these steps, and partial matches can lie in one stack for
-each step (`cer_gpu.backend.stacks`).
+A chain is a sequence of steps joined by ``;``.  A step is one event, with alternatives joined by OR, or, with ``+``,
+one or more events; two steps of one event each may also be joined by ``:``.  The effect of an event depends only on
+the set of steps that it satisfies, which is its symbol; partial matches lie in one stack for each step
+(`cer_gpu.backend.stacks`).
 
-papers: the instance stacks are those of SASE (Wu, Diao, Rizvi, SIGMOD 2006), here with the maximum-start of CORE,
-section 5.1, so that listing is never in vain.
+papers: the instance stacks are those of SASE (Wu, Diao, Rizvi, SIGMOD 2006), with the max-start of CORE, section 5.1,
+which spares the listing dead ends.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MAX_STEPS = 64
 
 @dataclass(frozen=True)
 class Step:
-    """One event that satisfies one of `guards` (indices of `CEA.guards`), or, where `repeated`, one or more.
+    """A step: an event that satisfies one of `guards` (indices of `CEA.guards`), or several such events if `repeated`.
 
-    `labels` are the selected variables that hold the events; None where that depends on the guard.  A `neighbour` comes
-    right after the event of the step before.
+    `labels` are the selected variables that hold the events; None: they depend on the guard.  A `neighbour` comes right
+    after the event of the step before.
     """
 
     guards: tuple[int, ...]
@@ -43,13 +43,13 @@ class Step:
 def find_chain(
     formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str] | None, *, strict: bool = False
 ) -> tuple[Step, ...] | str:
-    """Return the steps of a formula that is a chain of two or more; why it is none, of any other.
+    """Return the steps of a formula that is a chain of two or more steps, else the reason why it is not.
 
-    Where it is `strict`, all events are neighbours.  Every step must be kept by SELECT, and what is kept must tell
-    which event is at which step: otherwise several runs would stand for one complex event.
+    With `strict`, all events are neighbours.  SELECT must keep every step, and the kept events must determine the step
+    of each: otherwise several runs would stand for one complex event.
     """
     number = {guard: i for i, guard in enumerate(guards)}
-    numbers: dict[int, int] = {}  # by the id of a guard: one shared by many atoms is hashed once
+    numbers: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
     steps: list[Step] = []
     for part, contiguous in sequence(formula):
         repeated = isinstance(part, Repeat)
@@ -79,7 +79,7 @@ def find_chain(
         return f"the pattern has more than {MAX_STEPS} steps"
     several = [i for i, step in enumerate(steps) if step.repeated]
     if len(several) > 1:
-        # one + alone is what the others leave over; between two, events must tell their step by themselves
+        # a single + takes all events between its neighbours; with several, each event must determine its own step
         inner = steps[several[0] : several[-1] + 1]
         if not all(_apart(guards, a, b) for a, b in combinations(inner, 2)):
             return "an event could be at several steps from the first '+' to the last"
@@ -96,34 +96,34 @@ def _alternatives(formula: NormalForm) -> list[Atom] | None:
 
 
 def _apart(guards: Sequence[Guard], a: Step, b: Step) -> bool:
-    """Return whether no event satisfies both steps, by its type or stream.
+    """Return True if types or streams rule out that an event satisfies both steps.
 
-    In one query either all guards of events name a type, or none does; and so it is with streams.
+    In one query either all guards of events name a type or none does, and the same holds for streams.
     """
     of_a, of_b = ({(guards[i].event_type, guards[i].stream) for i in step.guards} for step in (a, b))
     return of_a.isdisjoint(of_b)
 
 
 class Chain(Table):
-    """The symbols of a chain met so far; takes the place of `Determinization` where there is nothing to determinise.
+    """Symbol table of a chain, with the symbols met so far; takes the place of `Determinization`.
 
     Attributes
     ----------
     steps : tuple of Step
     repeated : bool array, shape (steps,)
-        Which of them are repeated.
+        True for steps of one or more events.
     neighbours : bool array, shape (steps + 1,)
-        Which of them come right after the step before; then False.
+        True for steps whose event comes right after that of the step before; False at the end.
     n_waiting : int
-        Steps that a run can go on from: all but the last, and that where it is repeated.
+        Steps from which a run can go on: all but the last, and the last too if it is repeated.
     steps_of : int32 array, shape (symbols, steps + 1)
-        For each symbol the steps that its events satisfy, descending, then `END_OF_LIST`.
+        Steps that events of each symbol satisfy, descending, then `END_OF_LIST`.
     ending : bool array, shape (symbols,)
-        Whether events of a symbol may be at the last step.
+        True for symbols whose events may be at the last step.
     labels : list of frozenset of str
-        The variables of each mark; that of step k is k + 1.
+        Variables of each mark; the mark of step k is k + 1.
     has_gaps : bool
-        Whether there are neighbours.
+        True if any step is a neighbour.
     """
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
@@ -135,9 +135,9 @@ class Chain(Table):
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
-        self._symbols: dict[int, int] = {}  # by the bit mask of the steps
+        self._symbols: dict[int, int] = {}  # symbol by the bit mask of the steps
         self._masks = [sum(1 << guard for guard in step.guards) for step in steps]
-        self._symbol(0)  # events that satisfy none
+        self._symbol(0)  # that of events that satisfy no step
 
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
@@ -158,13 +158,13 @@ class Chain(Table):
     def met(self, most: int) -> None:
         """Return None: a chain has no determinised states."""
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """Return the numbering of symbols, for JSON."""
         return {"symbols": list(self._symbols)}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Take over the numbering of another run of the same query."""
+        """Adopt the numbering of another evaluation of the same query."""
         for satisfied in snapshot["symbols"]:
             self._symbol(satisfied)

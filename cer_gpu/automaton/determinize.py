@@ -1,9 +1,8 @@
-"""CEA -> I/O-deterministic tables, made on demand while the stream is read.
+"""On-the-fly determinisation: I/O-deterministic tables of a CEA, made on demand while the stream is read.
 
-papers: CORE, section 5.4 (determinisation on the fly over bit vectors); CEL, section 6 and appendix D.3.  What a
-determinised state is depends on the selection strategy (`cer_gpu.automaton.selection`).  Where we differ: outputs
-stand on *transitions*, not on states, so that a state which only announced a match is no state of its own and an
-event that changes nothing is seen to change nothing.
+papers: CORE, section 5.4 (`ExecTrans` over bit vectors); CEL, section 6 and appendix D.3.  The selection strategy
+defines the determinised states (`cer_gpu.automaton.selection`).  We differ in that outputs stand on *transitions*, not
+on states: no state is needed only to announce a match, and an event that changes nothing leaves its state as it is.
 """
 
 from __future__ import annotations
@@ -38,57 +37,56 @@ from cer_gpu.automaton.table import Table
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_TOUCHED = 8
-"""Of more states than these, the loops walk those that are active."""
+"""Most states in a row of `touched`; for a symbol that touches more, the loops walk the active states."""
 LIST_UP_TO = 64
-"""With more states than these nothing is listed."""
+"""Most states of a determinisation whose `touched` is listed at all."""
 
 MAX_STATES = 4096
 MAX_SYMBOLS = 1 << 16
 MAX_TABLE = 1 << 22
-"""Entries of the table of steps: states times symbols."""
+"""Most entries of `Determinization.steps`: states times symbols."""
 
 Int32 = npt.NDArray[np.int32]
 
 
 class Determinization(Table):
-    """The states, symbols and transitions met so far, as the tables that the loops run on.
+    """Determinised states, symbols and transitions met so far, as the tables that the loops read.
 
     Parameters
     ----------
     cea
     strategy
     labelled
-        Whether runs differ also by which variables hold an event ("bindings"), and not only by which they mark.
+        True: each set of selected variables that holds an event is a mark of its own ("bindings"); False: one mark.
 
     Attributes
     ----------
     steps : int32 array, shape (symbols, states)
-        What a state does on a symbol: the index of the first of its `moves`, `UNKNOWN`, or `STAY` (nothing changes).
+        Step of a state on a symbol: the index of the first of its `moves`, `UNKNOWN`, or `STAY` (nothing changes).
     touched : int32 array, shape (symbols, MAX_TOUCHED + 1)
-        The states that do not `STAY` on a symbol, or of which it is not known, the latest first, then `END_OF_LIST`;
-        `EVERY` where they are many.
+        States that do not `STAY` on a symbol, or may not, the latest first, then `END_OF_LIST`; `EVERY`: too many.
     steady : int32 array, shape (symbols, SOURCES + SOURCE_WIDTH * (MAX_TOUCHED + 1))
-        For symbols on which all runs go on as they are, and from some states they also mark the event and go on in
-        another one, and no run ends: the number of these states, and (state, mark, target) for each; the state is
-        `NO_STATE` for a run that begins.  The number is `NOT_STEADY` for other symbols, and where it is not known.
+        A symbol is steady if every run skips its events, runs in some states (the sources) also mark them and move to
+        a target, and no run ends: the number of sources, and (state, mark, target) for each, with state `NO_STATE` for
+        a run that begins.  The number is `NOT_STEADY` for other symbols, and until all steps on the symbol are known.
     fresh : int32 array, shape (symbols, controls, 2)
-        The moves of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
+        First of the `moves` of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
-        (mark, target state or `NO_STATE`, flags); mark 0 is none; the last of a step has the flag LAST.
+        (mark, target state or `NO_STATE`, flags); mark 0: the event is not marked; LAST flags the last move of a step.
     ending : bool array, shape (symbols,)
-        Whether events of a symbol may end complex events.
+        True for symbols whose events may end complex events.
     labels : list of frozenset of str
-        The variables that each mark stands for.
+        Variables of each mark.
     has_gaps : bool
-        Whether an event that fires only the waiting loops can end runs (contiguity).
+        True if an event that fires only the waiting loops can end runs (contiguity).
     max_moves : int
-        Of a step, at most.
+        Most moves of a step.
     """
 
     def __init__(self, cea: CEA, strategy: Strategy = ALL, *, labelled: bool = False) -> None:
         self.labels = [frozenset[str]()]
         marks = {frozenset[str](): 0}
-        # transitions that differ in their guards alone do the same: a symbol says which of these edges fire
+        # transitions that differ in their guards alone are one edge: a symbol is a set of edges that fire
         edges: dict[tuple[int, int, int], list[tuple[int, bool]]] = {}
         for t in cea.transitions:
             if labelled and t.kept not in marks:
@@ -109,7 +107,7 @@ class Determinization(Table):
         self._states: dict[Key, int] = {}
         self._controls: dict[Key, int] = {}
         self._control_keys: list[Key] = []
-        self._symbols: dict[int, int] = {}  # by the bit mask of the edges that fire
+        self._symbols: dict[int, int] = {}  # symbol by the bit mask of the edges that fire
         self._fired: list[int] = []
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
@@ -124,16 +122,16 @@ class Determinization(Table):
 
     @property
     def n_states(self) -> int:
-        """The number of determinised states met so far."""
+        """Number of determinised states met so far."""
         return len(self._keys)
 
     @property
     def n_symbols(self) -> int:
-        """The number of symbols met so far."""
+        """Number of symbols met so far."""
         return len(self._fired)
 
     def states_of(self, state: int) -> list[int]:
-        """Return the CEA states that the runs in a determinised state are in."""
+        """Return the CEA states of the runs in a determinised state."""
         mask = self._selection.inside(self._keys[state])
         return [i for i in range(mask.bit_length()) if mask >> i & 1]
 
@@ -146,7 +144,7 @@ class Determinization(Table):
         return self._symbol(fired)
 
     def resolve(self, symbol: int, states: Iterable[int], control: int) -> None:
-        """Compute what `states`, and a run that begins under `control`, do on a symbol (linear in the CEA)."""
+        """Compute the steps on a symbol of `states`, and of a run that begins under `control` (linear in the CEA)."""
         if self.fresh[symbol, control, FIRST_MOVE] == UNKNOWN:
             self._resolve_fresh(symbol, control)
         for state in sorted(map(int, states)):
@@ -200,21 +198,21 @@ class Determinization(Table):
         row[N_SOURCES] = len(sources)
 
     def _moves_at(self, first: int) -> list[tuple[int, int, int]]:
-        """Return the moves of a step."""
+        """Return the moves of a step, given the index of the first."""
         end = first
         while not self.moves[end, FLAGS] & LAST:
             end += 1
         return [tuple(move) for move in self.moves[first : end + 1].tolist()]
 
     def met(self, most: int) -> dict[str, Any]:
-        """Return how many states and symbols were met, and of the first `most` states the CEA states they stand for."""
+        """Return the numbers of states and symbols met, and the CEA states of the first `most` states."""
         shown = [self.states_of(state) for state in range(min(self.n_states, most))]
         return {"n_states": self.n_states, "n_symbols": self.n_symbols, "states": shown}
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return the numbering of states, controls and symbols, and which steps are known, for JSON."""
+        """Return the numbering of states, controls and symbols, and the known steps, for JSON."""
         return {
             "states": self._keys,
             "controls": self._control_keys,
@@ -224,7 +222,7 @@ class Determinization(Table):
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Take over the numbering of another run of the same query, and what it knew: counting looks back on it."""
+        """Adopt numbering and known steps of another evaluation of the same query: counting looks back on the steps."""
         for fired in snapshot["symbols"]:
             self._symbol(fired)
         for key in snapshot["controls"]:
@@ -280,7 +278,7 @@ class Determinization(Table):
         return first
 
     def _reserve(self) -> None:
-        """Make room for the states and symbols there are; a query that needs too many is refused."""
+        """Make room for all states and symbols; refuse a query that needs too many."""
         n_states = max(self.n_states, len(self._control_keys))
         n_symbols = self.n_symbols
         if n_states > MAX_STATES or n_symbols > MAX_SYMBOLS or n_states * n_symbols > MAX_TABLE:
@@ -301,7 +299,7 @@ class Determinization(Table):
 
 
 def _grown(table: Int32, n_rows: int, n_columns: int) -> Int32:
-    """Return the table with room for so many rows and columns: twice as many as there were, where too few."""
+    """Return the table with room for `n_rows` and `n_columns`; a dimension that is too small is doubled."""
     rows, columns = table.shape[:2]
     if n_rows <= rows and n_columns <= columns:
         return table
@@ -317,7 +315,7 @@ def _frozen(key: Any) -> Key:
 
 
 def _silent_closure(cea: CEA) -> list[int]:
-    """Return for each state the bit mask of the states that silent steps reach from it, itself included."""
+    """Return, for each state, the bit mask of its ε-closure: the states that silent steps reach, itself included."""
     onward: list[list[int]] = [[] for _ in range(cea.n_states)]
     for source, target in cea.silent:
         onward[source].append(target)

@@ -1,7 +1,7 @@
-"""Formula -> locally parametrised (LP) normal form: every filter stands at the event type that it filters.
+"""Locally parametrised (LP) normal form of a formula: every filter stands at the event type that it filters.
 
-papers: CEL, section 5.2 and theorem 2.  ``AS`` and ``FILTER`` disappear: an `Atom` carries all the variables
-that hold its event and the conjunction of all the predicates that the event must satisfy.
+papers: CEL, section 5.2 and theorem 2.  ``AS`` and ``FILTER`` disappear: an `Atom` carries all the variables that hold
+its event, and the conjunction of all the predicates that the event must satisfy.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from cer_gpu.ceql.variables import Variables, combine
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_ATOMS = 20_000
-"""``FILTER a OR b`` copies the formula it filters; a query with more atoms than this is refused."""
+"""Most atoms of a query, as ``FILTER a OR b`` copies the formula that it filters."""
 MAX_PARTS = 1_000_000
-"""Variables and filters of all atoms together: ``AS`` and ``FILTER`` around a formula count for each atom in it."""
+"""Most variables and filters of all atoms together: ``AS`` and ``FILTER`` count for each atom that they enclose."""
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What one event must be: its type (None: any), a predicate (None: true), and its stream (None: any)."""
+    """Test of one event: its type (None: any), a predicate on it (None: true), and its stream (None: any)."""
 
     event_type: str | None
     predicate: s.Predicate | None = None
@@ -34,7 +34,7 @@ class Guard:
 
 @dataclass(frozen=True)
 class Atom(Node):
-    """One event that satisfies a guard, or, when `negated`, one that does not; held by `labels`."""
+    """One event that satisfies a guard, or, when `negated`, one that does not; the variables in `labels` hold it."""
 
     guard: Guard
     labels: frozenset[str]
@@ -43,7 +43,7 @@ class Atom(Node):
 
 @dataclass(frozen=True)
 class Either(Node):
-    """One of the two."""
+    """``left OR right``."""
 
     left: NormalForm
     right: NormalForm
@@ -73,7 +73,7 @@ NormalForm = Atom | Either | Then | Repeat
 
 
 def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
-    """Yield what ``;`` and ``:`` join, from left to right, each with whether it comes right after the one before."""
+    """Yield the operands of ``;`` and ``:``, from left to right, each with True if ``:`` stands before it."""
     todo = [(formula, False)]
     while todo:
         part, contiguous = todo.pop()
@@ -84,7 +84,7 @@ def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
 
 
 def choices(formula: NormalForm) -> Iterator[NormalForm]:
-    """Yield what OR joins, from left to right."""
+    """Yield the operands of OR, from left to right."""
     todo = [formula]
     while todo:
         part = todo.pop()
@@ -102,29 +102,29 @@ def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str
     formula
         A checked formula.
     typed
-        False where the stream's name is the type of its events (``type_column=None``): atoms then test no type.
+        False: the stream's name is the type of its events (``type_column=None``), and atoms test no type.
     streams
-        The streams of FROM: events are held by each variable ``x`` as ``stream>x`` too, and where there are several,
-        atoms test the stream.
+        The streams of FROM: ``stream>x`` holds the events of each variable ``x`` too, and atoms test the stream if
+        there are several.
 
     Raises
     ------
     QueryTooLargeError
-        When disjunctions of filters copy the formula too often, or too many variables and filters meet.
+        When disjunctions of filters copy the formula too often, or atoms have too many variables and filters.
     """
     return _Normaliser(formula, typed, streams).result
 
 
 @dataclass
 class _Part:
-    """A formula under filters that are to be pushed down, the innermost first.
+    """A formula and the filters to be pushed down into it, the innermost first.
 
     Attributes
     ----------
     pushed : list of (dict, str)
-        The tables that entering the part added to, and under which name.
+        Entries to take back on leaving the part: the table and the name.
     copied : bool
-        Whether the part is one of several copies of the formula.
+        True if a disjunction of filters copies the formula: below the part are the copies.
     """
 
     formula: s.Formula
@@ -134,21 +134,22 @@ class _Part:
 
 
 class _Normaliser:
-    """Pushes the filters of a formula down.
+    """Pass that pushes the filters of a formula down.
 
-    The ``AS`` and ``FILTER`` around the part at hand are kept by variable, each with its depth, the outermost first:
-    so an atom looks up the filters on its own variables, however many there are.
+    The ``AS`` and ``FILTER`` around the current part are kept by variable, each with its depth, the outermost first:
+    an atom looks up only the filters on its own variables.
     """
 
     def __init__(self, formula: s.Formula, typed: bool, streams: Sequence[str]) -> None:
         self.typed = typed
         self.streams = streams
         self.n_atoms = self.n_parts = 0
-        self._several: dict[int, set[str]] = {}  # by the id of a filtered formula: what its filter names and can repeat
+        # by the id of a filtered formula: variables that its filter names and that can hold several events
+        self._several: dict[int, set[str]] = {}
         self._assigned: dict[str, list[int]] = {}
         self._filters: dict[str, list[tuple[int, s.Predicate]]] = {}
         self._depth = 0
-        self._alike: dict[tuple[str, str | None], Atom] = {}  # the atoms met since `_depth` changed
+        self._alike: dict[tuple[str, str | None], Atom] = {}  # by type and stream, since `_depth` changed
         fold(formula, self._note_several, s.subformulas)
         self.result = fold(_Part(formula), self._leave, self._enter)
 
@@ -161,7 +162,7 @@ class _Normaliser:
     # ---- down: AS and FILTER ------------------------------------------------------------------------------------
 
     def _enter(self, part: _Part) -> list[_Part]:
-        """Push what a part adds, and return the parts below it: copies of its formula for a disjunction of filters."""
+        """Push the AS or FILTER of a part, and return the parts below it: copies for a disjunction of filters."""
         formula, filters = part.formula, list(part.filters)
         while filters:
             filter_ = filters.pop()
@@ -194,7 +195,7 @@ class _Normaliser:
     # ---- up: normal forms ---------------------------------------------------------------------------------------
 
     def _leave(self, part: _Part, below: list[NormalForm]) -> NormalForm:
-        """Return the normal form of a part, and take back what it has pushed."""
+        """Return the normal form of a part, and take back its entries."""
         made = reduce(Either, below) if part.copied else self._made(part.formula, below)
         for table, name in part.pushed:
             table[name].pop()
@@ -224,7 +225,7 @@ class _Normaliser:
                 return Repeat(below[0], formula.contiguous)
 
     def _streams_of(self, event: s.Name) -> Sequence[str | None]:
-        """Return the streams in which an event is looked for; None is any."""
+        """Return the streams from which an event may come; None: any."""
         if not self.streams:
             return [None]
         if event.stream is not None:
@@ -232,7 +233,7 @@ class _Normaliser:
         return self.streams if self.typed else [event.name]
 
     def _event(self, event: s.Name, stream: str | None) -> Atom:
-        """Return the atom of an event of a stream: the variables that hold it, and the filters on them."""
+        """Return the atom of an event of a stream, with the variables that hold it and the filters on them."""
         alike = self._alike.get((event.name, stream))
         if alike is not None:
             self._count(atoms=1)
@@ -241,7 +242,7 @@ class _Normaliser:
         depths[event.name] = math.inf
         if stream is not None:
             depths |= {f"{stream}>{name}": depth for name, depth in depths.items()}
-        # a filter is on a variable that is bound inside of what it filters; the innermost filter comes first
+        # a filter applies to variables bound inside the formula that it filters; the innermost filter comes first
         filters = [found for name, depth in depths.items() for found in self._filters.get(name, ()) if found[0] < depth]
         filters.sort(key=lambda found: -found[0])
         self._count(parts=len(depths) + len(filters))
@@ -279,9 +280,9 @@ class _Normaliser:
 
 
 def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
-    """Return filters of which one is to hold.
+    """Return the alternatives of a disjunction of filters, merged as far as possible.
 
-    Where x holds at most one event, x[p] OR x[q] is x[p OR q]: filters on x alone become one, which copies nothing.
+    If x holds at most one event, x[p] OR x[q] is x[p OR q]: filters on x alone become one, which copies nothing.
     """
     groups: dict[str | int, list[s.Filter]] = {}
     for number, operand in enumerate(filter_.operands):
@@ -293,12 +294,12 @@ def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
 
 
 def _one_filter(filter_: s.Filter) -> s.VariableFilter:
-    """Return a filter on one variable alone as one predicate on it."""
+    """Merge a filter on one variable alone into one predicate on it."""
     return s.VariableFilter(next(s.variable_filters(filter_)).variable, _as_predicate(filter_), filter_.span)
 
 
 def variable_name(variable: s.Name) -> str:
-    """Return the name of a variable as it is written, with its stream if it has one."""
+    """Return the name of a variable as written, with its stream if it has one."""
     return variable.name if variable.stream is None else f"{variable.stream}>{variable.name}"
 
 

@@ -1,13 +1,13 @@
-"""Selection strategies as determinisation: what a determinised state is, and how it moves.
+"""Selection strategies as determinisations: the determinised states of each, and their moves.
 
 papers: CEL, appendices C.3 and D.3.  A determinised state stands for runs of the CEA that agree on their start and on
 what they marked.  Sets of CEA states are bit masks; the bit of the final state, which no run leaves, says in a target
 that the run ends there.
 
-What a strategy must know of all runs together, the expired ones included, is its *control*: it does not depend on
-any single run, and a run that begins at an event needs no more.  Complex events compare by what they mark; runs that
-marked the same and differ in their start or their variables are ties, and all stay.  A run that marked nothing is
-beaten by every other, and a fresh run joins those.
+The *control* of a strategy is its knowledge of all runs together, the expired ones included: it does not depend on any
+single run, and it determines the moves of a run that begins.  Complex events compare by their marked events; runs that
+marked the same and differ in their start or their variables are ties, and all stay.  A run that marked nothing loses
+against every run that did, and a fresh run is one of those.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from cer_gpu.automaton.cea import FINAL, INITIAL
 
 Key = Any
-"""A determinised state or a control: nested tuples of integers, the same for the same runs."""
+"""A determinised state or a control as nested tuples of integers: equal keys stand for the same runs."""
 
 END = 1 << FINAL
 """The bit of the final state."""
@@ -26,7 +26,7 @@ END = 1 << FINAL
 
 @dataclass(frozen=True)
 class Move:
-    """What a run does at an event: it marks it or not (`mark` 0), goes on in `target` if any, and may end."""
+    """Move of a run at an event: it marks the event or not (`mark` 0), goes on in `target` if any, and may end."""
 
     mark: int
     target: Key | None
@@ -39,9 +39,9 @@ class Reader:
     Parameters
     ----------
     edges
-        (source, mark, target) without duplicates; mark 0 is none.
+        (source, mark, target) without duplicates; mark 0: the event is not marked.
     closure
-        For each state the set of states that silent steps reach from it, itself included.
+        ε-closure of each state: the set of states that silent steps reach from it, itself included.
     """
 
     def __init__(self, edges: list[tuple[int, int, int]], closure: list[int]) -> None:
@@ -55,7 +55,7 @@ class Reader:
         self.initial = self._reach[INITIAL]
 
     def read(self, inside: int, fired: int) -> dict[int, int]:
-        """Return for each mark the states that the fired edges (a bit mask) lead to, in the order of the marks."""
+        """Return, for each mark in order, the set of states that the fired edges (a bit mask) lead to."""
         targets: dict[int, int] = {}
         while inside:
             lowest = inside & -inside
@@ -66,7 +66,7 @@ class Reader:
         return dict(sorted(targets.items()))
 
     def is_quiet(self, quiet: int) -> bool:
-        """Return whether an event that fires only the waiting loops (`quiet`) leaves all runs as they are."""
+        """Return True if an event that fires only the waiting loops (`quiet`) leaves all runs as they are."""
         return all(self.read(mask, quiet).get(0, 0) == mask for mask in self._targets() if mask)
 
     def _targets(self) -> set[int]:
@@ -74,7 +74,7 @@ class Reader:
 
 
 class Selection(Protocol):
-    """A selection strategy."""
+    """Protocol of a selection strategy."""
 
     control: Key
     """The control before the first event."""
@@ -86,7 +86,7 @@ class Selection(Protocol):
         """Return the moves of a run that begins at the event, and the next control."""
 
     def inside(self, state: Key) -> int:
-        """Return the set of CEA states that the runs in a determinised state are in."""
+        """Return the set of CEA states of the runs in a determinised state."""
 
 
 def _move(mark: int, target: int, key: Key) -> Move:
@@ -94,7 +94,7 @@ def _move(mark: int, target: int, key: Key) -> Move:
 
 
 class Everything:
-    """All complex events (CEL, section 6): a state is the set of CEA states that its runs are in."""
+    """All complex events (CEL, section 6): a state is the set of CEA states of its runs."""
 
     control: Key = ()
 
@@ -115,7 +115,7 @@ class Everything:
 
 
 class Strict:
-    """Complex events of consecutive positions (CEL, C.3.1): a state adds if marking is to begin, goes on or is over."""
+    """Complex events of consecutive positions (CEL, C.3.1): a state is (set, before, during or after marking)."""
 
     control: Key = ()
     _BEFORE, _DURING, _AFTER = 0, 1, 2
@@ -146,8 +146,8 @@ class Strict:
 class Maximal:
     """Complex events that no other one strictly contains (CEL, C.3.4, where S and T are pairs; ties make them triples).
 
-    A state is (the states of its runs, those of all runs that marked the same, those of runs that marked strictly
-    more, whether nothing is marked); the control is the two in the middle for the runs that marked nothing.
+    A state is (states of its runs, states of all runs that marked the same, states of the runs that marked strictly
+    more, 1 if nothing is marked); the control is the two in the middle, for the runs that marked nothing.
     """
 
     control: Key = (0, 0)
@@ -182,7 +182,7 @@ class Maximal:
         return moves, (equals & ~END, larger & ~END)
 
     def _advance(self, same: int, more: int, fired: int) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return where (runs that marked the same, more) are for the runs that mark the event, and for the others."""
+        """Return the states of runs that marked (the same, more): for runs that mark the event, and for the others."""
         same_unmarked, same_marked = self._split(same, fired)
         more_unmarked, more_marked = self._split(more, fired)
         larger = more_unmarked | more_marked | same_marked
@@ -199,11 +199,11 @@ class Maximal:
 
 
 class Ordered:
-    """The greatest in an order on what runs marked: NEXT and LAST (CEL, C.3.2 and C.3.3).
+    """The greatest complex event in an order on marked events: NEXT and LAST (CEL, C.3.2 and C.3.3).
 
-    The control is a sequence of groups, best first; the runs of a group marked the same, and a group holds the sets
-    of states of its runs, less what a better group reaches.  The last group marked nothing, and may be empty.  A
-    state is (sequence, index of the group, set of states).
+    The control is a sequence of groups, best first: the runs of a group marked the same, and the group holds their sets
+    of states, without the states that a better group reaches.  The runs of the last group marked nothing; it may be
+    empty.  A state is (sequence, index of the group, set of states).
     """
 
     control: Key = ((),)
@@ -228,7 +228,7 @@ class Ordered:
         return moves.get(None, []), sequence
 
     def _advance(self, sequence: Key, fired: int) -> tuple[Key, dict[Key, list[Move]]]:
-        """Return the next sequence, and the moves of each (group, set of states) and of a fresh run (None)."""
+        """Return the next sequence, and the moves of each (group, set of states) and of a fresh run (key None)."""
         known = self._known.get((sequence, fired))
         if known is not None:
             return known

@@ -1,7 +1,7 @@
-"""The selection strategies: one record each, with all that the stages of an evaluation must know of it.
+"""The selection strategies: one record each, which every stage of an evaluation reads.
 
-papers: CEL, appendix C.3.  A new strategy is one more record here, its keyword in `cer_gpu/ceql/grammar.lark`, and a
-`Selection` (`cer_gpu.automaton.selection`) where no other one serves it.
+papers: CEL, appendix C.3.  A new strategy is one more record here, its keyword in `cer_gpu/ceql/grammar.lark`, and, if
+none serves it, a `Selection` (`cer_gpu.automaton.selection`).
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ _NO_ANSWER = "where its choice is longer than {}, that end has no answer"
 
 @dataclass(frozen=True)
 class Strategy:
-    """A selection strategy.
+    """Record of a selection strategy.
 
     Attributes
     ----------
     name : str
-        The keyword after SELECT.
+        Keyword after SELECT.
     selection : callable
-        From the transitions of a CEA to the determinised states and their moves.
+        Makes the determinised states and their moves from the transitions of a CEA.
     words : str
-        What is reported, as a sentence.  Of a strategy that compares, a clause: ``{}`` stands for the verb, and what
-        is compared are the complex events of the same end.
+        Sentence on the complex events that are reported.  For a strategy that compares, a clause on those of the same
+        end, with ``{}`` for the verb.
     compares : bool
         True: complex events of the same end rule one another out.
     plural : bool
-        True: of those that are compared several may be left.
+        True: several of the compared complex events may be reported.
     on_chains : bool
         True: the stacks of chains can evaluate it.
     consecutive : bool
         True: kept events stand at consecutive positions.
     most_at_an_end : int
-        Complex events reported at one end at most; 0: all.
+        Most complex events reported at one end; 0: all.
     too_long : str or None
-        What becomes of a choice that is longer than the window ``{}``, where the strategy chooses before the window is
-        looked at; None: it chooses among what lies within the window.
+        Clause on a choice that is longer than the window ``{}``, for a strategy that chooses before the window applies;
+        None: the strategy chooses among the complex events within the window.
     against_ranges : str or None
-        Why ranges of the stream are not exact; None: they are.
+        Reason why evaluation by ranges of the stream is not exact; None: it is.
     """
 
     name: str
@@ -62,7 +62,7 @@ class Strategy:
 
     @property
     def independent(self) -> bool:
-        """True: a complex event is reported whatever others there are."""
+        """True if other complex events have no influence on the report of one."""
         return not self.compares and not self.most_at_an_end
 
 
@@ -116,10 +116,10 @@ _RECORDS = (
 )
 
 STRATEGIES = {strategy.name: strategy for strategy in _RECORDS}
-"""By their names; the parser writes NXT, an alias, as NEXT."""
+"""The strategies by name; the parser writes NXT, an alias, as NEXT."""
 ALL = STRATEGIES["ALL"]
 
 
 def strategy_named(name: str) -> Strategy:
-    """Return the strategy of a name; KeyError where there is none."""
+    """Return the strategy of a name; raise KeyError if there is none."""
     return STRATEGIES[name]

@@ -1,4 +1,4 @@
-"""The protocol of symbol tables: bit vectors of guards to the symbols that a runtime reads."""
+"""Protocol of symbol tables: they map bit vectors of guards to the symbols that a runtime reads."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy.typing as npt
 
 
 class Table(ABC):
-    """The symbols met so far, numbered as they appear; symbol 0 is that of events that change nothing.
+    """Symbols met so far, numbered as they appear; events of symbol 0 change nothing.
 
     Attributes
     ----------
     ending : bool array, shape (symbols,)
-        Symbols whose events may end complex events.
+        True for symbols whose events may end complex events.
     labels : list of frozenset of str
-        The variables that each mark stands for.
+        Variables of each mark.
     has_gaps : bool
-        True: an event that satisfies no guard can end partial matches (contiguity).
+        True if an event that satisfies no guard can end runs (contiguity).
     """
 
     ending: npt.NDArray[np.bool_]
@@ -32,12 +32,12 @@ class Table(ABC):
 
     @abstractmethod
     def met(self, most: int) -> dict[str, Any] | None:
-        """Return the determinised states and symbols met so far, at most so many states; None: none are made."""
+        """Return the numbers of states and symbols met, and the first `most` states; None: there are no states."""
 
     @abstractmethod
     def snapshot(self) -> dict[str, Any]:
-        """Return the numbering, as JSON can say it."""
+        """Return the numbering, for JSON."""
 
     @abstractmethod
     def restore(self, snapshot: dict[str, Any]) -> None:
-        """Take over the numbering of another evaluation of the same query."""
+        """Adopt the numbering of another evaluation of the same query."""

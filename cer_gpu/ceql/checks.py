@@ -1,7 +1,6 @@
-"""What must be true of a query before any schema is known: names, clauses, regular expressions.
+"""Checks of a query before any schema is known: names, clauses, regular expressions.
 
-All errors are collected (of very many the first), so that a person sees them at once; `notes` are remarks on a query
-that is right.
+All errors are collected, up to `MAX_ERRORS`, to be shown together; `notes` are remarks on a correct query.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from cer_gpu.errors import QueryError, did_you_mean
 
 NEEDS_TIME = "WITHIN in HOURS, MINUTES or SECONDS needs a time column"
 MAX_ERRORS = 20
-"""No more are collected: each looks for the nearest name."""
+"""Most errors collected: each costs a search for the nearest name."""
 
 
 @dataclass
 class Findings:
-    """Errors (the query cannot run) and notes (it can, and this is worth knowing)."""
+    """Errors, with which a query cannot be evaluated, and notes, with which it can."""
 
     errors: list[QueryError] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -35,9 +34,9 @@ class Findings:
 def check(
     query: s.QuerySyntax, *, has_time_column: bool, has_type_column: bool = True, moments: Sequence[str] = ()
 ) -> Findings:
-    """Check a parsed query (SPEC: "checks before any row is read").
+    """Check a parsed query.
 
-    `moments` are the columns of timestamps, where they are known: one that is alone is proposed as the time column.
+    `moments` are the columns of timestamps, if they are known: a single one is proposed as the time column.
     """
     found = Findings()
     checker = _Checker(query, found)
@@ -94,7 +93,7 @@ class _Checker:
                 )
 
     def stream_of(self, name: s.Name) -> None:
-        """Check what stands before ``>``."""
+        """Check the stream before ``>``."""
         if name.stream is None or name.stream in self._streams:
             return
         hint = partial(did_you_mean, name.stream, self._streams, "streams in FROM")
@@ -126,7 +125,7 @@ class _Checker:
     # ---- formulas and filters -----------------------------------------------------------------------------
 
     def formula(self, formula: s.Formula, below: list[Variables]) -> Variables:
-        """Check a formula whose sub-formulas are checked, and return its variables."""
+        """Check a formula after its sub-formulas, and return its variables."""
         match formula:
             case s.Negation(filter=filter_) if filter_ is not None:
                 held = [formula.event.name] + ([formula.variable.name] if formula.variable else [])
@@ -147,7 +146,7 @@ class _Checker:
             self.patterns(item.predicate)
 
     def variable(self, name: s.Name, known: Variables, in_order: Callable[[], list[str]], clause: str) -> None:
-        """Check a variable that a clause names against those that are known; `in_order` lists their names."""
+        """Check a variable that a clause names against the known ones, whose names `in_order` lists."""
         if name.name not in known:
             message = f"{clause} names {name.name!r}, which the formula does not define"
             self.error(message, name.span, lambda: did_you_mean(name.name, in_order(), "variables here"))
@@ -160,7 +159,7 @@ class _Checker:
             self.note(f"variable {name.name!r} can hold several events; a filter on it must hold for each of them")
 
     def own_attributes(self, item: s.VariableFilter, known: Container[str]) -> None:
-        """Refuse attributes of other variables than the one that is filtered."""
+        """Refuse attributes of other variables than the filtered one."""
         for attribute in s.attributes(item.predicate):
             other = _other_variable(attribute.name, item.variable, known)
             if other is not None:
@@ -183,23 +182,23 @@ class _Checker:
 
 
 def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:
-    """Return the variable whose attribute a path names, where it is one of those `known` and not `variable`."""
+    """Return the `known` variable, other than `variable`, whose attribute a path names; None: there is none."""
     first, *rest = names_of(attribute)
     return first if rest and first in known and first != variable.name else None
 
 
 _REGULAR = r".^$*+?()[]{}|\\"
-"""What means something in a regular expression."""
+"""Characters with a meaning in a regular expression."""
 
 
 def _regular(pattern: str) -> str:
-    """Return the regular expression for what SQL would find."""
+    """Translate a pattern of SQL into a regular expression."""
     begin, end = "" if pattern.startswith("%") else "^", "" if pattern.endswith("%") else "$"
     return begin + pattern.strip("%").replace("%", ".*") + end
 
 
 def _again(names: Iterable[s.Name]) -> Iterator[s.Name]:
-    """Yield the names that came before."""
+    """Yield each name that repeats an earlier one."""
     seen: set[str] = set()
     for name in names:
         if name.name in seen:

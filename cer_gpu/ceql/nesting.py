@@ -1,4 +1,4 @@
-"""The bound on how deeply a query is nested: the one check that all passes with recursion rely on."""
+"""Bound on the nesting depth of a query: the one check that all recursive passes rely on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from cer_gpu.ceql.traversal import Node, children, fold
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_NESTING = 100
-"""Levels of a query.  Parentheses, ``AS`` and ``FILTER`` are none; a chain of one of ``; : OR AND`` is one level,
-however long it is, also with filters between.  Pickling takes most of the stack: some three frames a level."""
+"""Most levels of a query.  Parentheses, ``AS`` and ``FILTER`` add none; a chain of one of ``; : OR AND`` is one level,
+of any length, also with filters between.  Pickling needs the deepest stack: some three frames a level."""
 
 _Chain = type[s.Sequence] | type[s.Disjunction] | None
 
 
 def check_nesting(formula: s.Formula, text: str) -> None:
-    """Raise QueryTooLargeError where a formula, its filters and their predicates are nested too deeply."""
+    """Raise QueryTooLargeError if a formula, its filters and their predicates are nested too deeply."""
 
     def descend(item: tuple[Node, int, _Chain]) -> list[tuple[Node, int, _Chain]]:
         node, level, around = item

@@ -1,4 +1,4 @@
-"""Query text -> syntax (`cer_gpu.ceql.syntax`), by the grammar in grammar.lark."""
+"""Parser of query texts into syntax trees (`cer_gpu.ceql.syntax`), by the grammar in grammar.lark."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cer_gpu.ceql.paths import below, path_of
 from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import NULL_HINT, QuerySyntaxError, nearest
 
-# what a terminal of the grammar is called in a message; keywords and signs are shown as they are written
+# names of terminals of the grammar in messages; keywords and signs stand for themselves
 _TERMINALS = {
     "NAME": "a name",
     "QUOTED_NAME": "a name",
@@ -47,7 +47,7 @@ _CLAUSES = {
 }
 
 MAX_LIMIT = (1 << 63) - 1
-"""What LIMIT counts up to; more is as good as none."""
+"""Greatest LIMIT; a greater number is lowered to it."""
 
 
 def parse(text: str) -> s.QuerySyntax:
@@ -56,9 +56,9 @@ def parse(text: str) -> s.QuerySyntax:
     Raises
     ------
     QuerySyntaxError
-        With the place, what was expected there, and the nearest keyword.
+        When the text is no query; it shows the place, the expected tokens, and the nearest keyword.
     QueryTooLargeError
-        When it is nested too deeply.
+        When the query is nested too deeply.
     """
     if not isinstance(text, str):
         raise QuerySyntaxError(f"expected the text of a query, got {type(text).__name__}")
@@ -98,7 +98,7 @@ def _parser() -> lark.Lark:
 
 
 def _whole_word(terminal: TerminalDef) -> None:
-    """Let a keyword match whole words only, before NAME does."""
+    """Make a keyword match whole words only, and before NAME."""
     word = terminal.pattern.value
     if isinstance(terminal.pattern, lark.lexer.PatternStr) and word.isalpha():
         terminal.pattern = PatternRE(rf"{word}(?![a-z_0-9])", terminal.pattern.flags)
@@ -166,7 +166,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
 
 _JOINED = "events are joined by ; (later), : (next) or OR"
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
-"""What joins events in other languages (``->`` is found as ``-``)."""
+"""Tokens that join events in other languages (``->`` is found as ``-``)."""
 _REPEATED = {
     "{": "A : A is two with nothing between, A ; A two with others between, A+ one or more",
     "*": "A+ is one or more; where there may be none, write both: B OR (A+ ; B)",
@@ -181,14 +181,14 @@ _SECONDS = {
 
 
 def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
-    """Say how to write what other languages write after an event; `inside`: of brackets."""
-    if inside or ("FILTER" not in accepted and accepted):  # nothing is accepted where no terminal begins so
+    """Return a hint on operators of other languages after an event; `inside`: the place is within brackets."""
+    if inside or ("FILTER" not in accepted and accepted):  # `accepted` is empty if no terminal begins so
         return None
     return _REPEATED.get(found) or (_JOINED if found.upper() in _JOINING else None)
 
 
 def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
-    """Say how to write what is nearly a clause."""
+    """Return a hint on a clause that is nearly right."""
     if found.upper() == "FILTER" and "$END" in accepted:
         return "FILTER belongs to the formula: it stands before PARTITION BY, WITHIN, CONSUME BY and LIMIT"
     if set(map(_text, accepted)) == {"'['"} and found.isidentifier():
@@ -203,7 +203,7 @@ def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
 
 
 def _describe(accepted: set[str]) -> str:
-    accepted = accepted - {"DOT"}  # any attribute may go on as a path
+    accepted = accepted - {"DOT"}  # it is accepted after every attribute
     if "COMPARISON" in accepted:
         accepted = accepted - {"GREATER"}
     texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
@@ -213,7 +213,7 @@ def _describe(accepted: set[str]) -> str:
 
 
 def _text(terminal: str) -> str:
-    """Return the text of a sign, ``SEMICOLON`` -> ``';'``; the name of a keyword is its text."""
+    """Return the text of a sign (``SEMICOLON``: ``';'``) or of a keyword, which is its name."""
     for definition in _parser().terminals:
         if definition.name == terminal:
             if isinstance(definition.pattern, lark.lexer.PatternStr):
@@ -222,7 +222,7 @@ def _text(terminal: str) -> str:
     return _TERMINALS.get(terminal, terminal)
 
 
-# ---- tree -> nodes -------------------------------------------------------------------------------------------
+# ---- nodes of a parse tree ---------------------------------------------------------------------------------
 
 
 def _at(meta: Any) -> s.Span:
@@ -230,12 +230,12 @@ def _at(meta: Any) -> s.Span:
 
 
 def _node(make: Any) -> Any:
-    """Build ``make(*children, span)`` from a rule whose children are its operands, in order."""
+    """Return a method that builds ``make(*children, span)`` from a rule with its operands, in order, as children."""
     return lark.v_args(meta=True)(lambda self, meta, children: make(*children, span=_at(meta)))
 
 
 def _joined(kind: Any) -> Any:
-    """Build a conjunction or disjunction from a rule whose children are its operands."""
+    """Return a method that builds a conjunction or disjunction from a rule with its operands as children."""
     return lark.v_args(meta=True)(lambda self, meta, children: s.joined(kind, children, _at(meta)))
 
 
@@ -244,13 +244,13 @@ def _compare(op: str) -> str:
 
 
 def _between(operand: s.Expression, low: s.Expression | None, high: s.Expression | None, at: s.Span) -> s.Predicate:
-    """``lo <= operand <= hi``; an interval is inclusive at both ends."""
+    """Return ``low <= operand <= high``; None: no bound on that side."""
     tests = [s.Comparison(op, operand, bound, at) for op, bound in ((">=", low), ("<=", high)) if bound is not None]
     return tests[0] if len(tests) == 1 else s.And(tuple(tests), at)
 
 
 def _of_variable(predicate: s.Predicate, variable: str) -> s.Predicate:
-    """Return a predicate on the events of `variable`, ``variable.a`` being ``a`` there."""
+    """Return a predicate on the events of `variable`, with ``a`` for ``variable.a``."""
 
     def combine(node: Any, parts: list[Any]) -> Any:
         if isinstance(node, s.Attribute):
@@ -263,7 +263,7 @@ def _of_variable(predicate: s.Predicate, variable: str) -> s.Predicate:
 
 @lark.v_args(meta=True)
 class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
-    """Builds formulas, filters and predicates from the leaves up (without recursion, however long the query)."""
+    """Builder of formulas, filters and predicates, from the leaves up and without recursion."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -284,7 +284,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def number(self, meta: Any, children: list[Any]) -> s.Literal:
         text = str(children[0])
         exact = _exact(self.text, children[0])
-        # integers of more than 64 bits are read as float64
+        # an integer of more than 64 bits becomes a float64
         value = int(exact) if text.isdigit() and exact < 1 << 64 else float(exact)
         return s.Literal(value, text, _at(meta))
 
@@ -385,7 +385,7 @@ def _unquote(token: Any) -> str:
 
 
 def _exact(query: str, token: Any) -> Fraction:
-    """Return the exact value of a number; one that would take long to compute is refused."""
+    """Return the exact value of a number; refuse one that would take long to compute."""
     text = str(token)
     mantissa, _, exponent = text.lower().partition("e")
     if len(mantissa) > 400 or len(exponent) > 4 or float(text) == math.inf:
@@ -403,7 +403,7 @@ def _unexpected(query: str, token: Any, message: str) -> QuerySyntaxError:
 
 
 class _QueryBuilder:
-    """Puts the clauses together."""
+    """Builder of the query from its clauses."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -1,7 +1,7 @@
-"""Names of attributes: that of a column, or the path to a field of a struct, as one text.
+"""Names of attributes: the name of a column, or the path to a field of a struct, as one text.
 
-A path has each of its names in backquotes, such as `` `st`.`p` ``.  No name in a query holds a backquote, and so a path
-is never taken for a column that is called ``st.p``.
+A path has each of its names in backquotes, such as `` `st`.`p` ``.  No name in a query holds a backquote, so a path is
+never taken for a column that is called ``st.p``.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 
 def path_of(names: Sequence[str]) -> str:
-    """Return the name of an attribute: a column, or a field of a struct within structs, the column first."""
+    """Return the name of the attribute with these names on its path, the column first."""
     return names[0] if len(names) == 1 else ".".join(f"`{name}`" for name in names)
 
 
 def names_of(attribute: str) -> tuple[str, ...]:
-    """Return the names that an attribute's is made of: one for a column, more for a path.
+    """Return the names on the path of an attribute: one for a column, several for a field.
 
     Examples
     --------
@@ -28,11 +28,11 @@ def names_of(attribute: str) -> tuple[str, ...]:
 
 
 def dotted(attribute: str) -> str:
-    """Return the name of an attribute for messages and for columns of the results."""
+    """Return the name of an attribute with dots, for messages and for columns of the results."""
     return ".".join(names_of(attribute))
 
 
 def below(variable: str, attribute: str) -> str | None:
-    """Return the attribute that a path names of a variable's event; None where it does not begin with the variable."""
+    """Return the attribute that follows a variable on a path; None: the path does not begin with the variable."""
     first, *rest = names_of(attribute)
     return path_of(rest) if rest and first == variable else None

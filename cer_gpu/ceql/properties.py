@@ -1,8 +1,8 @@
-"""Whether a formula is well-formed, safe and bounded: what filters between variables need, shown by `explain`.
+"""Well-formed, safe and bounded formulas: the properties that filters between variables need, shown by `explain`.
 
-papers: CEL, section 5.1 (well-formed, safe); RMA, definition 3.2 (bounded).  A variable of the papers is one event.
-Ours hold sets, so that ``f AS x`` binds x where f always is exactly one event; and a type is a variable where a filter
-names it.  Filters on a single variable mean something everywhere, and need none of the three.
+papers: CEL, section 5.1 (well-formed, safe); RMA, definition 3.2 (bounded).  A variable of the papers holds one event.
+Ours hold sets: ``f AS x`` binds x if f always holds exactly one event, and a type is a variable if a filter names it.
+Filters on a single variable have a meaning everywhere, and need none of the three.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Names = set[str]
 
 
 def against_properties(formula: s.Formula) -> dict[str, str | None]:
-    """Return for "well-formed", "safe" and "bounded" why a formula is not; None: it is."""
+    """Return, for "well-formed", "safe" and "bounded", the reason why a formula is not; None: it is."""
     search = _Search(formula)
     well_formed, safe, bounded = search.against_well_formed, search.against_safe, search.against_bounded
     return {"well-formed": well_formed, "safe": safe, "bounded": well_formed or bounded}
@@ -26,18 +26,18 @@ def against_properties(formula: s.Formula) -> dict[str, str | None]:
 
 @dataclass(slots=True)
 class _Scope:
-    """The variables of a formula.
+    """Variables of a formula.
 
     Attributes
     ----------
     bound
-        Those that are exactly one event in every valuation (CEL, 5.1: ``bound``).
+        Variables that hold exactly one event in every valuation (CEL, 5.1: ``bound``).
     defined, once
-        Those that it defines (CEL, 5.1: ``vdef``), and those that it defines outside of every ``+``.
+        Variables that the formula defines (CEL, 5.1: ``vdef``), and those that it defines outside of every ``+``.
     mentioned
-        Those that it defines or filters (``var``).
+        Variables that the formula defines or filters (``var``).
     one_event, some_event
-        Whether every valuation holds at most, and at least, one position.
+        True if every valuation holds at most one position; at least one.
     """
 
     bound: Names
@@ -49,10 +49,10 @@ class _Scope:
 
 
 class _Search:
-    """Looks for the first reason against each property, from the whole formula to its parts, from left to right.
+    """Search for the first reason against each property, from the whole formula to its parts, from left to right.
 
-    Scopes are made in a pass up, which uses up those below; so it notes what the pass down needs of a formula, by id.
-    Of types, only those that a filter names count as variables.
+    The pass up makes scopes and consumes those below; it keeps, by the id of a formula, the facts that the pass down
+    needs.  Only types that a filter names count as variables.
     """
 
     def __init__(self, formula: s.Formula) -> None:
@@ -60,10 +60,10 @@ class _Search:
         self.against_safe: str | None = None
         self.against_bounded: str | None = None
         self._named = _filtered_names(formula)
-        self._newly_bound: dict[int, Names] = {}  # bound by a formula, and not by the one around it
+        self._newly_bound: dict[int, Names] = {}  # bound by a formula, but not by the enclosing one
         self._unsafe: dict[int, str] = {}
         self._unbounded: dict[int, str] = {}
-        self._inside: Counter[str] = Counter()  # in the pass down: how many formulas around bind a variable
+        self._inside: Counter[str] = Counter()  # in the pass down: number of enclosing formulas that bind a variable
         self._newly_bound[id(formula)] = fold(formula, self._scope, s.subformulas).bound
         fold(formula, self._leave, self._enter)
 
@@ -134,7 +134,7 @@ class _Search:
 
     def _disjunction(self, formula: s.Disjunction, left: _Scope, right: _Scope) -> _Scope:
         if left.defined != right.defined:
-            self._unbounded[id(formula)] = _APART  # named where it is the first reason: there may be many
+            self._unbounded[id(formula)] = _APART  # variables, of which there may be many, are searched for the first only
         bound = left.bound & right.bound
         self._newly_bound[id(formula.left)] = left.bound - bound
         self._newly_bound[id(formula.right)] = right.bound - bound
@@ -155,14 +155,14 @@ def _both(left: _Scope, right: _Scope, bound: Names, *, one_event: bool, some_ev
 
 
 def _union(left: Names, right: Names) -> Names:
-    """Return the larger of two sets after adding the smaller to it."""
+    """Add the smaller of two sets to the larger, and return that."""
     large, small = (left, right) if len(left) >= len(right) else (right, left)
     large |= small
     return large
 
 
 def _filtered_names(node: s.Formula | s.Filter) -> Names:
-    """Return the variables that the filters of a formula, or a filter, name."""
+    """Return the variables that a filter, or the filters of a formula, name."""
     return {item.variable.name for item in s.variable_filters(node)}
 
 

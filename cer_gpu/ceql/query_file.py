@@ -1,4 +1,4 @@
-"""Queries in files: their text, and what is said of the name of one where a text is expected."""
+"""Queries in files, and the hint on a file name that stands in place of a query."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cer_gpu.errors import CerError, OptionError, QuerySyntaxError
 
 
 def read_query_file(path: str | os.PathLike[str]) -> str:
-    """Return the text in a file.
+    """Read the text of a query file.
 
     Raises
     ------
     OptionError
-        When it cannot be read, or is not in UTF-8.
+        When the file cannot be read, or is not in UTF-8.
     """
     try:
         return Path(path).read_text(encoding="utf-8-sig")
@@ -25,7 +25,7 @@ def read_query_file(path: str | os.PathLike[str]) -> str:
 
 
 def with_hint_of_a_file(error: CerError, text: object) -> CerError:
-    """Return an error in a query, with a hint where the text of the query is the name of a file."""
+    """Return an error in a query, with a hint if the text of the query is the name of a file."""
     if not isinstance(error, QuerySyntaxError) or not isinstance(text, str):
         return error
     if not text.endswith(".ceql") and not os.path.isfile(text):

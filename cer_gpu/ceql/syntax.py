@@ -1,7 +1,7 @@
-"""The abstract syntax of CEQL: immutable nodes, one class per construct of docs/language.md.
+"""Abstract syntax of CEQL: immutable nodes, one class per construct of docs/language.md.
 
-Nodes are equal when they say the same; where in the text they stand (`span`) is carried for error messages
-and does not count.  Each class names the fields that hold its children (`cer_gpu.ceql.traversal.Node.parts`).
+Equality of nodes ignores their place in the text (`span`), which is there for error messages.  Each class names the
+fields that hold its children (`cer_gpu.ceql.traversal.Node.parts`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _span() -> Span:
 
 @dataclass(frozen=True)
 class Name:
-    """An identifier; `stream` is what stands before ``>``."""
+    """An identifier; `stream` is the name before ``>``."""
 
     name: str
     stream: str | None = None
@@ -35,14 +35,14 @@ class Name:
 
 @dataclass(frozen=True)
 class Literal(Node):
-    """A number, string or boolean; `text` is a number as it was written (decimals are compared exactly)."""
+    """A number, string or boolean; `text` is a number as written (decimals are compared exactly)."""
 
     value: int | float | str | bool
     text: str = ""
     span: Span = _span()
 
     def __eq__(self, other: object) -> bool:
-        """``1``, ``1.0`` and ``TRUE`` are equal in Python and different here."""
+        """Compare values with their types: ``1``, ``1.0`` and ``TRUE`` are equal in Python and different here."""
         return (
             isinstance(other, Literal)
             and type(self.value) is type(other.value)
@@ -56,7 +56,7 @@ class Literal(Node):
 
 @dataclass(frozen=True)
 class Attribute(Node):
-    """A column of the event."""
+    """A column of the event, or a field of a struct (`cer_gpu.ceql.paths`)."""
 
     name: str
     span: Span = _span()
@@ -147,7 +147,7 @@ Leaf = Comparison | Like | Membership
 Predicate = Leaf | Not | And | Or
 
 
-# ---- filters: predicates on what a variable holds ---------------------------------------------------------
+# ---- filters: predicates on the events of a variable ------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -262,7 +262,7 @@ Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | It
 
 @dataclass(frozen=True)
 class SelectItem:
-    """``[stream>]name[[attribute, ...]]``; `attributes` is None where none are listed."""
+    """``[stream>]name[[attribute, ...]]``; `attributes` None: none are listed."""
 
     variable: Name
     attributes: tuple[Name, ...] | None = None
@@ -271,7 +271,7 @@ class SelectItem:
 
 @dataclass(frozen=True)
 class Select:
-    """What is kept: `items` is None for ``*`` and empty for ``NONE``."""
+    """The SELECT clause: `items` is None for ``*`` and empty for ``NONE``."""
 
     items: tuple[SelectItem, ...] | None = None
     strategy: str = "ALL"
@@ -281,7 +281,7 @@ class Select:
 
 @dataclass(frozen=True)
 class Within:
-    """A window: ``kind`` is "events", "time" (`length` in seconds) or "attribute" (in the attribute's unit)."""
+    """The WITHIN clause: `kind` is "events", "time" (`length` in seconds) or "attribute" (in its unit)."""
 
     kind: str
     length: Fraction
@@ -306,12 +306,12 @@ class QuerySyntax:
 
 
 def subformulas(formula: Formula) -> list[Formula]:
-    """Return the formulas that a formula is made of, from left to right."""
+    """Return the direct sub-formulas of a formula, from left to right."""
     return [child for child in children(formula) if isinstance(child, Formula)]
 
 
 def event_names(formula: Formula) -> Iterator[Name]:
-    """Yield the event types that a formula names, from left to right, those under NOT included."""
+    """Yield the event types in a formula, from left to right, those under NOT included."""
     return (node.event for node in walk(formula) if isinstance(node, EventType | Negation))
 
 
@@ -321,12 +321,12 @@ def variable_filters(node: Formula | Filter) -> Iterator[VariableFilter]:
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
-    """Yield the tests that a predicate is made of, from left to right."""
+    """Yield the atomic predicates in a predicate, from left to right."""
     return (node for node in walk(predicate) if isinstance(node, Leaf))
 
 
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:
-    """Yield the attributes that an expression or predicate reads, from left to right."""
+    """Yield the attributes in an expression or predicate, from left to right."""
     return (below for below in walk(node) if isinstance(below, Attribute))
 
 
@@ -334,7 +334,7 @@ Joined = TypeVar("Joined", And, Or, FilterAnd, FilterOr)
 
 
 def joined(kind: type[Joined], operands: Iterable[Any], span: Span = (0, 0)) -> Joined:
-    """Return the conjunction or disjunction (`kind`) of operands; one that is of that kind itself gives its own."""
+    """Return the conjunction or disjunction (`kind`) of operands; an operand of that kind is flattened into it."""
     flat: list[Any] = []
     for operand in operands:
         flat += operand.operands if isinstance(operand, kind) else [operand]

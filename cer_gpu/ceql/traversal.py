@@ -1,4 +1,4 @@
-"""Traversal of trees of nodes (formulas, filters, predicates, normal forms), the one that all passes use.
+"""Traversal of trees of nodes (formulas, filters, predicates, normal forms), which all passes share.
 
 It keeps its own stack, so that Python's recursion limit bounds no query.
 """
@@ -20,7 +20,7 @@ class Node:
 
 
 def children(node: Node) -> list[Any]:
-    """Return the children of a node, from left to right: a field may hold one, none or a tuple of them."""
+    """Return the children of a node, from left to right; a field may hold one, none or a tuple of them."""
     found: list[Any] = []
     for name in node.parts:
         part = getattr(node, name)
@@ -32,7 +32,7 @@ def children(node: Node) -> list[Any]:
 
 
 def with_children(node: Any, new: Iterable[Any]) -> Any:
-    """Return a node (a dataclass) with other children, as many as `children` returns, in their order."""
+    """Return a copy of a node (a dataclass) with other children, in the order and number of `children`."""
     coming, changes = iter(new), dict[str, Any]()
     for name in node.parts:
         part = getattr(node, name)
@@ -44,7 +44,7 @@ def with_children(node: Any, new: Iterable[Any]) -> Any:
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """Yield a node and all below it, each before its children, from left to right."""
+    """Yield the nodes of a tree in preorder, from left to right."""
     todo = [root]
     while todo:
         node = todo.pop()
@@ -53,19 +53,19 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def fold(root: N, combine: Callable[[N, list[T]], T], descend: Callable[[N], Iterable[N]]) -> T:
-    """Return the result of `combine` for a node, from the results of what is below it.
+    """Fold a tree: compute the result of each node from the results of its children, and return that of the root.
 
     Parameters
     ----------
     root
-        A node, or a node together with what is known from above it.
+        A node, or a node together with facts from above it.
     combine
-        Makes the result of a node from those of its children; called from left to right, children first.
+        Returns the result of a node, given those of its children; called from left to right, children first.
     descend
-        Returns the children; called once for each node, after all that stand left of it are combined.
+        Returns the children; called once for each node, after all nodes to its left are combined.
     """
     results: list[T] = []
-    # a node and whether its children are still to come; then how many results they have left behind
+    # a node with -1 before its children are visited, then with their number: their results end `results`
     todo: list[tuple[N, int]] = [(root, -1)]
     while todo:
         node, n_below = todo.pop()

@@ -1,4 +1,4 @@
-"""The variables that a formula defines, computed for all of its sub-formulas in one pass.
+"""Variables that a formula defines, computed for all of its sub-formulas in one pass.
 
 papers: CEL, 5.1 (``vdef`` and ``bound``); ours hold sets of events.
 """
@@ -13,18 +13,18 @@ from cer_gpu.ceql.traversal import fold
 
 @dataclass(slots=True)
 class Variables:
-    """The variables of a formula, and how many events its valuations hold.
+    """Variables of a formula, and bounds on the number of events in its valuations.
 
     Attributes
     ----------
     single, several : set of str
-        The variables that hold at most one event, and those that can hold more: under ``+``, or defined more than once.
+        Variables that hold at most one event, and those that can hold more: under ``+``, or defined more than once.
     always : set of str
-        Those of both that every valuation binds.
+        Variables (of both sets) that every valuation binds.
     one_event : bool
-        Whether every valuation holds at most one position.
+        True if every valuation holds at most one position.
     some_event : bool
-        Whether every valuation holds an event (all but those of ``NOT(...)`` do).
+        True if every valuation holds an event (only ``NOT(...)`` has valuations without).
     """
 
     single: set[str]
@@ -34,21 +34,21 @@ class Variables:
     some_event: bool
 
     def __contains__(self, name: object) -> bool:
-        """Return whether the formula defines a variable."""
+        """Return True if the formula defines a variable."""
         return name in self.single or name in self.several
 
     def __len__(self) -> int:
-        """Return how many variables the formula defines."""
+        """Return the number of variables that the formula defines."""
         return len(self.single) + len(self.several)
 
 
 def variables(formula: s.Formula) -> Variables:
-    """Return the variables of a formula."""
+    """Compute the variables of a formula."""
     return fold(formula, combine, s.subformulas)
 
 
 def defined_names(formula: s.Formula) -> list[str]:
-    """Return the names of the variables that a formula defines, as they come in it, each once."""
+    """Return the names of the variables that a formula defines, in the order of the text, each once."""
     found: dict[str, None] = {}
 
     def define(formula: s.Formula, below: list[None]) -> None:
@@ -63,9 +63,9 @@ def defined_names(formula: s.Formula) -> list[str]:
 
 
 def combine(formula: s.Formula, below: list[Variables]) -> Variables:
-    """Return the variables of a formula from those of its sub-formulas, which are used up.
+    """Compute the variables of a formula from those of its sub-formulas, which it consumes.
 
-    The sets of the smaller side go into those of the larger: linear, but for a logarithm, in the whole formula.
+    Smaller sets are merged into larger ones: O(n log n) in the whole formula.
     """
     match formula:
         case s.EventType():

@@ -1,4 +1,4 @@
-"""The automaton: its size is linear in the formula, and its marks are those of SELECT."""
+"""Construction of the CEA: linear size, and marks as SELECT demands."""
 
 import itertools
 
@@ -20,29 +20,29 @@ def size(cea):
     return cea.n_states + len(cea.transitions) + len(cea.silent)
 
 
-def test_sequence():
+def test_a_sequence_waits_between_its_events():
     cea = automaton("A ; B")
     assert cea.n_states == 3
     assert [g.event_type for g in cea.guards] == ["A", "B"]
     assert {(t.source, t.guard, *t.kept, t.target) for t in cea.transitions} == {
         (INITIAL, 0, "A", 2),
-        (2, ANY, 2),  # anything may pass between them
+        (2, ANY, 2),  # the waiting loop
         (2, 1, "B", FINAL),
     }
     assert cea.silent == ()
 
 
-def test_contiguous_sequence_does_not_wait():
+def test_a_contiguous_sequence_does_not_wait():
     cea = automaton("A : B")
     assert {(t.source, t.guard, t.target) for t in cea.transitions} == {(INITIAL, 0, 2), (2, 1, FINAL)}
 
 
-def test_negation():
+def test_not_is_a_negated_transition_without_a_mark():
     (transition,) = automaton("NOT(A)").transitions
     assert (transition.negated, transition.kept) == (True, frozenset())
 
 
-def test_equal_guards_are_one():
+def test_equal_guards_are_stored_once():
     assert len(automaton("A ; A ; A FILTER A[a=1]").guards) == 1
     assert len(automaton("A ; (A FILTER A[a=1]) ; (A FILTER A[a=1])").guards) == 2
 
@@ -57,13 +57,13 @@ def test_equal_guards_are_one():
         ("B", [set(), {"B"}]),
     ],
 )
-def test_what_is_kept_is_that_of_select(select, kept):
+def test_transitions_keep_the_variables_of_select(select, kept):
     cea = automaton("A AS x : B AS y", select)
     assert [t.kept for t in cea.transitions] == kept
 
 
 @pytest.mark.parametrize("select", ["*", "NONE", "x", "y, x"])
-def test_transitions_have_the_variables_that_select_does_not_keep(select):
+def test_labels_include_variables_that_select_does_not_keep(select):
     cea = automaton("(A AS x)+ AS z ; NOT(B AS n) : B AS y", select)
     bound = {g.event_type: [t.labels for t in cea.transitions if t.guard == i] for i, g in enumerate(cea.guards)}
     assert bound == {"A": [{"A", "x", "z"}], "B": [set(), {"B", "y"}]}
@@ -95,7 +95,7 @@ def test_size_is_linear_in_the_formula(shape):
     build = SHAPES[shape]
     sizes = [size(automaton(build(n))) for n in (6, 12, 24, 48)]
     steps = [after - before for before, after in itertools.pairwise(sizes)]
-    # doubling the formula doubles what is added; a copy anywhere would do more than that
+    # doubling the formula doubles the increase in size; a copy anywhere would more than double it
     assert steps[1] == 2 * steps[0]
     assert steps[2] == 2 * steps[1]
     assert sizes[-1] <= 10 * (len(build(48).split()) + build(48).count("+"))

@@ -1,4 +1,4 @@
-"""Determinised tables: checked by hand, against the automaton itself, made on demand, bounded."""
+"""Determinised tables: as worked out by hand, equal to the automaton, made on demand, bounded."""
 
 import json
 import random
@@ -21,7 +21,7 @@ from cer_gpu.ceql.parser import parse
 from cer_gpu.errors import QueryTooLargeError
 
 FRESH = None
-"""In place of a state: a run that begins."""
+"""Stands for a run that begins, in place of a state."""
 
 
 def automaton(text):
@@ -32,7 +32,7 @@ def automaton(text):
 
 
 def moves(table, state, symbol, control=0):
-    """What a state, or a fresh run, does on a symbol, as (mark, target, whether it ends); STAY for nothing."""
+    """Moves of a state, or of a fresh run, on a symbol, as (mark, target, True if it ends); STAY: nothing changes."""
     table.resolve(symbol, [] if state is FRESH else [state], control)
     first = table.fresh[symbol, control, 0] if state is FRESH else table.steps[symbol, state]
     if first == STAY:
@@ -48,7 +48,7 @@ def moves(table, state, symbol, control=0):
 
 
 def steady(table, symbol):
-    """What happens at events of a steady symbol, as (state, mark, target); None where it is not one."""
+    """Sources of a steady symbol, as (state, mark, target); None: the symbol is not steady."""
     n, *row = map(int, table.steady[symbol])
     return None if n < 0 else [tuple(row[3 * k : 3 * k + 3]) for k in range(n)]
 
@@ -56,16 +56,16 @@ def steady(table, symbol):
 # ---- by hand -----------------------------------------------------------------------------------------------
 
 
-def test_symbols_that_only_add_to_lists():
+def test_symbols_that_only_add_runs_are_steady_once_resolved():
     table = Determinization(automaton("A ; B+ ; C"))
     a, b, c = (table.symbol(1 << g) for g in range(3))
     both = table.symbol(0b011)
     table.resolve(a, [], 0)
-    assert steady(table, a) is None  # what state 0 does is not known
+    assert steady(table, a) is None  # the step of state 0 is not known
     table.resolve(a, [0], 0)
     assert steady(table, a) == [(-1, 1, 0)]
     table.resolve(b, [0], 0)
-    assert steady(table, a) is steady(table, b) is None  # nor what the new state 1 does
+    assert steady(table, a) is steady(table, b) is None  # nor is that of the new state 1
     for symbol in (a, b, c, both):
         table.resolve(symbol, [0, 1], 0)
     assert steady(table, a) == [(-1, 1, 0)]
@@ -75,7 +75,7 @@ def test_symbols_that_only_add_to_lists():
 
 
 @pytest.mark.parametrize(("strategy", "text"), [("ALL", "A : B ; C"), ("NEXT", "A ; B ; C"), ("MAX", "A ; B ; C")])
-def test_symbols_that_do_more(strategy, text):
+def test_contiguity_and_strategies_that_compare_leave_symbols_not_steady(strategy, text):
     table = Determinization(automaton(text), STRATEGIES[strategy])
     symbols = [table.symbol(1 << g) for g in range(3)]
     for _ in range(4):
@@ -85,7 +85,7 @@ def test_symbols_that_do_more(strategy, text):
     assert any(steady(table, symbol) is None for symbol in symbols[:2])
 
 
-def test_sequence_with_iteration():
+def test_a_sequence_with_iteration_has_two_states():
     table = Determinization(automaton("A ; B+ ; C"))
     a, b, c = (table.symbol(1 << g) for g in range(3))
     # state 0 waits for the first B, state 1 for another B or for C
@@ -100,7 +100,7 @@ def test_sequence_with_iteration():
     assert not table.has_gaps
 
 
-def test_contiguous_sequence():
+def test_runs_of_a_contiguous_sequence_end_at_a_gap():
     table = Determinization(automaton("A : B"))
     neither, a, b, both = (table.symbol(word) for word in range(4))
     assert neither == QUIET
@@ -124,8 +124,8 @@ def test_unselected_events_move_without_marks():
     assert moves(table, 0, b) == [(0, 0, True)]
 
 
-def test_one_event_may_be_kept_and_not():
-    # with y alone kept, the event at x moves unmarked and the one at y marked
+def test_one_event_moves_both_marked_and_unmarked():
+    # SELECT keeps y alone: the event moves unmarked as x, and marked as y
     table = Determinization(automaton("SELECT y FROM S WHERE (A AS x OR A AS y) ; B AS y"))
     assert moves(table, FRESH, table.symbol(1)) == [(0, 0, False), (1, 0, False)]
 
@@ -139,7 +139,7 @@ def test_variables_that_are_not_kept_make_no_moves_or_states_of_their_own():
     assert (apart.n_states, apart.n_symbols, apart.max_moves) == (alike.n_states, alike.n_symbols, alike.max_moves)
 
 
-def test_negation():
+def test_not_is_satisfied_by_every_other_event():
     table = Determinization(automaton("A : NOT(B)"))
     other, a, b = (table.symbol(word) for word in range(3))
     assert other != QUIET
@@ -148,17 +148,17 @@ def test_negation():
     assert moves(table, 0, b) == []
 
 
-def test_words_that_satisfy_the_same_transitions_are_one_symbol():
+def test_each_set_of_transitions_that_fire_is_one_symbol():
     table = Determinization(automaton("A ; B"))
     assert table.symbol(0) == QUIET
     assert len({table.symbol(word) for word in range(4)}) == 4 == table.n_symbols
     assert table.symbol(1) == table.symbol(1)
 
 
-def test_labels():
+def test_labelled_marks_tell_the_variables_apart():
     table = Determinization(automaton("(A AS x OR A AS y) ; B"), labelled=True)
     assert table.labels[1:] == [{"A", "x"}, {"A", "y"}, {"B"}]
-    # one run for each way to hold the event
+    # one move for each set of variables that holds the event
     assert moves(table, FRESH, table.symbol(1)) == [(1, 0, False), (2, 0, False)]
     assert table.max_moves == 4
 
@@ -167,7 +167,7 @@ def test_labels():
 
 
 def run_strategy(strategy, text, words):
-    """The determinised states' keys after the words, and the control's, for runs that begin at each word."""
+    """Keys of the determinised states, and of the control, after the words; a run begins at each word."""
     table = Determinization(automaton(text), STRATEGIES[strategy])
     control, active = 0, set()
     for word in words:
@@ -182,33 +182,33 @@ def run_strategy(strategy, text, words):
 
 
 def test_next_keeps_the_order_of_the_groups():
-    # A ; B: the run that began first is better, and reaches what the later ones do
+    # A ; B: the run that began first is better, and reaches all states of the later ones
     states, control = run_strategy("NEXT", "A ; B", [1, 1, 1])
     assert len(states) == 1
-    assert len(control) == 2  # it, and the runs that marked nothing
+    assert len(control) == 2  # its group, and the group of the runs that marked nothing
     assert control[-1] == ()
 
 
-def test_last_keeps_the_latest():
+def test_last_keeps_the_latest_run():
     assert run_strategy("LAST", "A ; B", [1, 1, 1]) == run_strategy("LAST", "A ; B", [1])
 
 
-def test_strict_forgets_what_cannot_go_on():
+def test_strict_tells_runs_that_go_on_marking_from_those_past_it():
     states, _ = run_strategy("STRICT", "A ; B", [1, 1])
-    assert [phase for _, phase in states] == [1, 2]  # marking goes on, and is over
+    assert [phase for _, phase in states] == [1, 2]  # during and after marking
     assert Determinization(automaton("A ; B"), STRATEGIES["STRICT"]).has_gaps
 
 
-def test_max_knows_who_marked_more():
+def test_max_separates_states_by_the_runs_that_marked_more():
     states, _ = run_strategy("MAX", "A ; B+", [1, 2, 2])
     beaten = [more for _, _, more, _ in states]
     assert len(set(beaten)) > 1
 
 
-# ---- a state that a run enters is not where runs begin -------------------------------------------------------
+# ---- states that read like a fresh run -----------------------------------------------------------------------
 
 
-def test_a_state_that_reads_what_a_fresh_run_does():
+def test_a_state_may_have_the_moves_of_a_fresh_run():
     table = Determinization(automaton("A:+"))
     a = table.symbol(1)
     assert moves(table, FRESH, a) == [(1, 0, True)]
@@ -219,7 +219,7 @@ def test_a_state_that_reads_what_a_fresh_run_does():
 
 
 def explored(table, n_guards, rounds=6, most=200):
-    """The table after all its symbols from all the states that are met."""
+    """Return the table with all its symbols resolved from all the states met."""
     symbols = {table.symbol(word) for word in range(1 << min(n_guards, 6))}
     for symbol in symbols:
         moves(table, FRESH, symbol)
@@ -241,7 +241,7 @@ def test_quiet_symbols_change_nothing(text):
 
 
 @pytest.mark.parametrize("text", ["A : B ; C", "A ; (B : C)+", "A:+ ; B", "A ; (B OR C : D)"])
-def test_quiet_symbols_end_what_is_contiguous(text):
+def test_quiet_symbols_end_contiguous_runs(text):
     cea = automaton(text)
     table = explored(Determinization(cea), len(cea.guards))
     assert table.has_gaps
@@ -251,8 +251,8 @@ def test_quiet_symbols_end_what_is_contiguous(text):
 # ---- on demand ---------------------------------------------------------------------------------------------
 
 
-def test_only_states_that_are_met_are_built():
-    # 2**12 subsets can be reached; a stream that holds one A meets a dozen of them
+def test_only_states_that_the_stream_meets_are_made():
+    # 2**12 sets of states are reachable; a stream with one A meets a dozen of them
     table = Determinization(automaton("(A OR B):+ : A" + " : (A OR B)" * 12))
     a, b = table.symbol(1), table.symbol(2)
     states = set()
@@ -291,7 +291,7 @@ def test_a_query_meets_only_the_symbols_of_its_events():
     query = cer_gpu.compile("SELECT * FROM S WHERE " + " OR ".join(f"(T{i} FILTER T{i}[a > {i}])" for i in range(40)))
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["T0", "T0", "U", "T7"], "a": [1, -1, 1, 9]}))
-    assert evaluator.pipeline.table.n_symbols == 2  # the quiet one, and one for all types that do the same
+    assert evaluator.pipeline.table.n_symbols == 2  # the quiet one, and one for all types with the same effect
 
 
 # ---- bounds ------------------------------------------------------------------------------------------------
@@ -334,11 +334,11 @@ def test_the_bound_reaches_the_user_of_a_query(monkeypatch):
         query.evaluate(events)
 
 
-# ---- the determinised automaton says what the automaton says -----------------------------------------------
+# ---- equivalence with the automaton ------------------------------------------------------------------------
 
 
 def outputs_of_cea(cea, words):
-    """For each position the sets of marked positions of the runs that end there, each run from any start."""
+    """For each position, the runs that end there, from any start, as (start, marked positions)."""
     onward = {state: {state} for state in range(cea.n_states)}
     changed = True
     while changed:
@@ -364,7 +364,7 @@ def outputs_of_cea(cea, words):
 
 
 def outputs_of_table(table, words):
-    """The same by the table; each pair of a start and marks must be found once."""
+    """The same by the table, which must find each pair of a start and marked positions once."""
     runs, outputs = [], []
     for position, word in enumerate(words):
         symbol = table.symbol(word)
@@ -383,7 +383,7 @@ def outputs_of_table(table, words):
 
 @strategies.property_settings
 @given(st.data())
-def test_determinised_is_not_determinised(data):
+def test_the_table_has_the_outputs_of_the_automaton(data):
     drawn = data.draw(strategies.queries(windows=None, depth=3))
     cea = automaton(rendering.to_ceql(drawn))
     n_guards = len(cea.guards)
@@ -391,8 +391,8 @@ def test_determinised_is_not_determinised(data):
     assert outputs_of_table(Determinization(cea), words) == outputs_of_cea(cea, words)
 
 
-def test_guards_that_do_the_same_need_one_symbol():
-    """2**24 bit vectors are possible, and three things that an event can do."""
+def test_guards_with_the_same_effect_share_a_symbol():
+    """2**24 bit vectors are possible, with three different effects."""
     either = " OR ".join(f"(A AS x{i} FILTER x{i}[a{i} > 0])" for i in range(24))
     table = Determinization(automaton(f"({either}) ; B"))
     rng = random.Random(1)

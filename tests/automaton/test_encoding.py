@@ -1,4 +1,4 @@
-"""Codes of tables stand in one place, and no two codes of a column are the same."""
+"""Codes of tables: defined in one place, and distinct within a column."""
 
 import ast
 from importlib.resources import files
@@ -13,7 +13,7 @@ def test_codes_are_plain_integers():
     assert {type(getattr(encoding, name)) for name in CODES} == {int}
 
 
-def test_no_module_of_the_automaton_or_of_the_kernels_writes_a_code_again():
+def test_no_other_module_defines_a_code():
     modules = [m for room in ("automaton", "backend") for m in files(f"cer_gpu.{room}").iterdir() if m.suffix == ".py"]
     for module in modules:
         if module.name != "encoding.py":
@@ -22,7 +22,7 @@ def test_no_module_of_the_automaton_or_of_the_kernels_writes_a_code_again():
             assert not written & CODES, module.name
 
 
-def test_codes_that_stand_in_one_column_differ():
+def test_codes_of_one_column_differ():
     assert len({encoding.UNKNOWN, encoding.STAY, encoding.DIES}) == 3
     assert encoding.EVERY != encoding.END_OF_LIST
     assert max(encoding.UNKNOWN, encoding.STAY, encoding.EVERY, encoding.END_OF_LIST, encoding.NO_STATE) < 0

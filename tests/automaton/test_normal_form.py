@@ -1,4 +1,4 @@
-"""LP-normal form: filters at their atoms, disjunctions merged where nothing is lost, copies bounded."""
+"""LP-normal form: filters at their atoms, disjunctions merged where that is equivalent, copies bounded."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def atoms(node):
         ("NOT(A AS x FILTER x[a=1] OR A[b=2] AND x[c=3])", atom("A", where="a=1 OR b=2 AND c=3", negated=True)),
     ],
 )
-def test_without_filters(text, expected):
+def test_formulas_without_filters_keep_their_shape(text, expected):
     assert normal(text) == expected
 
 
@@ -70,13 +70,13 @@ def test_without_filters(text, expected):
         ("(A ; B) AS x FILTER x[a=1]", Then(atom("A", "A", "x", where="a=1"), atom("B", "B", "x", where="a=1"), False)),
         ("A + FILTER A[a=1]", Repeat(atom("A", "A", where="a=1"), False)),
         ("A AS x OR B FILTER x[a=1]", Either(atom("A", "A", "x", where="a=1"), atom("B", "B"))),
-        # only events that the variable holds: those that AS has named below the filter
+        # the filter applies to the events that AS named below it only
         ("(A ; (B AS x FILTER x[a=1])) AS x", Then(atom("A", "A", "x"), atom("B", "B", "x", where="a=1"), False)),
         ("A ; NOT(A) FILTER A[a=1]", Then(atom("A", "A", where="a=1"), atom("A", negated=True), False)),
         ("(A FILTER A[a=1]) ; A", Then(atom("A", "A", where="a=1"), atom("A", "A"), False)),
     ],
 )
-def test_filters_are_pushed(text, expected):
+def test_filters_are_pushed_to_their_atoms(text, expected):
     assert normal(text) == expected
 
 
@@ -94,7 +94,7 @@ def test_a_disjunction_on_one_event_becomes_one_predicate():
     )
 
 
-# all events satisfy p, or all satisfy q: not each of them p or q
+# all events satisfy p, or all satisfy q; this is not "each satisfies p or q"
 @pytest.mark.parametrize("text", ["A +", "A :+", "A ; A", "A : A", "(A ; B) AS A", "(A OR (B ; C)) AS A"])
 def test_a_disjunction_on_several_events_copies_the_formula(text):
     both = normal(f"{text} FILTER A[a=1] OR A[b=2]")
@@ -105,7 +105,7 @@ def test_a_disjunction_on_two_variables_copies_the_formula():
     assert normal("A ; B FILTER A[a=1] OR B[b=2]") == Either(
         normal("A ; B FILTER A[a=1]"), normal("A ; B FILTER B[b=2]")
     )
-    # a conjunction of disjunctions has the product of their choices
+    # a conjunction of disjunctions is spread out to the product of their alternatives
     assert len(atoms(normal("A ; B FILTER (A[a=1] OR B[a=1]) AND (A[a=2] OR B[a=2])"))) == 8
 
 
@@ -126,7 +126,7 @@ def test_without_types_a_guard_tests_none():
     )
 
 
-def test_guards_are_equal_when_they_say_the_same():
+def test_guards_are_equal_if_their_predicates_are():
     first, second = atoms(normal("A AS x FILTER x[a = 1] ; A AS y FILTER y[a   =   1]"))
     assert first.guard == second.guard
     assert first.guard != atom("A", where="a = 1.0").guard

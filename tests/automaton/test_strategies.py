@@ -1,4 +1,4 @@
-"""The records of selection strategies are complete, and nothing falls through to another one."""
+"""Records of selection strategies: complete, and an unknown name falls through to none."""
 
 import pickle
 from importlib.resources import files
@@ -17,18 +17,18 @@ def test_the_grammar_has_a_keyword_for_each_record_and_no_other():
     assert cer_gpu.compile("SELECT NXT * FROM S WHERE A")._plan.strategy is STRATEGIES["NEXT"]
 
 
-def test_an_unknown_strategy_is_no_other_one():
+def test_the_name_of_an_unknown_strategy_is_refused():
     with pytest.raises(KeyError):
         strategy_named("SHORTEST")
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_record_is_itself_after_pickling(name):
+def test_a_pickled_record_is_loaded_as_the_same_object(name):
     assert pickle.loads(pickle.dumps(STRATEGIES[name])) is STRATEGIES[name]
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_the_words_of_a_strategy_name_the_verb_where_it_compares(name):
+def test_the_words_of_a_strategy_leave_the_verb_open_iff_it_compares(name):
     strategy = STRATEGIES[name]
     assert ("{}" in strategy.words) == strategy.compares
     assert (strategy.too_long is not None) <= strategy.compares

@@ -1,7 +1,7 @@
-"""Queries changed at random: each compiles, or gets a CerError, in bounded time.
+"""Queries changed at random: each compiles or raises a CerError, in bounded time.
 
-The texts are those of the tests, docs and examples. CER_GPU_EXAMPLES sets how many are changed; a failure prints the
-seed and the text.
+The texts are those of the tests, docs and examples. CER_GPU_EXAMPLES sets the number of changed queries; a failure
+prints the seed and the text.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from cer_gpu.ceql.parser import parse
 
 ROOT = Path(__file__).parent.parent.parent
 N_QUERIES = int(os.environ.get("CER_GPU_EXAMPLES", "150"))
-SECONDS = 20  # far more than any takes, even on a busy machine; an exponential search takes hours
+SECONDS = 20  # far more than any query takes, even on a busy machine; an exponential search takes hours
 SCHEMA = pa.schema(
     {
         "type": pa.string(),
@@ -36,7 +36,7 @@ OPTIONS = [{}, {"schema": SCHEMA}, {"type_column": None}, {"time_column": "ts", 
 
 
 def stored_texts():
-    """All queries in the golden files, the examples, the tests and the docs."""
+    """Return all queries in the golden files, the examples, the tests and the docs."""
     texts = [path.read_text().split("\n---- ")[0] for path in (ROOT / "tests/ceql/golden_errors").glob("*.txt")]
     texts += [path.read_text() for path in (ROOT / "examples").rglob("*.ceql")]
     quoted = re.compile(r"([\"'`])(SELECT\s.*?)(?<!\\)\1", re.DOTALL)
@@ -73,12 +73,12 @@ KINDS = [re.compile(kind) for kind in (r"[A-Za-z_]\w*", r"[0-9]+", r"'.*", r"[;:
 
 
 def changed(text, rng):
-    """Return a text after one change; most of the changes leave many queries what the grammar allows."""
+    """Return a text after one change; after most changes, many queries are still in the grammar."""
     return rng.choice((torn, reworked, reworked))(text, rng)
 
 
 def start_and_change(rng):
-    """Return a text of TEXTS, most often a right one, after a few changes."""
+    """Return a text of TEXTS, most often one that parses, after a few changes."""
     text = rng.choice(rng.choice([TEXTS, RIGHT, RIGHT, RIGHT]))
     for _ in range(rng.choice([1, 1, 2, 3, 6])):
         text = changed(text, rng)[:20_000]
@@ -126,18 +126,18 @@ def reworked(text, rng):
             kind = next((kind for kind in KINDS if kind.fullmatch(tokens[i])), None)
             alike = [token for token in TOKENS.findall(rng.choice(TEXTS)) if kind and kind.fullmatch(token)]
             return "".join([*tokens[:i], rng.choice(alike or [tokens[i]]), *tokens[i + 1 :]])
-        case 2:  # a formula of formulas
+        case 2:  # the formula, nested in a larger one
             other = FORMULA.search(rng.choice(TEXTS))
             join = rng.choice([" ; ", " : ", " OR ", " ; NOT(A) : "])
             grown = join.join(["({0})", *[f"({other[0]})" if other else "A"] * n])
             grown = rng.choice([grown, "(" * n + "{0}" + f"{join}B)" * n, "{0}" + f" FILTER A[price > {n}]{join}A" * n])
             return FORMULA.sub(lambda match: grown.replace("{0}", match[0]), text, count=1)
-        case 3:  # operators after it
+        case 3:  # postfix operators after the formula
             after = rng.choice(
                 ["+", ":+", " AS x", " FILTER A[price > 1]", " OR A", "+ FILTER A[price = 1] OR A[volume = 2]"]
             )
             return FORMULA.sub(lambda match: f"({match[0]})" + after * n, text, count=1)
-        case 4:  # and before a predicate
+        case 4:  # prefixes of a predicate
             grown = rng.choice(
                 ["NOT ", "NOT (price > 1 OR ", "price IN {1, 2} AND ", "name LIKE 'x.*' OR ", "-", "(", "price + "]
             )
@@ -151,7 +151,7 @@ def reworked(text, rng):
 
 @contextlib.contextmanager
 def at_most(seconds):
-    """Raise TimeoutError in what takes longer."""
+    """Raise TimeoutError in a block that takes longer."""
 
     def stop(*_):
         raise TimeoutError(f"more than {seconds} s")
@@ -175,13 +175,13 @@ def outcome(text, options):
     return "compiled"
 
 
-def test_there_are_many_texts():
+def test_enough_texts_are_found():
     assert len(TEXTS) > 400
     assert len(RIGHT) > 200
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="there is no alarm here")
-def test_changed_queries_compile_or_get_an_error():
+def test_changed_queries_compile_or_raise_a_cer_error():
     outcomes = set()
     for seed in range(N_QUERIES):
         rng = random.Random(seed)

@@ -22,7 +22,7 @@ def formula(text):
     return parse(f"SELECT * FROM S WHERE {text}").formula
 
 
-# ---- which variables there are -----------------------------------------------------------------------------
+# ---- variables of a formula --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def formula(text):
         ("A FILTER A[a=1]", {"A": True}),
     ],
 )
-def test_defined_variables(text, bound):
+def test_variables_are_always_bound_unless_or_or_not_spares_them(text, bound):
     always = variables(formula(text)).always
     assert {name: name in always for name in defined_names(formula(text))} == bound
 
@@ -73,7 +73,7 @@ def test_variables_that_can_hold_several_events(text, repeated):
     ("text", "one"),
     [("A", True), ("NOT(A)", True), ("(A OR B) AS x FILTER x[a=1]", True), ("A ; B", False), ("A+", False)],
 )
-def test_at_most_one_event(text, one):
+def test_one_event_is_told_from_several(text, one):
     assert variables(formula(text)).one_event is one
 
 
@@ -93,7 +93,7 @@ def test_at_most_one_event(text, one):
         "S>A AS x FILTER S>x[a=1]",
     ],
 )
-def test_variables_of_the_filtered_formula(where):
+def test_filters_may_name_variables_of_the_filtered_formula(where):
     assert messages(f"SELECT * FROM S WHERE {where}") == []
 
 
@@ -112,11 +112,11 @@ def test_variables_of_the_filtered_formula(where):
         ("A FILTER A[a=1] AND (A[b=1] OR z[c=1])", "z"),
     ],
 )
-def test_unknown_variables_in_filters(where, name):
+def test_unknown_variables_in_filters_are_refused(where, name):
     assert messages(f"SELECT * FROM S WHERE {where}") == [f"FILTER names '{name}', which the formula does not define"]
 
 
-def test_unknown_variables_in_select():
+def test_unknown_variables_in_select_are_refused():
     assert messages("SELECT x, z, A FROM S WHERE A AS x ; NOT(B)") == [
         "SELECT names 'z', which the formula does not define"
     ]
@@ -133,7 +133,7 @@ def test_unknown_variables_in_select():
         "SELECT * FROM S WHERE NOT(A FILTER T>A[a=1])",
     ],
 )
-def test_streams_are_those_of_from(text):
+def test_streams_that_are_not_in_from_are_refused(text):
     assert messages(text) == ["stream 'T' is not in FROM"]
     assert messages(text.replace("FROM S", "FROM T")) == []
 
@@ -149,7 +149,7 @@ def test_the_stream_is_the_type_without_a_type_column():
 
 
 @pytest.mark.parametrize("pattern", ["(", "[a-", "*", "(?<=a)b", r"\1", "a{2,1}"])
-def test_regular_expressions(pattern):
+def test_wrong_regular_expressions_are_refused(pattern):
     texts = [f"A FILTER A[a NOT LIKE '{pattern}' OR b = 1]", f"NOT(A FILTER A[a LIKE '{pattern}'])"]
     for text in texts:
         (message,) = messages(f"SELECT * FROM S WHERE {text}")
@@ -167,7 +167,7 @@ def test_regular_expressions(pattern):
         ("SELECT * FROM S WHERE A PARTITION BY [a, b], [a]", "PARTITION BY has two keys named 'a'"),
     ],
 )
-def test_clauses_that_contradict_themselves(text, wrong):
+def test_clauses_that_contradict_themselves_are_refused(text, wrong):
     (message,) = messages(text)
     assert message == wrong
 
@@ -178,7 +178,7 @@ def test_without_a_type_column_a_stream_has_one_type():
     assert error.message.startswith("no events of type 'T' in stream 'S'")
 
 
-def test_what_the_defaults_say_may_be_written():
+def test_the_defaults_may_be_written_out():
     compiled = cer_gpu.compile("SELECT ALL * FROM S WHERE A CONSUME BY NONE")
     assert compiled.evaluate(pa.table({"type": ["A"]})).num_rows == 1
 
@@ -191,11 +191,11 @@ def test_windows_of_time_need_a_time_column(unit):
 
 
 @pytest.mark.parametrize("within", ["5 EVENTS", "5 [a]"])
-def test_other_windows_need_none(within):
+def test_windows_of_events_and_attributes_need_no_time_column(within):
     assert messages(f"SELECT * FROM S WHERE A WITHIN {within}", has_time_column=False) == []
 
 
-# every part of a query changes what it means: two queries that differ in one part differ in the results
+# queries that differ in one part differ in their results
 STREAM = pa.table(
     {
         "type": ["A", "B", "A", "C", "B", "A", "B", "C"],
@@ -234,7 +234,7 @@ BASE = "SELECT * FROM S WHERE A AS x ; B AS y"
         (BASE, f"{BASE} LIMIT 1"),
     ],
 )
-def test_no_part_of_a_query_is_without_effect(text, other):
+def test_each_part_of_a_query_has_an_effect(text, other):
     results = [cer_gpu.compile(q, time_column="ts").evaluate(STREAM).to_pylist() for q in (text, other)]
     assert results[0] != results[1]
 
@@ -267,7 +267,7 @@ def test_no_part_of_a_query_is_without_effect(text, other):
         ),
     ],
 )
-def test_notes(text, note):
+def test_compile_notes_variables_that_hold_none_or_several_events(text, note):
     assert cer_gpu.compile(text).notes == (note,)
 
 
@@ -301,7 +301,7 @@ def test_leaves_and_attributes_are_listed_from_left_to_right():
         ("MAX", "where one that it keeps is longer than 30 MINUTES, neither that one is reported nor a part of it"),
     ],
 )
-def test_strategies_that_choose_before_the_window(strategy, outcome):
+def test_strategies_that_choose_before_the_window_are_noted(strategy, outcome):
     text = f"SELECT {strategy} * FROM S WHERE A ; B WITHIN 30\n MINUTES"
     notes = cer_gpu.compile(text, time_column="ts").notes
     assert notes == (f"{strategy} chooses before WITHIN is looked at: {outcome}",)
@@ -309,7 +309,7 @@ def test_strategies_that_choose_before_the_window(strategy, outcome):
 
 
 @pytest.mark.parametrize("strategy", ["ALL", "ANY", "STRICT"])
-def test_other_strategies_choose_within_the_window(strategy):
+def test_strategies_that_choose_within_the_window_are_not_noted(strategy):
     assert cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE A ; B WITHIN 3 EVENTS").notes == ()
 
 
@@ -323,5 +323,5 @@ def test_a_pattern_of_sql_is_noted(pattern, regular):
 
 
 @pytest.mark.parametrize("pattern", ["^U", "100%$", "U", "a.%"])
-def test_a_regular_expression_is_not(pattern):
+def test_a_regular_expression_is_not_noted(pattern):
     assert cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[name LIKE '{pattern}']").notes == ()

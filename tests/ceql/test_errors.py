@@ -1,4 +1,4 @@
-"""Wrong queries, each with the whole message that it gets: golden_errors/*.txt.
+"""Wrong queries, each with its whole error message: golden_errors/*.txt.
 
 A file holds the query, a line ``---- <class of the error>`` with the options to compile it with, and the message.
 All are compiled against SCHEMA unless the options say ``schema=none``. To write the messages of new files (an empty
@@ -32,7 +32,7 @@ FILES = sorted(FOLDER.glob("*.txt"))
 
 
 def read(path):
-    """The query, the class of the error, the options, the message."""
+    """Return the query, the class of the error, the options and the message."""
     query, rest = path.read_text(encoding="utf-8").split("\n---- ", 1)
     head, _, message = rest.partition("\n")
     error, *options = head.split()
@@ -46,7 +46,7 @@ def compile_options(options):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_message(path):
+def test_wrong_queries_get_their_messages(path):
     query, error_class, options, message = read(path)
     with pytest.raises(cer_gpu.QueryError) as caught:
         cer_gpu.compile(query, **compile_options(options))
@@ -58,7 +58,7 @@ def test_message(path):
     assert type(caught.value).__name__ == error_class
 
 
-def test_there_are_enough():
+def test_enough_golden_files_are_found():
     assert len(FILES) >= 25
 
 
@@ -77,7 +77,7 @@ def test_the_caret_stands_under_the_offending_text(path):
     assert underlined == marked or error.end is None or error.start == len(query)
 
 
-def test_all_errors_at_once():
+def test_all_errors_of_a_query_are_reported_at_once():
     text = (
         "SELECT MAX z FROM S WHERE A AS x ; T>B FILTER y[a = 1] AND x[name LIKE '('] "
         "PARTITION BY [k], [k] WITHIN 1 HOUR CONSUME BY ANY"
@@ -95,7 +95,7 @@ def test_all_errors_at_once():
     assert [error.start for error in errors] == sorted(error.start for error in errors)
 
 
-def test_all_that_does_not_fit_a_schema():
+def test_all_errors_against_a_schema_are_reported_at_once():
     text = "SELECT x[pricee, name] FROM S WHERE A AS x FILTER x[volum > 1] PARTITION BY [tags], [nmae] WITHIN 5 [name]"
     _, errors = analyse(text, schema=SCHEMA, type_column="typ")
     assert [error.message for error in errors] == [
@@ -108,7 +108,7 @@ def test_all_that_does_not_fit_a_schema():
     ]
 
 
-def test_an_error_knows_its_place():
+def test_an_error_has_its_text_place_and_hint():
     text = "SELECT * FROM S WHERE A AS buyer\nFILTER byer[a = 1]"
     with pytest.raises(cer_gpu.QueryError) as caught:
         cer_gpu.compile(text)
@@ -124,7 +124,7 @@ def test_tabs_before_the_caret_are_kept():
     assert caret.count("\t") == 2
 
 
-def test_a_text_without_quotes_beside_a_dictionary():
+def test_a_text_without_quotes_beside_a_dictionary_gets_a_hint():
     schema = pa.schema({"type": pa.string(), "carrier": pa.dictionary(pa.int32(), pa.string())})
     _, (error,) = analyse("SELECT * FROM S WHERE A FILTER A[carrier IN {UA, 'AA'}]", schema=schema)
     assert error.hint == "for a text write 'UA'"

@@ -1,7 +1,5 @@
-"""The queries printed in the papers on CORE parse unchanged, but for double quotes around strings.
+"""Queries printed in the papers on CORE: they compile as printed, but for double quotes around strings."""
 
-Where the clauses of one are all evaluated, it compiles; where not, the error names the clause.
-"""
 
 from fractions import Fraction
 
@@ -53,11 +51,11 @@ PARTITION BY [name]""",
 
 
 @pytest.mark.parametrize("name", QUERIES)
-def test_all_compile(name):
+def test_printed_queries_compile(name):
     cer_gpu.compile(QUERIES[name], time_column="stock_time")
 
 
-def test_example_1_means_what_the_paper_says():
+def test_example_1_parses_as_the_paper_reads_it():
     query = parse(QUERIES["example 1"])
     assert query.streams == (s.Name("Stock"),)
     assert query.within == s.Within("time", Fraction(1800))
@@ -74,6 +72,6 @@ def test_example_1_means_what_the_paper_says():
     assert tested[3][1] == s.Comparison("<", s.Attribute("price"), s.Literal(11.14, "11.14"))
 
 
-def test_iteration_in_figure_1_stands_below_as():
+def test_as_applies_to_the_iteration_in_figure_1():
     formula = parse(QUERIES["figure 1, Q3"]).formula.formula
     assert formula.left.right == s.Assign(s.Iteration(s.EventType(s.Name("SELL")), False), s.Name("s2"))

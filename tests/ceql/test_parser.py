@@ -1,4 +1,4 @@
-"""Every clause, operator and literal of the language parses to the node that it means."""
+"""Parser: every clause, operator and literal of the language becomes its node."""
 
 import contextlib
 import pickle
@@ -148,7 +148,7 @@ R = s.Comparison(">", c, number("3"))  # c > 3
         ("A FILTER A[a = 1] FILTER A[b < 2]", s.Filtered(s.Filtered(A, var("A", P)), var("A", Q))),
     ],
 )
-def test_formulas(text, tree):
+def test_formulas_parse_to_their_trees(text, tree):
     assert formula(text) == tree
 
 
@@ -200,15 +200,15 @@ AP, AQ, AR = (var("A", p) for p in (P, Q, R))
         ("A[a=1] OR ((A[b<2]))", filters_or(AP, AQ)),
     ],
 )
-def test_filters(text, tree):
+def test_filters_parse_to_their_trees(text, tree):
     assert filter_(text) == tree
 
 
-# an OR is one of filters where a name with a bracket follows, whatever stands between
+# an OR joins filters if a name with a bracket follows, whatever stands between
 @pytest.mark.parametrize(
     "between", [" ", "\n", "/* B[ */", " -- B[b=1]\n", " /* x */ ( /* y */ ", "(/**/(", " S > ", " S /* of */ > "]
 )
-def test_comments_do_not_change_which_or_it_is(between):
+def test_comments_do_not_change_the_operands_of_or(between):
     closed = ")" * between.count("(")
     assert isinstance(formula(f"A FILTER A[a=1] OR{between}B[b<2]{closed}"), s.Filtered)
     assert isinstance(formula(f"A FILTER A[a=1] OR{between}B{closed}"), s.Disjunction)
@@ -231,7 +231,7 @@ TOKENS = (
 
 
 @pytest.mark.parametrize("space", SPACES[3:], ids=lambda space: repr(space[:9]))
-def test_white_space_after_or_takes_no_time(space):
+def test_white_space_after_or_is_parsed_in_bounded_time(space):
     begin = time.process_time()
     for rest in ("B", "x[p = 2]", "((x[p = 2]))", "((B))", "(S > x[p = 2])", "", "("):
         with contextlib.suppress(QuerySyntaxError):
@@ -239,7 +239,7 @@ def test_white_space_after_or_takes_no_time(space):
     assert time.process_time() - begin < 2
 
 
-def test_white_space_comments_and_parentheses_between_any_tokens():
+def test_white_space_comments_and_parentheses_may_stand_between_any_tokens():
     rng = random.Random(19)
     expected = formula(TOKENS)
     for _ in range(40):
@@ -251,7 +251,7 @@ def test_white_space_comments_and_parentheses_between_any_tokens():
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 50])
-def test_parentheses_do_not_change_which_or_it_is(n):
+def test_parentheses_do_not_change_the_operands_of_or(n):
     opened, closed = "(\n" * n, " )" * n
     first, second = var("A", P), var("A", Q)
     assert formula(f"A FILTER {opened}A[a=1]{closed} OR {opened}A[b<2]{closed}") == s.Filtered(
@@ -264,7 +264,7 @@ def test_parentheses_do_not_change_which_or_it_is(n):
     )
 
 
-def test_an_or_of_formulas_is_not_followed_by_one_of_filters():
+def test_no_or_of_filters_follows_an_or_of_formulas():
     with pytest.raises(QuerySyntaxError, match=r"found '\['"):
         formula("A FILTER A[a=1] OR B OR A[b<2]")
 
@@ -308,7 +308,7 @@ def test_an_or_of_formulas_is_not_followed_by_one_of_filters():
         ("a + b IN {1, 2}", s.Membership(s.Arithmetic("+", a, b), (ONE, number("2")))),
     ],
 )
-def test_predicates(text, tree):
+def test_predicates_parse_to_their_trees(text, tree):
     assert predicate(text) == tree
 
 
@@ -317,7 +317,7 @@ def test_predicates(text, tree):
     [("=", "="), ("==", "="), ("<>", "<>"), ("!=", "<>"), ("<", "<"), ("<=", "<="), (">", ">"), (">=", ">=")],
 )
 @pytest.mark.parametrize("space", ["", " "])
-def test_comparisons(sign, means, space):
+def test_comparison_signs_parse_with_and_without_spaces(sign, means, space):
     assert predicate(f"a{space}{sign}{space}b") == s.Comparison(means, a, b)
 
 
@@ -338,7 +338,7 @@ def test_comparisons(sign, means, space):
         ("a-1", s.Arithmetic("-", a, ONE)),
     ],
 )
-def test_arithmetic(text, tree):
+def test_arithmetic_binds_as_usual(text, tree):
     assert expression(text) == tree
 
 
@@ -368,7 +368,7 @@ def test_arithmetic(text, tree):
         ("false", False),
     ],
 )
-def test_literals(text, value):
+def test_literals_have_their_values_and_types(text, value):
     literal = expression(text)
     assert isinstance(literal, s.Literal)
     assert literal.value == value
@@ -379,7 +379,7 @@ def test_a_number_keeps_its_digits():
     assert expression("0.10000000000000000001").text == "0.10000000000000000001"
 
 
-def test_literals_that_python_calls_equal_are_different():
+def test_literals_of_different_types_are_different():
     assert len({expression("1"), expression("1.0"), expression("TRUE"), expression("1.00")}) == 4
 
 
@@ -387,13 +387,13 @@ def test_literals_that_python_calls_equal_are_different():
 
 
 @pytest.mark.parametrize("word", ["ALL", "ANY", "NEXT", "NXT", "LAST", "MAX", "STRICT"])
-def test_strategies(word):
+def test_a_strategy_stands_before_any_select_list(word):
     assert query(f"SELECT {word} * FROM S WHERE A").select.strategy == ("NEXT" if word == "NXT" else word)
     assert query(f"SELECT {word} x, y FROM S WHERE A").select.items == query("SELECT x, y FROM S WHERE A").select.items
     assert query(f"SELECT {word} NONE FROM S WHERE A").select.items == ()
 
 
-def test_select_lists():
+def test_select_lists_variables_and_their_attributes():
     assert query("SELECT * FROM S WHERE A").select == s.Select(None, "ALL")
     assert query("SELECT NONE FROM S WHERE A").select == s.Select((), "ALL")
     assert query("SELECT x, S>y, z[a], S>u[a, `b c`] FROM S WHERE A").select.items == (
@@ -404,13 +404,13 @@ def test_select_lists():
     )
 
 
-def test_from():
+def test_from_is_optional_and_lists_streams():
     assert query("SELECT * WHERE A").streams == ()
     assert query("SELECT * FROM S WHERE A").streams == (s.Name("S"),)
     assert query("SELECT * FROM S, T , `U V` WHERE A").streams == (s.Name("S"), s.Name("T"), s.Name("U V"))
 
 
-def test_partition_by():
+def test_partition_by_lists_keys_with_alternative_names():
     assert query("SELECT * FROM S WHERE A").partition == ()
     assert query("SELECT * FROM S WHERE A PARTITION BY [a]").partition == ((s.Name("a"),),)
     several = query("SELECT * FROM S WHERE A PARTITION BY [a], [b, c], [`d e`]").partition
@@ -438,28 +438,28 @@ def test_partition_by():
         ("1 HOUR 1 MINUTE 1 SECOND", s.Within("time", Fraction(3661))),
     ],
 )
-def test_within(text, window):
+def test_within_parses_to_an_exact_length(text, window):
     assert query(f"SELECT * FROM S WHERE A WITHIN {text}").within == window
 
 
-def test_without_within():
+def test_a_query_without_within_has_no_window():
     assert query("SELECT * FROM S WHERE A").within is None
 
 
-def test_consume_by():
+def test_consume_by_is_none_by_default():
     assert query("SELECT * FROM S WHERE A").consume == "NONE"
     for policy in ("NONE", "ANY", "PARTITION"):
         assert query(f"SELECT * FROM S WHERE A CONSUME BY {policy.lower()}").consume == policy
 
 
-def test_limit():
+def test_limit_is_at_most_max_limit():
     assert query("SELECT * FROM S WHERE A").limit is None
     assert query("SELECT * FROM S WHERE A LIMIT 7").limit == 7
     assert query("SELECT * FROM S WHERE A LIMIT 0").limit == 0
     assert query(f"SELECT * FROM S WHERE A LIMIT {10**30}").limit == MAX_LIMIT
 
 
-def test_all_clauses_together():
+def test_all_clauses_parse_together():
     text = """
     SELECT MAX x, S>y[a] FROM S WHERE A AS x ; B AS y FILTER x[a = 1]
     PARTITION BY [k] WITHIN 5 EVENTS CONSUME BY PARTITION LIMIT 3 ;
@@ -517,26 +517,26 @@ EVERYTHING = (
 
 
 @pytest.mark.parametrize("change", [str.lower, str.upper, str.swapcase, str.title])
-def test_keywords_in_any_letter_case(change):
+def test_keywords_may_be_of_any_letter_case(change):
     keywords = set(WORDS)
     words = EVERYTHING.replace("(", " ( ").replace(")", " ) ").split()
     text = " ".join(change(word) if word in keywords else word for word in words)
     assert query(text) == query(EVERYTHING)
 
 
-def test_any_white_space():
+def test_any_white_space_separates_tokens():
     spaced = EVERYTHING.replace(" ", "\r\n \t\f\v")
     assert query(spaced) == query(EVERYTHING)
 
 
-def test_comments():
+def test_comments_are_ignored():
     commented = EVERYTHING.replace(" ", " /* any; 'text' [ */ -- to the end [of] the 'line\n /**/ ")
     assert query(commented) == query(EVERYTHING)
     assert query(EVERYTHING + " -- done") == query(EVERYTHING)
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_any_keyword_is_a_name_in_backquotes(word):
+def test_a_keyword_in_backquotes_is_a_name(word):
     quoted = f"`{word}`"
     text = f"SELECT {quoted} FROM {quoted} WHERE {quoted} AS {quoted} FILTER {quoted}[{quoted} > 1] WITHIN 5 [{quoted}]"
     parsed = query(text)
@@ -546,7 +546,7 @@ def test_any_keyword_is_a_name_in_backquotes(word):
 
 
 @pytest.mark.parametrize("word", [w.lower() for w in WORDS if w not in ("NOT", "TRUE", "FALSE")])
-def test_most_keywords_are_names_where_no_keyword_can_stand(word):
+def test_most_keywords_are_names_where_the_grammar_accepts_no_keyword(word):
     tree = formula(f"A AS {word} ; {word} FILTER {word}[{word} = 1] AND B[b < {word} AND {word} < 2]")
     attribute = s.Attribute(word)
     tested = filters_and(
@@ -557,11 +557,11 @@ def test_most_keywords_are_names_where_no_keyword_can_stand(word):
 
 
 @pytest.mark.parametrize("word", ["not", "true", "false"])
-def test_the_other_keywords_are_names_too_where_a_variable_stands(word):
+def test_the_other_keywords_are_names_of_variables(word):
     assert formula(f"A AS {word} FILTER {word}[a = 1]") == s.Filtered(as_(A, word), var(word, P))
 
 
-def test_names():
+def test_names_keep_their_letter_case():
     assert formula("`my type` AS `it's (a) name;`") == as_(event("my type"), "it's (a) name;")
     assert formula("`A`") == A
     assert formula("_a1 ; Z_9") == seq(event("_a1"), event("Z_9"))
@@ -586,7 +586,7 @@ def test_keywords_are_whole_words(text):
         query(text)
 
 
-def test_names_that_begin_with_a_keyword():
+def test_a_name_may_begin_with_a_keyword():
     assert formula("NOTE ; ORDER OR ANDES") == s.Disjunction(seq(event("NOTE"), event("ORDER")), event("ANDES"))
     assert predicate("NOTa = 1") == s.Comparison("=", s.Attribute("NOTa"), ONE)
     assert predicate("trueish = falsehood") == s.Comparison("=", s.Attribute("trueish"), s.Attribute("falsehood"))
@@ -596,7 +596,7 @@ def test_names_that_begin_with_a_keyword():
     )
 
 
-# ---- the whole -----------------------------------------------------------------------------------------------
+# ---- whole queries -------------------------------------------------------------------------------------------
 
 
 def test_nodes_are_immutable_hashable_and_can_be_pickled():

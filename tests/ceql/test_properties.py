@@ -16,24 +16,24 @@ from cer_gpu.ceql.properties import against_properties
         ("T AS x ; T AS x FILTER x[a = 1]", "well-formed"),
         ("T AS x OR T AS x", "well-formed safe bounded"),
         ("(T AS x)+ ; T AS x", "well-formed safe"),
-        # a filter on a variable that need not be there, or that iteration makes several events
+        # a filter on a variable that may hold no event, or several by iteration
         ("T AS x OR H AS y FILTER x[a = 1]", "safe"),
         ("(T AS x)+ FILTER x[a = 1]", "safe"),
         ("(T AS x FILTER x[a = 1])+ ; H", "well-formed safe bounded"),
-        # a variable in one branch only
+        # a variable that one branch of OR defines
         ("(T AS x OR H) ; B", "well-formed safe"),
-        # types are variables where a filter names them
+        # a type is a variable if a filter names it
         ("A ; A", "well-formed safe bounded"),
         ("A ; A FILTER A[a = 1]", "well-formed"),
         ("A ; B FILTER A[a = 1]", "well-formed safe bounded"),
-        # AS of several events, or of none for sure
+        # AS of several events, or of none
         ("(A ; B) AS x FILTER x[a = 1]", "safe"),
         ("(A OR B) AS x FILTER x[a = 1]", "well-formed safe bounded"),
         ("NOT(A) AS x ; B FILTER x[a = 1]", "safe"),
         ("NOT(A FILTER A[a = 1]) : B", "well-formed safe bounded"),
     ],
 )
-def test_examples(formula, holds):
+def test_formulas_have_the_properties_of_the_papers(formula, holds):
     against = against_properties(parse(f"SELECT * FROM S WHERE {formula}").formula)
     assert [name for name, reason in against.items() if reason is None] == holds.split()
 

@@ -1,4 +1,4 @@
-"""The traversal that all passes use, and the one bound on how deeply a query is nested."""
+"""Traversal that all passes share, and the one bound on the nesting of a query."""
 
 import pickle
 import sys
@@ -30,7 +30,7 @@ def test_walk_yields_parents_first_from_left_to_right():
     )
 
 
-def test_children_are_those_of_every_field():
+def test_children_are_collected_from_every_field():
     negation = formula("NOT(A)")
     assert children(negation) == []
     both = formula("A FILTER A[p = 1] AND A[p = 2]")
@@ -38,7 +38,7 @@ def test_children_are_those_of_every_field():
     assert children(both.filter) == list(both.filter.operands)
 
 
-def test_fold_combines_children_first_and_descends_after_what_stands_left():
+def test_fold_combines_children_first_and_from_left_to_right():
     seen = []
 
     def descend(node):
@@ -56,14 +56,14 @@ def test_fold_combines_children_first_and_descends_after_what_stands_left():
     )
 
 
-# ---- how deep a query may be --------------------------------------------------------------------------------------
+# ---- nesting ------------------------------------------------------------------------------------------------------
 
 
 def alternating(n, *signs):
     return "".join(f"(p = {i} {signs[i % 2]} " for i in range(n)) + "p = 0" + ")" * n
 
 
-LEVELS = {  # WHERE with n levels, besides those of an event type or of a comparison and what it compares
+LEVELS = {  # WHERE with n levels, besides those of an event type, or of a comparison and its operands
     "NOT": lambda n: f"A FILTER A[{'NOT ' * n}p = 1]",
     "a sign": lambda n: f"A FILTER A[{'- ' * n}p = 1]",
     "a sum": lambda n: f"A FILTER A[{' + '.join(['p'] * (n + 1))} = 1]",
@@ -83,7 +83,7 @@ def in_a_deep_stack(frames, call):
 
 
 @pytest.mark.parametrize("shape", LEVELS)
-def test_what_the_bound_allows_passes_every_stage(shape):
+def test_a_query_just_within_the_bound_passes_every_stage(shape):
     text = f"SELECT * FROM S WHERE {LEVELS[shape](MAX_NESTING - 4)}"
 
     def all_stages():
@@ -106,7 +106,7 @@ def test_deeper_nesting_is_refused_with_a_hint(shape, n):
     assert max(map(len, str(caught.value).split("\n"))) < 300
 
 
-LONG = {  # what is long and not deep
+LONG = {  # long queries that are not deep
     "parentheses of formulas": lambda n: "(" * n + "A" + ")" * n,
     "parentheses of filters": lambda n: "A FILTER " + "(" * n + "A[p = 1]" + ")" * n,
     "parentheses of predicates": lambda n: "A FILTER A[" + "(" * n + "p = 1" + ")" * n + "]",
@@ -142,7 +142,7 @@ def test_long_queries_are_explained(shape):
 
 
 def n_calls(function, *arguments):
-    """How many functions of Python are called: what repeats a pass for each filter calls more than twice as many."""
+    """Return the number of calls of Python functions; a pass repeated for each filter would more than double it."""
     n = 0
 
     def count(frame, event, argument):
@@ -170,7 +170,7 @@ GROWING = LONG | {
 
 
 @pytest.mark.parametrize("shape", GROWING)
-def test_twice_as_long_a_query_takes_about_twice_the_calls(shape):
+def test_compiling_a_query_of_twice_the_length_takes_about_twice_the_calls(shape):
     def compile_and_search(n):
         query = cer_gpu.compile(f"SELECT * FROM S WHERE {GROWING[shape](n)}")
         against_properties(parse(query.text).formula)
