@@ -125,8 +125,25 @@ class Not(Node):
     parts = ("operand",)
 
 
+class _Flat(Node):
+    """A conjunction or disjunction of two or more, flat; `left` and `right` are its left-associative binary form."""
+
+    operands: tuple[Any, ...]
+
+    @property
+    def left(self) -> Any:
+        """All operands but the last; where that is one, this one."""
+        first = self.operands[:-1]
+        return first[0] if len(first) == 1 else type(self)(first)  # type: ignore[call-arg]
+
+    @property
+    def right(self) -> Any:
+        """The last operand."""
+        return self.operands[-1]
+
+
 @dataclass(frozen=True)
-class And(Node):
+class And(_Flat):
     """Three-valued conjunction of two or more, none of them a conjunction itself."""
 
     operands: tuple[Predicate, ...]
@@ -135,7 +152,7 @@ class And(Node):
 
 
 @dataclass(frozen=True)
-class Or(Node):
+class Or(_Flat):
     """Three-valued disjunction of two or more, none of them a disjunction itself."""
 
     operands: tuple[Predicate, ...]
@@ -161,7 +178,7 @@ class VariableFilter(Node):
 
 
 @dataclass(frozen=True)
-class FilterAnd(Node):
+class FilterAnd(_Flat):
     """``filter AND filter``: two or more, none of them a conjunction itself."""
 
     operands: tuple[Filter, ...]
@@ -170,7 +187,7 @@ class FilterAnd(Node):
 
 
 @dataclass(frozen=True)
-class FilterOr(Node):
+class FilterOr(_Flat):
     """``filter OR filter``: two or more, none of them a disjunction itself."""
 
     operands: tuple[Filter, ...]

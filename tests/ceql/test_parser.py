@@ -635,3 +635,12 @@ def test_half_a_surrogate_pair_is_refused_where_it_stands(part):
         query(text)
     assert text[caught.value.start] in "\ud800\udcff"
     assert str(caught.value).encode()
+
+
+@pytest.mark.parametrize("text", ["A FILTER A[p = 1 AND q = 2 AND r = 3]", "A FILTER A[p = 1 OR q = 2 OR r = 3]"])
+def test_flat_operators_have_a_binary_form_too(text):
+    predicate = parse(f"SELECT * FROM S WHERE {text}").formula.filter.predicate
+    first, second, third = predicate.operands
+    assert predicate.right is third
+    assert (predicate.left.left, predicate.left.right) == (first, second)
+    assert type(predicate.left) is type(predicate)
