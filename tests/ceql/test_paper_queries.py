@@ -1,6 +1,5 @@
 """Queries printed in the papers on CORE: they compile as printed, but for double quotes around strings."""
 
-
 from fractions import Fraction
 
 import pytest
