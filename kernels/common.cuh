@@ -1,10 +1,10 @@
-// The types of everything here, and what differs between a GPU and the host: threads, and how the lanes of a warp talk.
+// Types of all kernels, and the differences between a GPU and the host: threads, and communication within a warp.
 //
 // NVRTC, nvcc and (with -DCER_HOST_SHIM) a plain C++17 compiler build these files; NVRTC has no <cstdint>, so the
 // integer types are named here. All names start with cer_ to stay clear of the C library.
 //
-// On the host a warp has one lane and there is one warp, so that a kernel is a loop over all rows; the tests also bring
-// a warp of 32 lanes, by defining CER_LANES and what goes with it before this file.
+// On the host there is one warp of one lane, so a kernel is a loop over all rows; the tests also emulate a warp of 32
+// lanes, by defining CER_LANES and the names that go with it before this file.
 #ifndef CER_COMMON_CUH
 #define CER_COMMON_CUH
 
@@ -60,10 +60,10 @@ CER_DEVICE cer_f64 cer_f64_of_bits(cer_u64 bits) {
 #define CER_LANE (static_cast<cer_i32>(threadIdx.x & 31u))
 #define CER_WARP ((static_cast<cer_i64>(blockIdx.x) * blockDim.x + threadIdx.x) >> 5)
 #define CER_WARPS ((static_cast<cer_i64>(gridDim.x) * blockDim.x) >> 5)
-// All lanes of a warp must come to each of these three together.
-// Bit k: whether `holds` in lane k.
+// All lanes of a warp must call each of the next three functions together.
+// Bit k is set if `holds` in lane k.
 CER_DEVICE cer_u32 cer_ballot(bool holds) { return __ballot_sync(0xffffffffu, holds); }
-// The value of the lane `by` below; in the lowest lanes, their own.
+// The value of the lane `by` places below; the lowest lanes get their own.
 CER_DEVICE cer_i32 cer_shifted_up(cer_i32 value, cer_i32 by) { return __shfl_up_sync(0xffffffffu, value, by); }
 CER_DEVICE cer_i32 cer_of_last_lane(cer_i32 value) { return __shfl_sync(0xffffffffu, value, CER_LANES - 1); }
 CER_DEVICE cer_i32 cer_count_bits(cer_u32 bits) { return __popc(bits); }
@@ -73,7 +73,7 @@ CER_DEVICE cer_f64 cer_f64_of_bits(cer_u64 bits) { return __longlong_as_double(s
 
 #endif
 
-// The sum of the values of this lane and those below it; all lanes of a warp come here together.
+// The sum of the values of this lane and those below it; all lanes of a warp must call it together.
 CER_DEVICE cer_i32 cer_sum_up_to_lane(cer_i32 value) {
   for (cer_i32 by = 1; by < CER_LANES; by *= 2) {
     const cer_i32 below = cer_shifted_up(value, by);

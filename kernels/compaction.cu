@@ -1,16 +1,16 @@
-// Tiles that were compacted each by itself (select.cuh) -> one run of rows without gaps, in their order.
+// Concatenation of tiles that were compacted separately (select.cuh), without gaps and in order.
 //
-// Tiles are numbered in groups of CER_GROUP: cer_group_tiles finds where each tile begins in its group, and
-// cer_pack_tiles adds what the groups before hold, which are few. Neither waits for another thread.
+// Tiles are taken in groups of CER_GROUP: cer_group_tiles computes the offset of each tile in its group, and
+// cer_pack_tiles adds the totals of the groups before, which are few. Neither waits for another thread.
 //
 // Reference: numpy.cumsum of the counts, and concatenation of the tiles.
 #include "common.cuh"
 
 enum { CER_GROUP = 256, CER_GROUP_ROUNDS = CER_GROUP / CER_LANES };
 
-// counts   [n_tiles]   rows that each tile holds
-// offsets  [n_tiles]   written: where each begins in its group
-// totals   [n groups]  written: rows that each group holds
+// counts   [n_tiles]   rows in each tile
+// offsets  [n_tiles]   written: offset of each tile in its group
+// totals   [n groups]  written: rows in each group
 // Launch with any one-dimensional grid of whole warps.
 CER_KERNEL cer_group_tiles(const cer_i32* __restrict__ counts, cer_i64 n_tiles, cer_i32* __restrict__ offsets,
                            cer_u64* __restrict__ totals) {
@@ -33,7 +33,7 @@ CER_KERNEL cer_group_tiles(const cer_i32* __restrict__ counts, cer_i64 n_tiles, 
   }
 }
 
-// symbols, rows            [n_tiles * CER_TILE]  those of tile t from CER_TILE * t on
+// symbols, rows            [n_tiles * CER_TILE]  tile t begins at CER_TILE * t
 // counts, offsets, totals  as above
 // to_symbols, to_rows      [sum of counts]  written
 // Launch with any one-dimensional grid of whole warps.

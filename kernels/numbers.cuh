@@ -1,8 +1,8 @@
-// Comparisons and arithmetic: the meaning that every backend and the tests' reference share.
+// Comparisons and arithmetic, as every backend and the tests' reference define them.
 //
 // - int64 add, subtract, multiply and negate wrap around (two's complement).
-// - int64 division truncates toward zero; the remainder has the sign of the dividend. By zero both give 0 here, and the
-//   caller takes the result for NULL. INT64_MIN / -1 = 0 (as in Arrow) and INT64_MIN % -1 = 0.
+// - int64 division truncates toward zero; the remainder has the sign of the dividend. By zero both give 0 here, which
+//   the caller makes NULL. INT64_MIN / -1 = 0 (as in Arrow) and INT64_MIN % -1 = 0.
 // - float64 follows IEEE 754, each operation rounded once (never contracted to a fused multiply-add); % is fmod;
 //   division by zero gives an infinity or NaN, not NULL.
 // - An integer that meets a float is converted first (nearest, ties to even). int64 and uint64 are compared exactly.
@@ -28,7 +28,7 @@ CER_DEVICE bool cer_gt(T a, T b) { return a > b; }
 template <typename T>
 CER_DEVICE bool cer_ge(T a, T b) { return a >= b; }
 
-// C++ would make a negative number a large one
+// C++ would convert a negative number to a large one
 CER_DEVICE bool cer_eq(cer_i64 a, cer_u64 b) { return a >= 0 && static_cast<cer_u64>(a) == b; }
 CER_DEVICE bool cer_ne(cer_i64 a, cer_u64 b) { return !cer_eq(a, b); }
 CER_DEVICE bool cer_lt(cer_i64 a, cer_u64 b) { return a < 0 || static_cast<cer_u64>(a) < b; }

@@ -1,4 +1,4 @@
-// The kernels of a query: what stands in select.cuh, for the struct cer_query that is generated before this file.
+// Kernels of a query: the templates of select.cuh, instantiated with the struct cer_query generated before this file.
 #ifndef CER_QUERY_CUH
 #define CER_QUERY_CUH
 #include "select.cuh"

@@ -1,14 +1,14 @@
-// Rows -> words -> symbols -> relevant rows, for the struct that is generated for a query:
+// Selection of relevant rows: rows to words to symbols, by the struct that is generated for a query:
 //
 //   struct cer_query {
-//     typedef ... word;          of one part of a bit vector: cer_u8 or cer_u16 (one part), or cer_u64
-//     enum { n_parts = ... };    how many parts a bit vector has
+//     typedef ... word;          type of one part of a bit vector: cer_u8 or cer_u16 (one part), or cer_u64
+//     enum { n_parts = ... };    number of parts of a bit vector
 //     static void words(const cer_u64* in, cer_i64 row, word* w);    writes the parts of the bit vector of a row
 //   };
 //
-// `in` holds the addresses of columns and tables, constants and first bits; cer_gpu/predicates/cuda_source.py says
-// which lies where. Rows are taken in tiles of CER_TILE, each by one warp, which leaves the relevant rows of its tile at
-// the place of the tile's first row, in their order. compaction.cu closes the gaps.
+// `in` holds addresses of columns and tables, constants and first bits, at the places that
+// cer_gpu/predicates/cuda_source.py assigns. One warp takes a tile of CER_TILE rows, and writes its relevant rows, in
+// order, from the place of the tile's first row on. compaction.cu closes the gaps.
 //
 // Reference: GuardWords.words (cer_gpu/predicates/guards.py), then select_by_table or select_by_hash.
 #ifndef CER_SELECT_CUH
@@ -32,9 +32,9 @@ CER_DEVICE void cer_words_of_rows(const cer_u64* __restrict__ in, cer_i64 first,
 
 // The relevant rows of the tiles from `first_tile` on.
 //   keys, values, mask    of cer_symbol
-//   symbols, rows         [n_rows]  written: those of tile t from CER_TILE * t on, counts[t] of each
+//   symbols, rows         [n_rows]  written: counts[t] for tile t, from CER_TILE * t on
 //   counts                [n tiles]  written
-//   first_unseen          lowered to the first tile that has a word without a symbol; the counts from there on are void
+//   first_unseen          lowered to the first tile with a word without a symbol; the counts from there on are void
 // Launch with any one-dimensional grid of whole warps.
 template <typename Query>
 CER_DEVICE void cer_select_of_rows(const cer_u64* __restrict__ in, cer_i64 n_rows, cer_i64 first_tile,
@@ -45,7 +45,7 @@ CER_DEVICE void cer_select_of_rows(const cer_u64* __restrict__ in, cer_i64 n_row
     const cer_i64 begin = tile * CER_TILE;
     cer_i32 n_kept = 0;
     bool unseen = false;
-    // not unrolled: a query is large, and other warps work while one waits for memory
+    // not unrolled: the code of a query is large, and other warps hide the latency of memory
     for (cer_i32 k = 0; k < CER_TILE; k += CER_LANES) {
       const cer_i64 row = begin + k + CER_LANE;
       cer_i32 symbol = 0;

@@ -1,16 +1,16 @@
-// Bit vectors -> symbols.
+// Lookup of the symbols of words.
 //
 // A word of at most 16 bits is looked up in a table with an entry for each; a longer one, of `n_parts` uint64, in an
-// open-addressing hash table. Symbol 0 is quiet: such an event changes nothing. CER_UNSEEN is no symbol yet.
+// open-addressing hash table. An event of symbol 0 (quiet) changes nothing; CER_UNSEEN marks a word without a symbol.
 //
-// Reference: select_by_table, select_by_hash and insert_word of cer_gpu/backend/compaction.py, which also make the tables.
+// Reference: select_by_table, select_by_hash and insert_word (cer_gpu/backend/compaction.py), which also make the tables.
 #ifndef CER_SYMBOLS_CUH
 #define CER_SYMBOLS_CUH
 #include "common.cuh"
 
 enum { CER_UNSEEN = -1 };
 
-// `values` is the table; the rest is for longer words.
+// `values` is the table; the other arguments serve longer words.
 template <typename Word>
 CER_DEVICE cer_i32 cer_symbol(const Word* word, cer_i32, const cer_u64*, const cer_i32* values, cer_u64) {
   return values[*word];

@@ -134,9 +134,7 @@ class _Search:
 
     def _disjunction(self, formula: s.Disjunction, left: _Scope, right: _Scope) -> _Scope:
         if left.defined != right.defined:
-            self._unbounded[id(formula)] = (
-                _APART  # variables, of which there may be many, are searched for the first only
-            )
+            self._unbounded[id(formula)] = _APART  # named only for the first reason: variables may be many
         bound = left.bound & right.bound
         self._newly_bound[id(formula.left)] = left.bound - bound
         self._newly_bound[id(formula.right)] = right.bound - bound

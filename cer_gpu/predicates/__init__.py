@@ -1,1 +1,1 @@
-"""Guards of the automaton over whole columns: typed terms, their interpreter and the code generated from them."""
+"""Evaluation of guards over whole columns: typed terms, their interpreter, and the code generated from them."""

@@ -1,7 +1,7 @@
-"""Predicates + schema -> typed terms: every type is checked here, before any row is read.
+"""Binding of predicates to a schema as typed terms: every type is checked here, before any row is read.
 
-Three-valued logic needs no third value: negations are pushed to the leaves, and a leaf, negated or not, holds only
-where nothing that it reads is NULL.
+Three-valued logic needs no third value: negations are pushed to the leaves, and a leaf, negated or not, is TRUE only
+if nothing that it reads is NULL.
 
 An integer that meets a float becomes a float64; integers divided by zero are NULL (`cer_gpu.predicates.numbers` has the
 rest).
@@ -42,7 +42,7 @@ from cer_gpu.predicates.interpreter import OPERATORS
 from cer_gpu.predicates.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
 
 Operand = t.Value | int | float | None
-"""A term, or a number that the query alone gives: exact where it is an integer, None where it is NULL."""
+"""A term, or a constant of the query: an exact integer, a float, or None for NULL."""
 
 _ARROW = {
     "=": "equal",
@@ -58,7 +58,7 @@ _UINT64 = range(2**64)
 
 
 class Binder:
-    """Binds predicates to the columns of one schema.
+    """Binder of predicates to the columns of one schema.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Binder:
     Attributes
     ----------
     inputs : Inputs
-        What the slots of the terms stand for.
+        Contents of the slots of the terms.
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
@@ -80,12 +80,12 @@ class Binder:
     # ---- predicates -------------------------------------------------------------------------------------
 
     def bind(self, predicate: s.Predicate, negated: bool = False) -> t.Test:
-        """Return the test that is TRUE where the predicate (or its negation) is.
+        """Return the test for the rows where a predicate (or its negation) is TRUE.
 
         Raises
         ------
         QueryTypeError
-            For an unknown column, or types that do not go together.
+            When a column is unknown, or types do not go together.
         """
         match predicate:
             case s.Not():
@@ -135,7 +135,7 @@ class Binder:
         )
 
     def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
-        """Bind ``operand IN {v, ...}``: TRUE where it equals one of them."""
+        """Bind ``operand IN {v, ...}``: TRUE if it equals one of the values."""
         if self.kind(predicate.operand) == STRING and all(_is_text(v) for v in predicate.values):
             values = pa.array([v.value for v in predicate.values], pa.string())  # type: ignore[union-attr]
             return self.by_value(predicate.operand, lambda texts: pc.is_in(texts, values), negated)
@@ -155,7 +155,7 @@ class Binder:
             predicate.operand, lambda texts: pc.match_substring_regex(texts, predicate.pattern), negated
         )
 
-    # ---- one kind of comparison each ----------------------------------------------------------------------
+    # ---- kinds of comparison ------------------------------------------------------------------------------
 
     def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
         """Compare integers, floats or booleans."""
@@ -163,7 +163,7 @@ class Binder:
         return _compare(self.inputs, op, self.number(left), self.number(right), negated, as_float)
 
     def decimal(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
-        """Compare decimals exactly: with a literal, with an integer or with one another."""
+        """Compare decimals exactly: with a literal, with an integer or with each other."""
         if isinstance(right, s.Attribute) and not isinstance(left, s.Attribute):
             left, right, op = right, left, t.MIRRORED[op]
         constant = _exact(right)
@@ -221,7 +221,7 @@ class Binder:
         )
 
     def are_durations(self, left: s.Expression, right: s.Expression) -> bool:
-        """Return whether two durations are compared, which may be of different units."""
+        """Return True if both operands are columns of durations, whose units may differ."""
         return all(isinstance(x, s.Attribute) and pa.types.is_duration(self.column(x)) for x in (left, right))
 
     def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
@@ -240,7 +240,7 @@ class Binder:
             return t.Compare(op, self.inputs.column(a), self.inputs.column(b), negated)
 
         def test(block: Block) -> Bools:
-            # x units of `ratio` against y: the whole units of y decide, then what is left over
+            # x * ratio against y: compare x with y // ratio, and on equality 0 with the remainder
             x, y = block.numbers(a), block.numbers(b)
             whole, rest = np.divmod(y.astype(np.int64), np.int64(ratio))
             rows: Bools = np.where(x == whole, compare(0, rest), compare(x, whole)) != negated
@@ -276,7 +276,7 @@ class Binder:
         return self.columns_by_arrow(op, left, right, negated, span)
 
     def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.Test:
-        """Test each value of a string column's dictionary once, and look the rows up by code."""
+        """Test each value of a string column's dictionary once, and look up the rows by code."""
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
@@ -303,14 +303,14 @@ class Binder:
                 return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
 
     def arithmetic_kind(self, operand: s.Expression) -> str:
-        """Return the kind of an operand of arithmetic; decimals take part as floats."""
+        """Return the kind of an operand of arithmetic, in which decimals are floats."""
         kind = self.kind(operand)
         if kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
             raise self.error(f"arithmetic needs numbers, and {self.describe(operand)} is none", operand.span)
         return FLOAT if kind == DECIMAL else kind
 
     def column(self, attribute: s.Attribute) -> pa.DataType:
-        """Return the value type of a column."""
+        """Return the type of a column's values."""
         return column_type(self.schema, attribute.name, self.text, attribute.span)
 
     def number(self, expression: s.Expression) -> Operand:
@@ -323,7 +323,7 @@ class Binder:
             case s.Attribute():
                 return self.inputs.column(expression.name, *([FLOATS] if self.kind(expression) == DECIMAL else []))
             case s.Negative(operand=s.Literal(value=int(value))):
-                return -value  # exact, also where it lies outside of int64
+                return -value  # exact, also outside of int64
             case s.Negative():
                 return _negative(self.number(expression.operand), self.kind(expression) == FLOAT)
             case s.Arithmetic():
@@ -331,7 +331,7 @@ class Binder:
                 return _arithmetic(self.inputs, expression.op, x, y, self.kind(expression) == FLOAT)
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
-        """Raise an error for a column that does not exist, and is meant as NULL or as a text."""
+        """Raise an error for a name that is no column, and was meant as NULL or as a text."""
         if not isinstance(name, s.Attribute) or len(names_of(name.name)) > 1 or name.name in self.schema.names:
             return
         message = f"the events have no column {name.name!r}"
@@ -366,7 +366,7 @@ class Binder:
 
 
 def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str) -> list[QueryTypeError]:
-    """Return all that is wrong with predicates over a schema, test by test."""
+    """Return the type errors of predicates over a schema, one for each wrong test."""
     binder = Binder(schema, text)
     errors = []
     for leaf in (leaf for predicate in predicates for leaf in s.leaves(predicate)):
@@ -381,7 +381,7 @@ def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str)
 
 
 def _arrow_rows(answer: pa.Array, negated: bool) -> Bools:
-    """Return where Arrow's three-valued answer is TRUE (FALSE when negated)."""
+    """Return the rows for which Arrow's three-valued answer is TRUE (FALSE when negated)."""
     if negated:
         answer = pc.invert(answer)
     return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
@@ -391,7 +391,7 @@ def _arrow_rows(answer: pa.Array, negated: bool) -> Bools:
 
 
 def _compare(inputs: Inputs, op: str, x: Operand, y: Operand, negated: bool, as_float: bool = False) -> t.Test:
-    """Return ``x op y`` or its negation; of floats where one is, or with `as_float`."""
+    """Return ``x op y`` or its negation, as floats if either is one or with `as_float`."""
     if x is None or y is None:
         return t.Fixed(False)
     if not isinstance(x, t.Value):
@@ -406,7 +406,7 @@ def _compare(inputs: Inputs, op: str, x: Operand, y: Operand, negated: bool, as_
         if (x.dtype, y.dtype) == (t.U8, t.I8):
             x, y, op = y, x, t.MIRRORED[op]
         return t.Compare(op, x, y, negated)
-    if y not in (_UINT64 if x.dtype == t.U8 else _INT64):  # all values are on one side of it
+    if y not in (_UINT64 if x.dtype == t.U8 else _INT64):  # all values of x are on one side of y
         return t.Known(x) if bool(OPERATORS[op](0, y)) != negated else t.Fixed(False)
     return t.Compare(op, x, inputs.constant(y, x.dtype), negated)
 
@@ -422,7 +422,7 @@ def _negative(x: Operand, as_float: bool) -> Operand:
 
 
 def _arithmetic(inputs: Inputs, op: str, x: Operand, y: Operand, as_float: bool) -> Operand:
-    """Return ``x op y`` of int64 or of float64; NULL where either is, and by integer 0."""
+    """Return ``x op y`` of int64 or of float64; NULL if an operand is NULL, or an integer is divided by 0."""
     if x is None or y is None:
         return None
     if isinstance(x, t.Value) or isinstance(y, t.Value):
@@ -449,7 +449,7 @@ def _to_int64(inputs: Inputs, x: Any) -> t.Value:
 
 
 def _exact(expression: s.Expression) -> Fraction | None:
-    """Return the exact value of a numeric literal, signed or not."""
+    """Return the exact value of a numeric literal, with or without a sign; None for any other expression."""
     if isinstance(expression, s.Negative):
         inner = _exact(expression.operand)
         return None if inner is None else -inner
@@ -459,7 +459,7 @@ def _exact(expression: s.Expression) -> Fraction | None:
 
 
 def _with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:
-    """Return the operator and the integer for a comparison of integers with a bound, and whether none equals it."""
+    """Return operator and integer to compare integers with instead of a bound, and True if no integer can equal it."""
     whole = bound.denominator == 1
     if not whole:
         op = {"<": "<=", ">=": ">"}.get(op, op)  # x < 2.5 is x <= 2, x >= 2.5 is x > 2
@@ -467,12 +467,12 @@ def _with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:
 
 
 def _decimals(array: pa.Array, common: pa.DataType) -> pa.Array:
-    """Return decimals, integers or durations (which Arrow does not cast at once) as decimals."""
+    """Cast decimals, integers or durations (which Arrow does not cast directly) to a decimal type."""
     return (array.cast(pa.int64()) if pa.types.is_duration(array.type) else array).cast(common)
 
 
 def _common_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds all values of two decimal (or integer) types, or None when there is none."""
+    """Return the type that holds all values of two decimal (or integer) types; None: there is none."""
     digits = [(t.precision, t.scale) if kind_of(t) == DECIMAL else (20, 0) for t in (a, b)]
     scale = max(0, *(scale for _, scale in digits))
     fits = max(precision - scale for precision, scale in digits) + scale <= 76

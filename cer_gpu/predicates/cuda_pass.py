@@ -1,13 +1,13 @@
-"""All guards of a query over blocks of rows, on a device: copies, kernels, and symbols for words met the first time.
+"""Evaluation of guards over blocks on a device: copies, kernels, and symbols for new words.
 
-A block is copied in one piece: the array `in` of its kernels (`cer_gpu.predicates.cuda_source`), then everything whose
-address stands in it; what is in device memory already is read where it lies.  There are two slots, each with a queue,
-memory and pinned memory of its own: while the host works on the events of one block, the next is copied and evaluated.
-Back come the rows and symbols of relevant events only.
+A block is copied in one piece: the array `in` of its kernels (`cer_gpu.predicates.cuda_source`), then all arrays whose
+addresses stand in it; arrays in device memory are read in place.  There are two slots, each with a queue, memory and
+pinned memory of its own: while the host works on the events of one block, the next is copied and evaluated.  Only rows
+and symbols of relevant events are copied back.
 
-Symbols are numbered in the order of the rows in which their words come first, as on the CPU.  So a kernel that meets a
-word without a symbol only says in which tile.  The words of some rows from there on are fetched and numbered by the
-host, and the kernel goes on at that tile.
+Symbols are numbered in the order of the rows in which their words first occur, as on the CPU.  A kernel that meets a
+word without a symbol therefore only reports its tile: the host fetches the words of some rows from there on and numbers
+them, and the kernel goes on at that tile.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ TILE_ROWS = 256
 GROUP_TILES = 256
 """CER_GROUP of `kernels/compaction.cu`."""
 ROWS_TO_NUMBER = 4096
-"""Rows whose words are fetched where one has no symbol; some whole tiles."""
+"""Rows whose words the host fetches when one has no symbol; a multiple of TILE_ROWS."""
 FEWEST_ROWS = 1 << 12
-"""A device that has no room for so many rows has none."""
+"""Fewest rows in a piece of a block; a device without memory for them is an error."""
 
 _ALIGNMENT = 256
 _NEVER = np.uint64(2**64 - 1)
@@ -59,22 +59,22 @@ class Stored(Protocol):
 
 
 class Symbols(Protocol):
-    """The symbols of words (`cer_gpu.predicates.symbols.SymbolTable`)."""
+    """Symbols of words (`cer_gpu.predicates.symbols.SymbolTable`)."""
 
     @property
     def version(self) -> int:
-        """Another number after each change of `arrays`."""
+        """Number that changes with each change of `arrays`."""
 
     def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """Return the keys and values of `cer_symbol` (`kernels/symbols.cuh`)."""
+        """Return the keys and values that `cer_symbol` reads (`kernels/symbols.cuh`)."""
 
     def number(self, words: npt.NDArray[Any]) -> None:
-        """Give words numbers in their order; all of them have symbols afterwards."""
+        """Assign symbols to words in their order, so that all of them have one."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a program reads of a block.
+    """Inputs of a program for one block.
 
     Attributes
     ----------
@@ -94,7 +94,7 @@ class Rows:
 
 @dataclass
 class Slot:
-    """One of the two blocks in flight."""
+    """Queue and memory of one of the two blocks in flight."""
 
     queue: Queue
     inputs: Memory | None = None
@@ -105,7 +105,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Job:
-    """A block whose first rows have been given to a slot: those before `end`."""
+    """A block, with the rows before `end` submitted to a slot."""
 
     rows: Rows
     slot: Slot
@@ -114,7 +114,7 @@ class Job:
 
 @dataclass(frozen=True)
 class _Table:
-    """The symbols of one version on the device."""
+    """One version of the symbols, in device memory."""
 
     symbols: Symbols
     version: int
@@ -124,7 +124,7 @@ class _Table:
 
 
 class CudaPass:
-    """The kernels of one program on one device.
+    """Kernels of one program on one device.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class CudaPass:
     Attributes
     ----------
     most_rows : int
-        Rows that are on the device at once; fewer after it ran out of memory.
+        Most rows on the device at once; lowered when it runs out of memory.
     """
 
     def __init__(self, device: Device, program: Program) -> None:
@@ -150,20 +150,20 @@ class CudaPass:
         self.most_rows = 1 << 30
 
     def submit(self, rows: Rows, symbols: Symbols) -> Job:
-        """Start on a block of at least one row; at most two are in flight.
+        """Start the evaluation of a block of at least one row; at most two blocks are in flight.
 
         Raises
         ------
         DeviceError
-            When the device has no room even for few rows.
+            When the device has no memory even for `FEWEST_ROWS`.
         """
         slot = self._slots[self._n_jobs % 2]
         self._n_jobs += 1
-        slot.queue.wait()  # for a block that was never collected
+        slot.queue.wait()  # a block that was never collected may still be in flight
         return Job(rows, slot, self._start(slot, rows, 0, symbols))
 
     def collect(self, job: Job, symbols: Symbols) -> Selected:
-        """Return the symbols and rows (int32) of the relevant events of a block, in memory that its slot reuses."""
+        """Return symbols and rows (int32) of the relevant events of a block, in memory that its slot reuses."""
         begin, end, slot, n = 0, job.end, job.slot, job.rows.n_rows
         found = self._finish(slot, end, symbols)
         if end == n:
@@ -177,14 +177,14 @@ class CudaPass:
         return np.concatenate(symbols_found), np.concatenate(rows_found)
 
     def wait(self) -> None:
-        """Return when nothing is in flight any more."""
+        """Wait until nothing is in flight."""
         for slot in self._slots:
             slot.queue.wait()
 
-    # ---- one piece of a block ---------------------------------------------------------------------------------
+    # ---- pieces of a block ------------------------------------------------------------------------------------
 
     def _start(self, slot: Slot, rows: Rows, begin: int, symbols: Symbols) -> int:
-        """Copy rows from `begin` on and start the kernels; return the row after the last one."""
+        """Copy rows from `begin` on and start the kernels; return the row after the last copied one."""
         while True:
             n = min(rows.n_rows - begin, self.most_rows)
             try:
@@ -200,10 +200,10 @@ class CudaPass:
                 self.most_rows = max(n // 2, FEWEST_ROWS)
 
     def _copy(self, slot: Slot, rows: Rows, begin: int, end: int) -> None:
-        """Copy what the kernels read of some rows, and its addresses."""
+        """Copy the inputs of the kernels for some rows, and their addresses."""
         places = self._places
         numbers = np.zeros(places.size, np.uint64)
-        pieces: list[tuple[int, Bytes]] = []  # with the place in `in` of the address that each gets
+        pieces: list[tuple[int, Bytes]] = []  # (place of its address in `in`, data)
 
         def put(place: int, values: npt.NDArray[Any], resident: bool = False) -> None:
             if resident:
@@ -245,7 +245,7 @@ class CudaPass:
         slot.queue.write(inputs.address, pinned[: at[-1]])
 
     def _select(self, slot: Slot, n_rows: int, first_tile: int, symbols: Symbols) -> None:
-        """Start the kernels on the tiles from `first_tile` on."""
+        """Start the kernels on the tiles from `first_tile` on, and the copy of their totals."""
         assert slot.inputs is not None
         assert slot.work is not None
         table = slot.table = self._on_device(slot, symbols)
@@ -269,7 +269,7 @@ class CudaPass:
         slot.queue.read(self._pinned(slot, "header", 8 * (1 + work.n_groups)), base)
 
     def _finish(self, slot: Slot, n_rows: int, symbols: Symbols) -> Selected:
-        """Return what was found, once all words have symbols."""
+        """Wait for the kernels, number unseen words and repeat until all have symbols; return the relevant events."""
         assert slot.work is not None
         work = _Work(n_rows)
         while True:
@@ -292,7 +292,7 @@ class CudaPass:
         return found[: 4 * n].view(np.int32), found[4 * n :].view(np.int32)
 
     def _words(self, slot: Slot, first: int, n_rows: int) -> npt.NDArray[Any]:
-        """Return the words of some rows of what is in a slot."""
+        """Return the words of some rows of the piece in a slot."""
         assert slot.inputs is not None
         n_parts = self._program.n_parts
         n_bytes = n_rows * n_parts * self._dtype.itemsize
@@ -306,7 +306,7 @@ class CudaPass:
         return found if self._dtype != np.uint64 else found.reshape(n_rows, n_parts)
 
     def _on_device(self, slot: Slot, symbols: Symbols) -> _Table:
-        """Return the symbols on the device; kernels of the other slot may go on with those of an earlier version."""
+        """Return the current symbols on the device; kernels of the other slot may still read an earlier version."""
         table = self._table
         if table is None or table.symbols is not symbols or table.version != symbols.version:
             version, (keys, values) = symbols.version, symbols.arrays()
@@ -330,16 +330,16 @@ class CudaPass:
     # ---- memory -------------------------------------------------------------------------------------------------
 
     def _reserve(self, slot: Slot, what: str, n_bytes: int) -> Memory:
-        """Return the memory of a slot, of at least so many bytes."""
+        """Return the memory of a slot, with room for at least `n_bytes`."""
         memory: Memory | None = getattr(slot, what)
         if memory is None or memory.n_bytes < n_bytes:
-            setattr(slot, what, None)  # so that it can be given out again
+            setattr(slot, what, None)  # frees it before the next allocation
             memory = self._device.allocate(n_bytes)
             setattr(slot, what, memory)
         return memory
 
     def _pinned(self, slot: Slot, what: str, n_bytes: int) -> Bytes:
-        """Return so many bytes of the pinned memory of a slot."""
+        """Return `n_bytes` of the pinned memory of a slot."""
         data = slot.pinned.get(what)
         if data is None or len(data) < n_bytes:
             data = slot.pinned[what] = self._device.pinned(max(n_bytes, _ALIGNMENT))
@@ -355,10 +355,10 @@ def _kernels(device: Device, program: Program) -> dict[str, Any]:
 
 
 class _Work:
-    """Where each array of the kernels lies in the memory of a slot, for a number of rows.
+    """Offsets of the kernels' arrays in the memory of a slot, for a number of rows.
 
-    First the tile of the first unseen word and the totals of groups (uint64), which are read together; all else is
-    int32.
+    First come the tile of the first unseen word and the totals of groups (uint64), which are read together; all other
+    arrays are int32.
     """
 
     def __init__(self, n_rows: int) -> None:

@@ -1,9 +1,9 @@
-"""Terms -> the source of one CUDA C++ kernel over the rows of a block (`kernels/select.cuh` has the loop).
+"""Generator of CUDA C++ source from terms (`kernels/select.cuh` has the loop over the rows of a block).
 
-What is generated is one function, which makes the bit vector of one row by calls of device functions in `kernels/`.
-As in `cer_gpu.predicates.numba_source`, it is made of the tables below, of slots and of positions of bits, and of
-nothing else.  Everything that it reads is named by its place in one array of 64-bit numbers, `in`: addresses in device
-memory, first bits, constants and last entries of tables.  So all queries have kernels of the same arguments.
+The generated function makes the bit vector of one row by calls of device functions in `kernels/`.  As in
+`cer_gpu.predicates.numba_source`, its text depends only on the tables below, on slots and on positions of bits.  It
+finds all inputs by their places in one array of 64-bit numbers, `in`: addresses in device memory, first bits, constants
+and last entries of tables.  The kernels of all queries therefore have the same arguments.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ _CONSTANTS = {
 
 @dataclass(frozen=True)
 class Places:
-    """Where each thing that a program reads lies in the array `in`.
+    """Places of a program's inputs in the array `in`.
 
     Attributes
     ----------
     columns : dict from slot to int
-        The first of four: the address of the values, the bit of the first value (of packed booleans), the address of
-        the validity bits (0: no row is NULL), the bit of the first row among these.
+        First of four places: the address of the values, the bit of the first value (of packed booleans), the address of
+        the validity bits (0: no row is NULL), and the first row's bit among these.
     constants : dict from Constant to int
-        Of one: the number itself, or the bits of a float64.
+        Place of the number itself, or of the bits of a float64.
     tables : dict from str or int to int
-        The first of two, of ``"types"``, ``"streams"`` and the slots of tables: the address, and the last entry.
+        First of two places, for ``"types"``, ``"streams"`` and the slots of tables: the address, and the last entry.
     given : dict from slot to int
-        Of one: the address of an answer (one byte) for each row.
+        Place of the address of an answer (one byte) for each row.
     size : int
-        How long the array is.
+        Length of the array.
     """
 
     columns: dict[int, int]
@@ -87,7 +87,7 @@ class Places:
 
 
 def places_of(program: Program) -> Places:
-    """Return where everything lies."""
+    """Assign a place to each input of a program."""
     slots = slots_of(program)
     every = (part for _, test in program.tests for part in parts(test))
     constants = dict.fromkeys(part for part in every if isinstance(part, Constant))
@@ -107,14 +107,14 @@ def places_of(program: Program) -> Places:
 
 
 def struct_of(program: Program) -> str:
-    """Return the generated part of the source of a program's kernels, the struct ``cer_query``."""
+    """Return the generated struct ``cer_query`` of a program's kernels."""
     return "\n".join(_Writer(program).struct()) + "\n"
 
 
 def cuda_source_of(program: Program) -> str:
     """Return the source of a program's kernels, ``cer_query_words`` and ``cer_query_select``.
 
-    `kernels/select.cuh` says what they take and write.
+    `kernels/select.cuh` documents their arguments.
     """
     return (
         read_kernel_source("select.cuh") + struct_of(program) + read_kernel_source("query.cuh", without=["select.cuh"])
@@ -122,7 +122,7 @@ def cuda_source_of(program: Program) -> str:
 
 
 class _Writer:
-    """Writes one struct; a term that occurs twice is computed once."""
+    """Writer of one struct; a term that occurs twice is computed once."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -153,7 +153,7 @@ class _Writer:
         ]
 
     def _allowed_by_codes(self, part: int) -> Iterable[str]:
-        """Yield what the tables of types and streams say of the row."""
+        """Yield the words that the tables of types and streams allow for the row."""
         for name, column in (("types", self._program.types), ("streams", self._program.streams)):
             if column is not None:
                 entry = self._entry(column, name)
@@ -189,7 +189,7 @@ class _Writer:
                 return self._named(term, kind, f"{_ARITHMETIC[term.op]}({x}, {y})")
 
     def _test(self, term: Test) -> str:
-        """Return the name of a bool."""
+        """Return the name of a bool with the result of a test."""
         if term in self._names:
             return self._names[term]
         match term:
@@ -212,7 +212,7 @@ class _Writer:
         return self._named(term, "bool", " && ".join(factors))
 
     def _known(self, *terms: Value) -> list[str]:
-        """Return the names of bools that are true where nothing in terms is NULL."""
+        """Return the names of bools that are all true if nothing in the terms is NULL."""
         found: dict[str, None] = {}
         for term in terms:
             found |= dict.fromkeys(self._valid(column) for column in columns_in(term))
@@ -227,7 +227,7 @@ class _Writer:
         return self._names.get(key) or self._named(key, "bool", valid)
 
     def _entry(self, column: Column, table: str | int) -> str:
-        """Return where a table is to be looked up."""
+        """Return the name of the index at which to read a table."""
         key = ("entry", column.slot, table)
         if key in self._names:
             return self._names[key]

@@ -1,7 +1,7 @@
-"""Generated code, compiled once for each shape of a query and kept on disk by Numba.
+"""Compilation of generated code, once for each shape of a query; Numba keeps the machine code on disk.
 
-Numba keeps what it compiles under the name of the file that the source stands in; so the source is written to a file,
-under its own digest.  It is for Numba and for people only: what runs is compiled from the text in memory.
+Numba keeps machine code under the name of the source file, so the source is written to a file named by its digest.
+The file serves only Numba and human readers: the code is compiled from the text in memory.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from cer_gpu.predicates.terms import BIT, I8, U8, Program, parts
 Run = Callable[..., Any]
 
 MOST_TERMS = 400
-"""A program of more terms is not compiled: it would take too long."""
+"""Most terms of a program that is compiled; a larger one would take too long."""
 ROWS_TO_LOAD = 1 << 17
-"""So many rows are evaluated another way before code that is kept on disk is loaded ..."""
+"""Rows of a program to interpret before its code is loaded from disk."""
 ROWS_TO_COMPILE = 1 << 21
-"""... or code is compiled."""
+"""Rows of a program to interpret before its code is compiled."""
 
 
 class Generated:
-    """The code of one program, for all evaluations of this process; safe to use from many threads.
+    """Code of one program, shared by all evaluations of this process; thread-safe.
 
     Parameters
     ----------
@@ -47,16 +47,16 @@ class Generated:
         self._compiled: dict[bool, Run] = {}
 
     def run(self, nullable: bool, n_rows: int, at_once: bool = False) -> Run | None:
-        """Return the compiled function for a block, or None while it does not pay.
+        """Return the compiled function for a block; None: its compilation does not pay yet.
 
         Parameters
         ----------
         nullable
-            Whether a column of the block has NULLs.
+            True if a column of the block has NULLs.
         n_rows
-            How many rows the block has; they are counted.
+            Rows of the block, which are added to those evaluated so far.
         at_once
-            Whether to compile whatever it costs.
+            True: compile regardless of the cost.
         """
         run = self._compiled.get(nullable)
         if run is not None:
@@ -94,11 +94,11 @@ class Generated:
 
 
 _shared = lru_cache(256)(Generated)
-_shared_lock = threading.Lock()  # so that there is one of each
+_shared_lock = threading.Lock()  # lru_cache alone could make two of one program
 
 
 def generated(program: Program) -> Generated | None:
-    """Return the code of a program, the same object for each of its shape; None for a program that is too large."""
+    """Return the code of a program, one object for each shape; None: the program is too large."""
     n_terms = 0
     for _, test in program.tests:
         n_terms += sum(1 for _ in parts(test))
@@ -109,7 +109,7 @@ def generated(program: Program) -> Generated | None:
 
 
 def source_folder() -> Path:
-    """Return where sources are written: in Numba's own folder where one is set, else in the user's cache."""
+    """Return the folder for sources: within Numba's cache folder if one is set, else in the user's cache."""
     if kept_in():
         folder = Path(kept_in(), "cer_gpu_generated")
         try:
@@ -122,7 +122,7 @@ def source_folder() -> Path:
 
 
 def _function(source: str) -> Run:
-    """Return the function of a source, as a kernel that is not compiled yet."""
+    """Return the function of a source as a kernel, not yet compiled."""
     name = f"run_{hashlib.sha256(source.encode()).hexdigest()[:32]}"
     try:
         path = source_folder() / f"{name}.py"
@@ -130,12 +130,12 @@ def _function(source: str) -> Run:
             with whole_file(path, 0o644) as file:
                 file.write(source.encode())
         return kernel(_executed(source, name, str(path)))
-    except (OSError, RuntimeError):  # nothing can be written, or Numba finds no place for what it would keep
+    except (OSError, RuntimeError):  # the folder cannot be written, or Numba finds no place for its cache
         return kernel(_executed(source, name, "<generated>"), keep=False)
 
 
 def _executed(source: str, name: str, path: str) -> Run:
-    # Numba imports the module of what it kept, which must be there; in it, names of machine code must differ
+    # Numba imports the module of a kept function, so it must exist; in it, names of machine code must differ
     namespace: dict[str, Any] = {"__name__": __name__}
     exec(compile(source, path, "exec"), namespace)
     run: Any = namespace["run"]

@@ -1,7 +1,7 @@
-"""Guards of the automaton -> one bit vector for each event of a block: bit g is set where guard g holds.
+"""Evaluation of guards into words, one bit vector for each event of a block: bit g is set if guard g holds.
 
-papers: CORE, section 5.4.  The bits are those of guards (a type test and all the predicates on one event together),
-not of single comparisons: fewer distinct vectors, and so fewer symbols.
+papers: CORE, section 5.4.  A bit stands for a guard (a type test and all the predicates on one event together), not
+for a single comparison: that gives fewer distinct vectors, and fewer symbols.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ from cer_gpu.predicates.terms import Program
 from cer_gpu.predicates.types_met import TypesMet, types_named
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
-"""How predicates are evaluated, whatever it costs: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: as pays."""
+"""Forced tier of predicates: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: the one that pays."""
 INTERPRETED, COMPILED = "interpreted", "compiled"
 
 
 class BoundGuards:
-    """The guards of a query over one schema: typed tests, and the code that is generated for them.  Never changes.
+    """Guards of a query bound to one schema: typed tests, and the code generated for them; immutable.
 
     Parameters
     ----------
     guards
-        Of the CEA; at least one.
+        Guards of the CEA; at least one.
     schema : pyarrow.Schema
     type_column
-        The column of event types, or None where all events have one type.
+        Column of event types; None: all events have one type.
     text
         The query, for error messages.
     stream_column
-        The column that says from which stream an event is, or None where guards test no stream.
+        Column of the streams of events; None: guards test no stream.
 
     Attributes
     ----------
     columns : tuple of str
-        The columns that are read.
+        Columns that the guards read.
     n_guards : int
     program : Program or None
-        The tests as terms; None where no event has a type, so that there is nothing to evaluate.
+        Tests as terms; None: no event has a type, so there is nothing to evaluate.
 
     Raises
     ------
@@ -87,7 +87,7 @@ class BoundGuards:
         self.inputs = inputs = binder.inputs
         self.tests = tuple((i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None)
         no_type = data_type is not None and kind_of(data_type) == NOTHING
-        # the type test is the same for all events: there is one type, or no event has any
+        # the type test has the same result for all events: there is one type, or no event has any
         self.constant: npt.NDArray[Any] | None = None
         if data_type is None or no_type:
             self.constant = self.pack([() if no_type else range(self.n_guards)])
@@ -103,16 +103,16 @@ class BoundGuards:
 
     @property
     def dtype(self) -> npt.DTypeLike:
-        """The type of a word: uint8 or uint16 where the guards fit, else uint64 (and then words are rows)."""
+        """Type of a word: uint8 or uint16 if the guards fit, else uint64, several to a word."""
         return np.uint8 if self.n_guards <= 8 else np.uint16 if self.n_guards <= 16 else np.uint64
 
     @property
     def may_compile(self) -> bool:
-        """True where there is a compiled pass, which is taken when it pays."""
+        """True if there is a compiled pass, to be used when it pays."""
         return self.code is not None and TIER != INTERPRETED
 
     def pack(self, rows: Sequence[Collection[int]]) -> npt.NDArray[Any]:
-        """Return one bit vector for each list of guards."""
+        """Return one word for each list of guards."""
         if self.dtype != np.uint64:
             return np.array([sum(1 << g for g in guards) for guards in rows], self.dtype)
         words = np.zeros((len(rows), (self.n_guards + 63) // 64), np.uint64)
@@ -123,7 +123,7 @@ class BoundGuards:
 
 
 class GuardWords:
-    """The evaluation of bound guards over blocks, with what it keeps from block to block.
+    """Evaluation of bound guards over blocks, with its state from block to block.
 
     Parameters
     ----------
@@ -131,16 +131,16 @@ class GuardWords:
     device
         "cpu", "cuda" or "auto".
     types_met
-        Takes note of the types that there are.
+        Collects the types that occur.
 
     Attributes
     ----------
     bound : BoundGuards
     tier : str
-        How the last block was evaluated: `INTERPRETED` (NumPy, one operation at a time), `COMPILED` (one pass) or
-        `CUDA` (one kernel on a GPU).
+        Tier of the last block: `INTERPRETED` (NumPy, one operation at a time), `COMPILED` (one pass) or `CUDA` (one
+        kernel on a GPU).
     placement : Placement
-        The device of the next block, and why.
+        Device of the next block, with the reason.
     types_met : TypesMet
     """
 
@@ -160,27 +160,27 @@ class GuardWords:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that are read."""
+        """Columns that the guards read."""
         return self.bound.columns
 
     @property
     def n_guards(self) -> int:
-        """The number of guards."""
+        """Number of guards."""
         return self.bound.n_guards
 
     @property
     def dtype(self) -> npt.DTypeLike:
-        """The type of a word (`BoundGuards.dtype`)."""
+        """Type of a word (`BoundGuards.dtype`)."""
         return self.bound.dtype
 
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
-        """Yield blocks; where they go to a GPU, each is on its way before the one ahead of it is selected from."""
+        """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
         before: Block | None = None
         try:
             for block in blocks:
                 self._choose(block)
                 if self.placement.device == CUDA and not self.placement.measuring and block.n_rows:
-                    with suppress(CerError):  # which is raised when it is the block's turn
+                    with suppress(CerError):  # `select` raises it again when it is the block's turn
                         self._jobs[block] = self._submitted(block, symbols)
                 if before is not None:
                     yield before
@@ -193,7 +193,7 @@ class GuardWords:
                 self._pass.wait()
 
     def select(self, block: Block, symbols: SymbolTable) -> Selected:
-        """Return the symbols and rows (int32) of the relevant events of a block; they last until the next call."""
+        """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
         begun = time.perf_counter()
         if block in self._jobs:
             found = self._cuda().collect(self._jobs.pop(block), symbols)
@@ -207,7 +207,7 @@ class GuardWords:
         return found
 
     def _select(self, block: Block, symbols: SymbolTable) -> Selected:
-        """Return what `select` does, evaluated on the CPU."""
+        """Do the work of `select` on the CPU."""
         made = self._compiled(block)
         self.tier = INTERPRETED if made is None else COMPILED
         if made is None:
@@ -219,14 +219,14 @@ class GuardWords:
         return symbols.select(words)
 
     def _choose(self, block: Block) -> None:
-        """Decide where a block goes."""
+        """Choose the device of a block."""
         resident = any(is_resident(block.column(name)) for name in self.columns)
         if resident and self.bound.slots.given:
             refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
         self.placement.choose(resident)
 
     def _cuda(self) -> CudaPass:
-        """Return the kernels, compiled at the first use."""
+        """Return the pass on the GPU, compiled at the first use."""
         if self._pass is None:
             assert self.bound.program is not None
             self._pass = CudaPass(open_device(), self.bound.program)
@@ -236,14 +236,14 @@ class GuardWords:
         return self._cuda().submit(self._rows(block, self._stored(block)), symbols)
 
     def release(self) -> None:
-        """Give memory of the device back."""
+        """Free the memory on the device."""
         self._pass = None
 
     def _stored(self, block: Block) -> dict[int, Stored]:
         return {column.slot: self._inputs.stored(column, block) for column in self.bound.slots.columns}
 
     def _rows(self, block: Block, stored: dict[int, Stored]) -> Rows:
-        """Return what the tests read of a block."""
+        """Return the inputs of the tests for a block."""
         inputs, slots, n = self._inputs, self.bound.slots, block.n_rows
         tables: dict[str | int, npt.NDArray[Any]] = {}
         if self.bound.type_column is not None:
@@ -263,7 +263,7 @@ class GuardWords:
         )
 
     def _compiled(self, block: Block) -> Callable[..., Any] | None:
-        """Return the compiled pass over a block, or None where there is none or it does not pay."""
+        """Return the compiled pass over a block; None: there is none, or it does not pay yet."""
         code, n = self.bound.code, block.n_rows
         if code is None or not n or TIER == INTERPRETED:
             return None
@@ -283,7 +283,7 @@ class GuardWords:
         return partial(run, n, *arguments)
 
     def words(self, block: Block) -> Words:
-        """Return the bit vectors of a block.
+        """Return the words of a block.
 
         Returns
         -------
@@ -338,12 +338,12 @@ class GuardWords:
 
 @lru_cache(4)
 def _all_valid(n_rows: int) -> npt.NDArray[np.uint8]:
-    """Return bits that say that no row is NULL."""
+    """Return validity bits of rows without NULL."""
     return read_only(np.full((n_rows + 7) // 8, 255, np.uint8))
 
 
 def type_column_type(schema: pa.Schema, name: str) -> pa.DataType:
-    """Return the type of the column of event types after checking that it holds strings (or nothing at all)."""
+    """Return the type of the column of event types; raise an error unless it holds strings (or only NULL)."""
     data_type = column_type(schema, name, None, None)
     if not is_string(data_type) and kind_of(data_type) != NOTHING:
         raise QueryTypeError(

@@ -1,4 +1,4 @@
-"""What the slots of terms stand for: columns, constants, tables of dictionaries, and answers found another way."""
+"""Inputs of terms, by slot: columns, constants, tables of dictionaries, and answers computed outside of terms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cer_gpu.predicates.numbers import floats
 from cer_gpu.predicates.terms import BIT, F8, I8, STORED, U8, Column, Constant, Given
 
 Rows = Bools | bool
-"""Which rows, or one answer for all of them."""
+"""Answer for each row, or one for all of them."""
 
 NUMBERS, FLOATS, CODES = "numbers", "floats", "codes"
 
@@ -34,15 +34,15 @@ class Stored:
     Attributes
     ----------
     values
-        Contiguous, of the type that `Column.stored` names; uint8 for `BIT`.
+        Contiguous values of the type that `Column.stored` names; uint8 for `BIT`.
     first_bit
-        Where the first value lies, for `BIT`; else anything.
+        Position of the first value, for `BIT`; meaningless otherwise.
     valid : uint8 or None
-        Bits that say which rows are not NULL; None: all.
+        Validity bits: 1 for rows that are not NULL; None: no row is NULL.
     first_valid
-        Which bit is that of the first row.
+        Position of the first row's validity bit.
     resident
-        Whether `values` are a view of the memory of a GPU, which the host must not read.
+        True if `values` are a view of the memory of a GPU, which the host must not read.
     """
 
     values: npt.NDArray[Any]
@@ -54,16 +54,16 @@ class Stored:
 
 @dataclass
 class Inputs:
-    """The slots of the terms of one query over one schema.
+    """Slots of the terms of one query over one schema.
 
     Attributes
     ----------
     schema : pyarrow.Schema
     columns : list of (str, str)
-        The name of a column or field, and whether its numbers, its decimals as floats or its codes are read.
+        Name of a column or field, and the values to read: `NUMBERS`, `FLOATS` (decimals as floats) or `CODES`.
     constants : dict from type to list
     tables : list of (Column, PerDictionary)
-        The column of codes, and how its table is made of its dictionary: bool, FALSE for NULL.
+        Column of codes, and the table made of its dictionary: bool, FALSE for NULL.
     given : list of callable
     """
 
@@ -74,11 +74,11 @@ class Inputs:
     given: list[Callable[[Block], Rows]] = field(default_factory=list)
 
     def fresh(self) -> Inputs:
-        """Return the same slots for another evaluation: what it keeps of dictionaries is its own."""
+        """Return the same slots for another evaluation, with its own tables of dictionaries."""
         return replace(self, tables=[(column, table.fresh()) for column, table in self.tables])
 
     def column(self, name: str, read: str = NUMBERS) -> Column:
-        """Return the term for a column of which there is one."""
+        """Return the term for an existing column or field."""
         if (name, read) not in self.columns:
             self.columns.append((name, read))
         data_type = attribute_type(self.schema, name)
@@ -95,12 +95,12 @@ class Inputs:
         return Column(slot, _stored(data_type))
 
     def constant(self, value: Any, dtype: str) -> Constant:
-        """Return the term for a number."""
+        """Add a constant and return its term."""
         self.constants[dtype].append(value)
         return Constant(len(self.constants[dtype]) - 1, dtype)
 
     def table(self, codes: Column, test: Callable[[pa.Array], Bools]) -> int:
-        """Return the slot of a test of the values of a dictionary."""
+        """Add a test of the values of a dictionary and return its slot."""
 
         def compute(values: pa.Array) -> Bools:
             rows = test(values)
@@ -110,12 +110,12 @@ class Inputs:
         return len(self.tables) - 1
 
     def give(self, rows: Callable[[Block], Rows]) -> Given:
-        """Return the term for what a function answers."""
+        """Add a function that answers for each row and return its term."""
         self.given.append(rows)
         return Given(len(self.given) - 1)
 
     def stored(self, column: Column, block: Block) -> Stored:
-        """Return a column of a block."""
+        """Return a column of a block in memory."""
         name, read = self.columns[column.slot]
         if read == CODES:
             codes, _, array = block.stored_codes(name)
@@ -144,7 +144,7 @@ def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:
 
 
 def _stored(data_type: pa.DataType) -> str:
-    """Return how the values of a type without a dictionary are stored, as `Column.stored` has it."""
+    """Return the `Column.stored` of a type that is no dictionary."""
     if pa.types.is_boolean(data_type):
         return BIT
     if pa.types.is_float16(data_type):

@@ -1,6 +1,6 @@
-"""Terms over the rows of a block in NumPy, one operation at a time: what generated code must agree with.
+"""Interpreter of terms in NumPy, one operation at a time over the rows of a block: the definition for generated code.
 
-Three-valued logic needs no third value: a test is TRUE only where nothing that it reads is NULL.
+Three-valued logic needs no third value: a test is TRUE only if nothing that it reads is NULL.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
-    """Return where a test is TRUE.
+    """Return the rows for which a test is TRUE.
 
     Returns
     -------
@@ -60,7 +60,7 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
 
 
 def _values(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | None]:
-    """Return values (an array, or one for all rows) and which of them are not NULL (None: all)."""
+    """Return values (an array, or one for all rows), and a mask of those that are not NULL (None: all)."""
     match term:
         case t.Column():
             name, read = inputs.columns[term.slot]
@@ -86,7 +86,7 @@ def _values(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | N
 
 
 def _widened(x: Any, dtype: str) -> Any:
-    """Return integers that are narrower in memory, or a constant, in 64 bits."""
+    """Return a constant, or integers of fewer bits, in 64 bits."""
     return (to_float if dtype == t.F8 else to_int64)(x)
 
 

@@ -1,10 +1,10 @@
-"""Terms -> the source of one loop over the rows of a block, for Numba.
+"""Generator of Numba source from terms: one loop over the rows of a block.
 
-The source is made of the tables below, of slots and of positions of bits, and so depends on nothing but the shape of
-the terms.  Its loops have no branch for what a row holds, so that the tests of numbers run on vectors.
+The text depends only on the tables below, on slots and on positions of bits: on the shape of the terms.  Its loops have
+no branch on the values of a row, so tests of numbers are vectorised.
 
-At most 16 guards: `run` looks the word of each row up in the symbol table and keeps the relevant rows, as
-`cer_gpu.backend.compaction.select_by_table` does.  More guards: `run` writes the words.
+For at most 16 guards, `run` looks up the word of each row in the symbol table and keeps the relevant rows, as
+`cer_gpu.backend.compaction.select_by_table` does.  For more guards, `run` writes the words.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from cer_gpu.predicates.terms import (
 )
 
 CHUNK = 1024
-"""Rows whose tests are made before they are looked up: their results stay in the innermost cache."""
+"""Rows tested before their words are looked up: the results stay in the innermost cache."""
 AHEAD = 2 * CHUNK
-"""Rows by which columns are asked for before they are read."""
+"""Distance in rows at which columns are prefetched."""
 
 HEADER = """\
 from numpy import float64 as F, int64 as I, uint8 as B, uint16 as H, uint64 as U
@@ -51,7 +51,7 @@ from cer_gpu.backend.operations import fmod, prefetch, quotient, remainder
 """
 _CASTS = {I8: "I", U8: "U", F8: "F", "u1": "B", "u2": "H"}
 _CONSTANTS = {I8: "integers", U8: "naturals", F8: "floats"}
-# Numba takes it that signed integers do not overflow, and LLVM would make d < 0 of x + d < x; unsigned ones wrap around
+# Numba assumes that signed integers do not overflow, so LLVM would turn x + d < x into d < 0; unsigned ones wrap around
 _NEGATIVE = {I8: "I(U(0) - U({x}))", F8: "-{x}"}
 _ARITHMETIC = {
     (I8, "+"): "I(U({x}) + U({y}))",
@@ -85,14 +85,14 @@ _COMPARISONS_WITH_NATURAL = {
 
 @dataclass(frozen=True)
 class Slots:
-    """What a program reads, in the order in which generated code takes it.
+    """Slots that a program reads, in the order of the arguments of generated code.
 
     Attributes
     ----------
     columns : tuple of Column
     tables, given : tuple of int
     constants : tuple of str
-        Of which types there are constants.
+        Types of which there are constants.
     """
 
     columns: tuple[Column, ...]
@@ -102,7 +102,7 @@ class Slots:
 
 
 def slots_of(program: Program) -> Slots:
-    """Return what a program reads."""
+    """Return the slots that a program reads."""
     every = [part for _, test in program.tests for part in parts(test)]
     codes = [column for column in (program.types, program.streams) if column is not None]
     columns = {column.slot: column for column in [*codes, *(part for part in every if isinstance(part, Column))]}
@@ -121,23 +121,23 @@ def source_of(program: Program, nullable: bool) -> str:
     ----------
     program : Program
     nullable
-        Whether columns may hold NULL; where none does, their validity is not read.
+        True if columns may hold NULL; else their validity is not read.
 
     Returns
     -------
     str
-        `run` takes the number of rows and, where the program has them: the columns, their validity (bits), int64
-        first bits (that of the values and that of the validity of each column in turn), constants (int64, uint64,
-        float64), the tables of types and of streams, the tables of tests (uint8), the given answers (uint8).  Then
-        for at most 16 guards what `select_by_table` takes after the words and an array of `CHUNK` words, and it
-        returns the row after the last one read, how many are selected, and the unseen word of that row.  For more
-        guards the words, written.
+        Source of ``run(n_rows, ...)``, whose arguments are, if the program has them: the columns, their validity
+        (bits), int64 first bits (of the values and of the validity of each column in turn), constants (int64, uint64,
+        float64), the tables of types and of streams, the tables of tests (uint8), the given answers (uint8).  For at
+        most 16 guards there follow the arguments of `select_by_table` after the words, and an array of `CHUNK` words;
+        it returns the row after the last one read, the number selected, and the unseen word of that row.  For more
+        guards there follow the words, written.
     """
     return HEADER + "\n".join(_Writer(program, nullable).function()) + "\n"
 
 
 class _Writer:
-    """Writes one function; a term that occurs twice is computed once."""
+    """Writer of one function; a term that occurs twice is computed once."""
 
     def __init__(self, program: Program, nullable: bool) -> None:
         self._program = program
@@ -201,7 +201,7 @@ class _Writer:
         return range(64 * k, min(64 * k + 64, self._program.n_guards))
 
     def _tests(self) -> tuple[list[str], list[str]]:
-        """Return the lines that make all tests, and for each part of the word which bits they leave; none if all."""
+        """Return the lines that compute all tests, and for each part of the word an expression of the bits they leave."""
         if not self._program.tests:
             return [], []
         self._begin()
@@ -217,7 +217,7 @@ class _Writer:
         self._lines, self._names = [], {}
 
     def _allowed_by_codes(self, part: str) -> list[str]:
-        """Return what the tables of types and streams say of the row."""
+        """Return the expressions for the words that the tables of types and streams allow for the row."""
         tables = self._code_tables()
         return [f"{name}[{self._code(column, f'last_{name}')}{part}]" for name, column in tables.items()]
 
@@ -243,7 +243,7 @@ class _Writer:
         return ", ".join([*names, "table", "start", "symbols", "positions", "n_selected", "allowed"])
 
     def _preamble(self) -> list[str]:
-        """Return what is computed before the rows: where bits begin, constants, the last entries of tables."""
+        """Return the lines before the loop: first bits, constants, last entries of tables."""
         slots = self._slots
         lines = []
         for k, column in enumerate(slots.columns):
@@ -288,7 +288,7 @@ class _Writer:
                 return self._named(term, _ARITHMETIC[term.dtype, term.op].format(x=x, y=y))
 
     def _test(self, term: Test) -> str:
-        """Return the name of a uint8, 0 or 1."""
+        """Return the name of a uint8 with the result of a test, 0 or 1."""
         if term in self._names:
             return self._names[term]
         match term:
@@ -314,7 +314,7 @@ class _Writer:
         return self._named(term, f"B({' & '.join(factors)})")
 
     def _known(self, *terms: Value) -> list[str]:
-        """Return uint8s that are 1 where nothing in terms is NULL."""
+        """Return the names of uint8s that are all 1 if nothing in the terms is NULL."""
         found: dict[str, None] = {}
         for term in terms:
             if self._nullable:
@@ -330,7 +330,7 @@ class _Writer:
         return self._names.get(key) or self._named(key, f"B({bit})")
 
     def _code(self, column: Column, last: str) -> str:
-        """Return where a table is to be looked up: at its last entry for NULL, and for what is no code of it."""
+        """Return the name of the index at which to read a table: the last entry for NULL and for codes outside of it."""
         key = ("code", column.slot, last)
         if key in self._names:
             return self._names[key]

@@ -1,7 +1,7 @@
-"""Arithmetic with one stated meaning (docs/language.md, "Numbers"), on NumPy arrays and scalars.
+"""Arithmetic on NumPy arrays and scalars, as docs/language.md defines it ("Numbers").
 
-Arrow's meaning: int64 wraps around; integer division truncates toward zero and ``%`` has the sign of the dividend;
-floats are IEEE 754.  Where Arrow raises an error, division of integers by zero, the caller makes the result NULL.
+It follows Arrow: int64 wraps around; integer division truncates toward zero and ``%`` has the sign of the dividend;
+floats are IEEE 754.  Division of integers by zero, an error in Arrow, is NULL; the caller masks the result.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import pyarrow as pa
 
 
 def to_float(x: Any) -> Any:
-    """Return float64."""
+    """Convert to float64."""
     return x.astype(np.float64) if isinstance(x, np.ndarray) else np.float64(x)
 
 
 def to_int64(x: Any) -> Any:
-    """Return int64; a uint64 of 2**63 or more wraps around."""
+    """Convert to int64; a uint64 of 2**63 or more wraps around."""
     if isinstance(x, np.ndarray):
         return x.astype(np.int64)
     return np.int64((int(x) + 2**63) % 2**64 - 2**63)
 
 
 def _divide(x: Any, y: Any) -> Any:
-    """Divide integers, truncating toward zero; the smallest by -1 is 0, as in Arrow."""
+    """Divide integers, truncating toward zero; the smallest int64 by -1 is 0, as in Arrow."""
     y = np.where(y == 0, 1, y)
     overflow = (x == np.iinfo(np.int64).min) & (y == -1)
     quotient = np.floor_divide(x, np.where(overflow, 1, y))
@@ -43,7 +43,7 @@ def _remainder(x: Any, y: Any) -> Any:
 
 
 def floats(array: pa.Array) -> npt.NDArray[np.float64]:
-    """Return decimals as float64; NULL becomes 0."""
+    """Convert decimals to float64; NULL becomes 0."""
     return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
 
 

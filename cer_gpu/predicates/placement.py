@@ -1,4 +1,4 @@
-"""On which device predicates are evaluated, and why: as was asked for, or as it was measured to cost less."""
+"""Choice of the device for predicates, with the reason: as asked for, or the one measured to cost less."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from cer_gpu.predicates.terms import Program
 
 CPU, CUDA, AUTO = "cpu", "cuda", "auto"
 ROWS_TO_TRY = 1 << 22
-"""With "auto", so many events are evaluated on the CPU before a GPU is tried: its kernels have to be compiled."""
+"""With "auto", events evaluated on the CPU before a GPU is tried, as its kernels have to be compiled."""
 ROWS_TO_MEASURE = 1 << 20
-"""So many events are then timed on each of both."""
+"""With "auto", events then timed on each device."""
 ASKED_FOR = "asked for"
 TRIED_LATER = f"a GPU is tried after {ROWS_TO_TRY:,} events of such queries"
 BLOCKS_AT_ONCE = 4
-"""A block for a GPU, or for one of several threads, has so many times the rows of others, as it costs some waits."""
+"""Factor on the rows of a block for a GPU, or for one of several threads: each block costs some waits."""
 
 
 def missing() -> str | None:
-    """Return why no GPU can be used here, and what to do about it in a second line, or None where one can."""
+    """Return the reason why no GPU can be used here, with a hint in a second line; None: one can."""
     return cupy_backend.missing()
 
 
@@ -33,19 +33,19 @@ def open_device() -> Device:
 
 
 def check_device(asked: str) -> None:
-    """Refuse a GPU that is asked for where none can be used.
+    """Refuse device "cuda" if no GPU can be used.
 
     Raises
     ------
     DeviceError
-        It says what is missing, and how to install it.
+        With the missing part, and how to install it.
     """
     if asked == CUDA and (why := missing()) is not None:
         raise DeviceError(f"device='cuda' needs a GPU, and none can be used: {why}")
 
 
 def before_events(asked: str) -> tuple[str, str]:
-    """Return the device that the first events of a query go to, and why."""
+    """Return the device of the first events of a query, and the reason."""
     if asked != AUTO:
         return asked, ASKED_FOR
     why = missing()
@@ -53,7 +53,7 @@ def before_events(asked: str) -> tuple[str, str]:
 
 
 class Costs:
-    """What blocks of one program have cost on both devices, in all evaluations of this process; for many threads."""
+    """Measured costs of one program on both devices, over all evaluations of this process; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -63,7 +63,7 @@ class Costs:
         self._rows = {CPU: 0, CUDA: 0}
 
     def next(self) -> tuple[str, str]:
-        """Return the device for the next block, and why."""
+        """Return the device for the next block, and the reason."""
         if self._n_rows < ROWS_TO_TRY:
             return CPU, TRIED_LATER
         for name in (CPU, CUDA):
@@ -75,11 +75,11 @@ class Costs:
 
     @property
     def measuring(self) -> bool:
-        """Whether blocks are being timed, one after another."""
+        """True while blocks are timed, one after another."""
         return self._n_rows >= ROWS_TO_TRY and min(self._rows.values()) < ROWS_TO_MEASURE
 
     def took(self, name: str, n_rows: int, seconds: float) -> None:
-        """Note what a block took; the first one on a GPU, for which kernels are compiled, does not count."""
+        """Record the time of a block; the first one on a GPU, which compiles kernels, does not count."""
         with self._lock:
             if self.measuring and (name == CPU or self._warm):
                 self._seconds[name] += seconds
@@ -92,7 +92,7 @@ _costs = lru_cache(256)(lambda program: Costs())
 
 
 class Placement:
-    """Decides where the blocks of one program go.
+    """Choice of the device for each block of one program.
 
     Parameters
     ----------
@@ -104,9 +104,9 @@ class Placement:
     Attributes
     ----------
     device : str
-        Where the next block goes: "cpu" or "cuda".
+        Device of the next block: "cpu" or "cuda".
     reason : str
-        Why, in a few words; for `explain`.
+        Reason for it, for `explain`.
     """
 
     def __init__(self, asked: str, program: Program | None) -> None:
@@ -120,12 +120,12 @@ class Placement:
             self.device, self.reason = self._costs.next()
 
     def choose(self, resident: bool) -> None:
-        """Decide on the next block, which has columns in the memory of a GPU or not.
+        """Choose the device of the next block; `resident`: it has columns in the memory of a GPU.
 
         Raises
         ------
         DeviceError
-            When it has, and is to be evaluated on the CPU.
+            When a resident block would be evaluated on the CPU.
         """
         if self._costs is not None:
             self.device, self.reason = (CUDA, "columns are on the GPU") if resident else self._costs.next()
@@ -137,10 +137,10 @@ class Placement:
 
     @property
     def measuring(self) -> bool:
-        """Whether blocks are being timed, so that nothing else should go on besides."""
+        """True while blocks are timed, when no other work should go on."""
         return self._costs is not None and self._costs.measuring
 
     def took(self, name: str, n_rows: int, seconds: float) -> None:
-        """Note what a block took on a device."""
+        """Record the time of a block on a device."""
         if self._costs is not None:
             self._costs.took(name, n_rows, seconds)

@@ -1,4 +1,4 @@
-"""Bit vectors -> symbols, new ones numbered as they appear; only relevant events pass."""
+"""Map from words to symbols, numbered as they appear; it lets only relevant events pass."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from cer_gpu.columnar.memory import Scratch
 
 Words = npt.NDArray[np.uint8] | npt.NDArray[np.uint16] | npt.NDArray[np.uint64]
 MAX_WORDS = 1 << 16
-"""More bit vectors than this are forgotten and looked up anew, so that memory stays bounded."""
+"""Most words kept in the hash table; beyond it is emptied, so that memory stays bounded."""
 
 Step = Callable[[npt.NDArray[np.int32], int, npt.NDArray[np.int32], npt.NDArray[np.int32], int], tuple[int, int, int]]
-"""What `select_by_table` does, given the table, the row to begin at, symbols, rows and how many these are.
+"""A function like `select_by_table`, given the table, the first row, symbols, rows and the number selected before.
 
-It returns the row after the last one read, how many are selected now, and the unseen word of that row.
+It returns the row after the last one read, the number selected now, and the unseen word of that row.
 """
 Selected = tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]
 
 
 class SymbolTable:
-    """Maps the words of one query to symbols.
+    """Map from the words of one query to symbols.
 
     Parameters
     ----------
     table
-        The automaton, which knows what a word means and which words mean the same.
+        Table of the automaton, which gives each word its symbol.
     dtype
-        Of the words (`GuardWords.dtype`).
+        Type of a word (`GuardWords.dtype`).
     n_guards
-        How many bits a word has.
+        Bits of a word.
 
     Attributes
     ----------
     version : int
-        Another number after each change of `arrays`.
+        Number that changes with each change of `arrays`.
     """
 
     def __init__(self, table: Table, dtype: npt.DTypeLike, n_guards: int) -> None:
@@ -54,7 +54,7 @@ class SymbolTable:
             self._n_words = 0
 
     def select(self, words: Words) -> Selected:
-        """Return the symbols and rows (int32) of the relevant events of a block; they last until the next call."""
+        """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
         n = len(words)
         symbols, rows = self._buffers(n + 1)
         row, kept = 0, 0
@@ -68,7 +68,7 @@ class SymbolTable:
             self._add(words, row)
 
     def select_by(self, step: Step, n: int) -> Selected:
-        """Return what `select` does for the `n` rows of a block whose words (of at most 16 bits) `step` makes."""
+        """As `select`, for the `n` rows of a block whose words (of at most 16 bits) `step` makes."""
         symbols, rows = self._buffers(n + 1)
         row, kept = 0, 0
         while True:
@@ -79,11 +79,11 @@ class SymbolTable:
             self.version += 1
 
     def arrays(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.int32]]:
-        """Return the keys (none, where words are few) and values in which words are looked up."""
+        """Return keys (empty if a word has at most 16 bits) and values of the lookup of words."""
         return (np.empty(0, np.uint64), self._symbols) if self._by_table else (self._keys, self._values)
 
     def number(self, words: Words) -> None:
-        """Give words numbers in their order; all of them have symbols afterwards, however many they are."""
+        """Assign symbols to words in their order, so that all of them, however many, have one."""
         if not self._by_table and self._n_words + len(words) > MAX_WORDS:
             self._forget()
         symbols, rows = self._buffers(len(words) + 1)
@@ -98,7 +98,7 @@ class SymbolTable:
             self._insert(words, row)
 
     def _buffers(self, n: int) -> Selected:
-        """Return memory for symbols and rows: the same as for the block before, which is done with."""
+        """Return memory for symbols and rows, reused from the block before."""
         symbols, rows = self._selected
         return symbols.empty(n), rows.empty(n)
 

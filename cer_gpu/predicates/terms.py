@@ -1,10 +1,10 @@
-"""The tests of a query as typed terms over numbered slots: what a generator of code gets to see, and nothing else.
+"""Typed terms over numbered slots: the tests of a query as interpreter and generators of code see them.
 
-A term names no column and holds no constant: it has the slots in which both are handed in, and the few names below.
-So code made of it cannot hold any text of a query or of the data, and queries of one shape share their code.
+A term names no column and holds no constant: it has their slots, and the few names below.  Code generated from it
+therefore holds no text of a query or of the data, and queries of one shape share their code.
 
-Values are int64, uint64 or float64 (`I8`, `U8`, `F8`).  A test is TRUE or it is not: where anything that it reads is
-NULL (a column, a division of integers by zero), it is not, negated or not.
+Values are int64, uint64 or float64 (`I8`, `U8`, `F8`).  A test has two values, TRUE or not TRUE: negated or not, it is
+not TRUE if anything that it reads is NULL (a column, a division of integers by zero).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 I8, U8, F8 = "i8", "u8", "f8"
 BIT = "bit"
 STORED = ("i1", "i2", "i4", I8, "u1", "u2", "u4", U8, "f4", F8, BIT)
-"""How values lie in memory: their kind and bytes, or packed bits."""
+"""Layouts of values in memory: kind and bytes, or packed bits."""
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
 ARITHMETIC = ("+", "-", "*", "/", "%")
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
@@ -23,7 +23,7 @@ MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class Column:
-    """The values of a column (of booleans: 0 and 1; of a dictionary: the codes); every `stride`-th that is stored."""
+    """Values of a column (booleans: 0 and 1; a dictionary: its codes), every `stride`-th of the stored ones."""
 
     slot: int
     stored: str
@@ -31,13 +31,13 @@ class Column:
 
     @property
     def dtype(self) -> str:
-        """The type of its values in terms."""
+        """Type of its values in terms."""
         return F8 if self.stored in ("f4", F8) else U8 if self.stored == U8 else I8
 
 
 @dataclass(frozen=True)
 class Constant:
-    """A number, by its place among the constants of its type."""
+    """A number, by its slot among the constants of its type."""
 
     slot: int
     dtype: str
@@ -45,7 +45,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class ToFloat:
-    """An integer as a float64, the nearest, ties to even."""
+    """An integer as the nearest float64, ties to even."""
 
     operand: Value
     dtype = F8
@@ -67,7 +67,7 @@ class Negative:
 
     @property
     def dtype(self) -> str:
-        """The type of its operand."""
+        """Type of its operand."""
         return self.operand.dtype
 
 
@@ -81,12 +81,12 @@ class Arithmetic:
 
     @property
     def dtype(self) -> str:
-        """The type of its operands."""
+        """Type of its operands."""
         return self.left.dtype
 
     @property
     def divides(self) -> bool:
-        """Whether it is NULL where `right` is 0."""
+        """True for a division or remainder of integers, which is NULL if `right` is 0."""
         return self.op in "/%" and self.dtype == I8
 
 
@@ -95,7 +95,7 @@ Value = Column | Constant | ToFloat | ToInt64 | Negative | Arithmetic
 
 @dataclass(frozen=True)
 class Compare:
-    """``left op right`` (or NOT that) of two values of one type, or of an int64 and, right, a uint64, exactly."""
+    """``left op right``, or its negation, compared exactly: of one type, or an int64 (`left`) and a uint64."""
 
     op: str
     left: Value
@@ -105,14 +105,14 @@ class Compare:
 
 @dataclass(frozen=True)
 class Known:
-    """Whether a value is not NULL."""
+    """Test that a value is not NULL."""
 
     operand: Value
 
 
 @dataclass(frozen=True)
 class Lookup:
-    """What a table says of the code of a row; a code outside the table is that of its last entry, which is FALSE."""
+    """Entry of a table at the code of a row; NULL and codes outside the table read the last entry, FALSE."""
 
     codes: Column
     table: int
@@ -120,7 +120,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Given:
-    """An answer for each row that something else has found, by its place among these."""
+    """Answers for each row that are computed outside of terms, by their slot."""
 
     slot: int
 
@@ -134,14 +134,14 @@ class Fixed:
 
 @dataclass(frozen=True)
 class And:
-    """Whether all of some tests (at least one) are TRUE."""
+    """Conjunction of one or more tests."""
 
     tests: tuple[Test, ...]
 
 
 @dataclass(frozen=True)
 class Or:
-    """Whether one of some tests (at least one) is TRUE."""
+    """Disjunction of one or more tests."""
 
     tests: tuple[Test, ...]
 
@@ -151,16 +151,16 @@ Test = Compare | Known | Lookup | Given | Fixed | And | Or
 
 @dataclass(frozen=True)
 class Program:
-    """All guards of a query: which bits of each event's word are set.
+    """All guards of a query, as the tests that set the bits of each event's word.
 
     Attributes
     ----------
     n_guards
         Bits of a word.
     types, streams
-        Codes of each event's type and stream, by which two tables give the guards that they allow; None: all.
+        Codes of each event's type and stream, which index two tables of the guards that they allow; None: all.
     tests
-        The guards that have a test besides, in ascending order.
+        Guards with a further test, in ascending order, each with that.
     """
 
     n_guards: int
@@ -170,17 +170,17 @@ class Program:
 
     @property
     def word(self) -> str:
-        """The type of a word, or of one of its parts where there are more than 16 guards."""
+        """Type of a word, or of one of its parts for more than 16 guards."""
         return "u1" if self.n_guards <= 8 else "u2" if self.n_guards <= 16 else U8
 
     @property
     def n_parts(self) -> int:
-        """How many numbers a word has."""
+        """Number of parts of a word."""
         return 1 if self.n_guards <= 16 else (self.n_guards + 63) // 64
 
 
 def parts(term: Value | Test) -> Iterator[Value | Test]:
-    """Yield a term and all that it is made of, each after its own parts."""
+    """Yield the terms within a term in postorder, itself last."""
     match term:
         case ToFloat() | ToInt64() | Negative() | Known():
             yield from parts(term.operand)

@@ -1,4 +1,4 @@
-"""Which of the event types that a query names occur: a misspelt one finds nothing, and is no error."""
+"""Notes on event types that a query names and no event has: a misspelt type finds nothing, and is no error."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from itertools import islice
 from cer_gpu.errors import nearest
 
 MOST_KNOWN = 1000
-"""Types that are remembered, for one to be proposed in place of one that is missing."""
+"""Most types to remember, as candidates to propose in place of a missing one."""
 MOST_LISTED = 8
-"""Types that are named where none is close."""
+"""Most types to list if none is close to the missing one."""
 
 
 class TypesMet:
-    """The types that are among the events, as far as their dictionaries say: the values that a type column can have.
+    """Event types met, by the dictionaries of the type column: its possible values.
 
     Threads may share one.
 
     Parameters
     ----------
     wanted
-        The types that the query names.
+        Types that the query names.
     """
 
     def __init__(self, wanted: Iterable[str]) -> None:
@@ -29,7 +29,7 @@ class TypesMet:
         self._known: dict[str, None] = {}
 
     def add(self, values: Sequence[str | None]) -> None:
-        """Take note of the values of a dictionary."""
+        """Add the values of a dictionary."""
         if self._missing:
             there = set(values)
             for name in [name for name in list(self._missing) if name in there]:
@@ -40,7 +40,7 @@ class TypesMet:
 
     @property
     def notes(self) -> list[str]:
-        """What there is to say once all events were read: a remark on each type that none has."""
+        """Remarks on the types that no event has, once all events were read."""
         return [f"no event has the type {name!r}" + self._instead(name) for name in self._missing]
 
     def _instead(self, name: str) -> str:
@@ -55,5 +55,5 @@ class TypesMet:
 
 
 def types_named(event_types: Iterable[str | None], type_column: str | None) -> TypesMet:
-    """Return what is to be met of a query; nothing where there is no type column."""
+    """Return the types to be met of a query; none without a type column."""
     return TypesMet(name for name in event_types if name is not None and type_column is not None)

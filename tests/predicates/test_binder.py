@@ -1,6 +1,6 @@
-"""Predicates over columns of every type against plain Python, three-valued, and the errors of types that do not fit.
+"""Predicates over columns of every type, equal to plain three-valued Python, and errors of types that do not fit.
 
-Numbers mean what is said at the top of cer_gpu/predicates/binder.py; here it is written once more, row by row.
+The arithmetic of cer_gpu/predicates/numbers.py is written once more here, row by row.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def query_of(predicate: str) -> str:
 
 
 def answers(predicate: str, columns: dict[str, pa.Array] | pa.RecordBatch) -> list[bool | None]:
-    """Whether the predicate is TRUE, FALSE or neither of each row: a test is made of it and one of its negation."""
+    """Return the truth of a predicate on each row (None: neither), by the tests of it and of its negation."""
     batch = columns if isinstance(columns, pa.RecordBatch) else pa.record_batch(columns)
     text = query_of(predicate)
     tree = parse(text).formula.filter.predicate
@@ -58,7 +58,7 @@ def answers(predicate: str, columns: dict[str, pa.Array] | pa.RecordBatch) -> li
 
 
 def each(op: str, left: list, right: Any) -> list[bool | None]:
-    """`left op right` of Python values; `right` is one value or as many."""
+    """Return `left op right` of Python values; `right` is one value, or one for each."""
     rights = right if isinstance(right, list) else [right] * len(left)
     compare = OPERATORS[op]
     return [None if a is None or b is None else compare(a, b) for a, b in zip(left, rights, strict=True)]
@@ -69,7 +69,7 @@ def wrap(value: int) -> int:
 
 
 def literal(value: float) -> str:
-    """A number as CEQL writes it."""
+    """Return a number as CEQL writes it."""
     text = repr(abs(value))
     return f"-{text}" if math.copysign(1, value) < 0 else text
 
@@ -87,7 +87,7 @@ def edges(data_type: pa.DataType) -> list[int | None]:
 
 @pytest.mark.parametrize("data_type", INTEGER_TYPES, ids=str)
 @pytest.mark.parametrize("op", OPERATORS)
-def test_integers_with_literals_of_any_size(data_type, op):
+def test_integers_compare_exactly_with_literals_of_any_size(data_type, op):
     values = edges(data_type)
     column = pa.array(values, data_type)
     for bound in {*values, -129, 256, LOW, HIGH, 2**63, 2**64 - 1} - {None}:
@@ -96,7 +96,7 @@ def test_integers_with_literals_of_any_size(data_type, op):
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_integers_of_two_types(op):
+def test_integers_of_two_types_compare_exactly(op):
     for a in INTEGER_TYPES:
         for b in (pa.int8(), pa.int64(), pa.uint64()):
             pairs = [(x, y) for x in edges(a) for y in edges(b)]
@@ -109,7 +109,7 @@ FLOATS = [0.0, -0.0, 1.5, -1.5, 2.0**53, math.inf, -math.inf, math.nan, 5e-324, 
 
 @pytest.mark.parametrize("data_type", [pa.float16(), pa.float32(), pa.float64()], ids=str)
 @pytest.mark.parametrize("op", OPERATORS)
-def test_floats(data_type, op):
+def test_floats_compare_as_ieee_754(data_type, op):
     column = pa.array(FLOATS, data_type) if data_type != pa.float16() else pa.array(FLOATS[:4] + FLOATS[5:8], data_type)
     values = column.to_pylist()
     for bound in (0, 1.5, -1.5, 2**53 + 1, 1e308):
@@ -166,7 +166,7 @@ EDGE_FLOATS = st.sampled_from([f for f in FLOATS if f is not None]) | st.floats(
 
 @given(st.sampled_from("+-*/%"), st.lists(st.tuples(EDGE_INTS, EDGE_INTS), min_size=1, max_size=20), EDGE_INTS)
 @settings(deadline=None)
-def test_integer_arithmetic(op, pairs, bound):
+def test_integer_arithmetic_wraps_around_and_truncates(op, pairs, bound):
     xs, ys = ([p[k] for p in pairs] for k in (0, 1))
     expected = [integer_arithmetic(op, x, y) for x, y in pairs]
     columns = {"x": pa.array(xs), "y": pa.array(ys)}
@@ -179,7 +179,7 @@ def test_integer_arithmetic(op, pairs, bound):
 
 @given(st.sampled_from("+-*/%"), st.lists(st.tuples(EDGE_FLOATS, EDGE_INTS), min_size=1, max_size=20))
 @settings(deadline=None)
-def test_float_arithmetic(op, pairs):
+def test_float_arithmetic_is_ieee_754(op, pairs):
     xs, ys = ([p[k] for p in pairs] for k in (0, 1))
     expected = [float_arithmetic(op, x, float(y)) for x, y in pairs]
     columns = {"x": pa.array(xs, pa.float64()), "y": pa.array(ys)}
@@ -189,14 +189,14 @@ def test_float_arithmetic(op, pairs):
 
 @given(st.sampled_from("+-*/%"), EDGE_INTS, EDGE_INTS)
 @settings(deadline=None)
-def test_arithmetic_of_literals_is_that_of_columns(op, a, b):
+def test_literals_and_columns_have_the_same_arithmetic(op, a, b):
     expected = integer_arithmetic(op, a, b)
     assert answers(f"({a}) {op} ({b}) = x", {"x": pa.array([expected, 3], pa.int64())})[0] == (
         None if expected is None else True
     )
 
 
-def test_arithmetic_is_done_in_64_bits_whatever_the_column():
+def test_arithmetic_on_any_column_has_64_bits():
     assert answers("x + x = 254", {"x": pa.array([127], pa.int8())}) == [True]
     assert answers("x - 1 = 4294967294", {"x": pa.array([2**32 - 1], pa.uint32())}) == [True]
     assert answers("x + 0 = -1", {"x": pa.array([2**64 - 1], pa.uint64())}) == [True]  # wraps around
@@ -229,7 +229,7 @@ CENTS = [-999_999, -125, -1, 0, 1, 124, 125, 126, 999_999]
 
 @pytest.mark.parametrize("data_type", DECIMAL_TYPES, ids=str)
 @pytest.mark.parametrize("op", OPERATORS)
-def test_decimals_with_literals_are_exact(data_type, op):
+def test_decimals_compare_exactly_with_literals(data_type, op):
     values = [*(Decimal(c).scaleb(-2) for c in CENTS), None]
     column = pa.array(values, data_type)
     for bound in ("1.25", "1.249", "1.2500000001", "-0.01", "0", "125", "-99999999999999", "1e300", "1.25e0"):
@@ -248,14 +248,14 @@ def test_decimals_with_literals_are_exact(data_type, op):
     ids=str,
 )
 @pytest.mark.parametrize("op", OPERATORS)
-def test_decimals_at_the_ends_of_their_types(data_type, values, op):
+def test_decimals_at_the_ends_of_their_types_compare_exactly(data_type, values, op):
     column = pa.array([Decimal(v) for v in values], data_type)
     for bound in ("100", "-300", "99.5", "0.25", "1e75", "1e76", "-1e77", "0", "1e-76", "1e-77"):
         assert answers(f"x {op} {bound}", {"x": column}) == each(op, values, Fraction(bound)), bound
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_decimals_with_one_another_and_with_integers_are_exact(op):
+def test_decimals_compare_exactly_with_each_other_and_with_integers(op):
     big = 12_345_678_901_234_567
     xs = [Decimal(big).scaleb(-2), Decimal(big + 1).scaleb(-2), Decimal(5), None]
     ys = [Decimal(big).scaleb(-2), Decimal(big).scaleb(-2) + Decimal("0.001"), Decimal(5), Decimal(1)]
@@ -268,7 +268,7 @@ def test_decimals_with_one_another_and_with_integers_are_exact(op):
     assert answers(f"d {op} n", columns) == each(op, ds, ns)
 
 
-def test_decimals_with_durations():
+def test_decimals_compare_with_durations_as_integers():
     columns = {"x": pa.array([Decimal("1.5"), Decimal(2), None]), "t": pa.array([1, 2, 3], pa.duration("s"))}
     assert answers("x = t", columns) == [False, True, None]
     assert answers("t < x", columns) == [True, False, None]
@@ -303,7 +303,7 @@ def string_columns(texts: list[str | None]) -> list[pa.Array]:
 
 
 @pytest.mark.parametrize("column", string_columns(TEXTS), ids=lambda c: str(c.type))
-def test_strings(column):
+def test_strings_of_any_layout_compare_by_code_points(column):
     for op in OPERATORS:
         for text in ("", "a", "it's", "ö", "\U0001f600", "unused"):
             quoted = text.replace("'", "''")
@@ -320,13 +320,13 @@ def test_strings(column):
     assert answers("x = x AND x IN {x, 'a'}", {"x": column}) == [None if t is None else True for t in TEXTS]
 
 
-def test_strings_of_two_dictionaries():
+def test_strings_of_two_dictionaries_compare_by_their_texts():
     for other in string_columns(TEXTS[::-1]):
         for column in string_columns(TEXTS):
             assert answers("x < y", {"x": column, "y": other}) == each("<", TEXTS, TEXTS[::-1])
 
 
-def test_dictionaries_that_change_from_batch_to_batch():
+def test_dictionaries_may_change_from_batch_to_batch():
     query = cer_gpu.compile("SELECT * WHERE A ; B FILTER A[x = 'p']")
     evaluator = query.evaluator()
 
@@ -349,7 +349,7 @@ def test_dictionaries_that_change_from_batch_to_batch():
 # ---- booleans, NULL and logic ---------------------------------------------------------------------------------------
 
 
-def test_booleans():
+def test_booleans_compare_by_equality():
     xs, ys = [True, False, None, True], [True, True, True, None]
     columns = {"x": pa.array(xs), "y": pa.array(ys)}
     for op in ("=", "<>"):
@@ -360,7 +360,7 @@ def test_booleans():
     assert answers("x IN {TRUE, FALSE}", columns) == [True, True, None, True]
 
 
-def test_the_null_type_compares_with_everything_and_is_unknown():
+def test_a_column_of_the_null_type_makes_any_test_unknown():
     columns = {"x": pa.nulls(2), "y": pa.array([1, None])}
     for predicate in ("x = 1", "x < 'a'", "x = TRUE", "x = y", "x + 1 = 2", "-x = 1", "x LIKE 'a'", "x IN {1, 'a'}"):
         assert answers(predicate, columns) == [None, None]
@@ -368,7 +368,7 @@ def test_the_null_type_compares_with_everything_and_is_unknown():
     assert answers("x = 1 AND y = 2", columns) == [False, None]
 
 
-def test_literals_alone():
+def test_literals_alone_are_compared():
     columns = {"x": pa.array([1, None])}
     assert answers("1 < 2", columns) == [True, True]
     assert answers("'a' > 'b'", columns) == [False, False]
@@ -376,7 +376,7 @@ def test_literals_alone():
     assert answers("5 % 3 = 2 AND NOT 1 = 1.0", columns) == [False, False]
 
 
-def test_sets_of_numbers():
+def test_in_is_three_valued():
     xs = [1, 2, 3, None]
     columns = {"x": pa.array(xs), "y": pa.array([3, None, 3, 3])}
     assert answers("x IN {1, 2.5, y}", columns) == [True, None, True, None]
@@ -389,7 +389,7 @@ def test_sets_of_numbers():
 
 @st.composite
 def trees(draw, depth: int = 3) -> tuple[str, Callable[[dict[str, bool | None]], bool | None]]:
-    """A predicate over p, q, r, and Kleene's truth of it."""
+    """Draw a predicate over p, q, r, and its truth in Kleene's logic."""
     kind = draw(st.sampled_from(["leaf", "leaf", "not", "and", "or"])) if depth else "leaf"
     if kind == "leaf":
         name = draw(st.sampled_from("pqr"))
@@ -430,7 +430,7 @@ def moments(numbers: list[int | None], data_type: pa.DataType) -> pa.Array:
 
 @pytest.mark.parametrize("unit", PER_SECOND)
 @pytest.mark.parametrize("op", OPERATORS)
-def test_timestamps_with_literals(unit, op):
+def test_timestamps_compare_exactly_with_literals(unit, op):
     factor = PER_SECOND[unit]
     at = SECOND * factor
     numbers = [LOW, -1, 0, at - 1, at, at + 1, HIGH, None]
@@ -453,7 +453,7 @@ def test_timestamps_with_literals(unit, op):
             assert answers(f"x {op} '2013-01-31T12:30:00Z'", {"x": column}) == each(op, numbers, at)
 
 
-def test_dates_and_times_of_day_with_literals():
+def test_dates_and_times_of_day_compare_with_literals():
     day = SECOND // 86_400
     dates = moments([day - 1, day, day + 1, None], pa.date32())
     assert answers("x = '2013-01-31'", {"x": dates}) == [False, True, False, None]
@@ -475,7 +475,7 @@ DURATION_TYPES = [pa.duration(u) for u in PER_SECOND]
 
 
 def unit_of(data_type: pa.DataType) -> Fraction:
-    """The unit of a type in seconds."""
+    """Return the unit of a type in seconds."""
     if data_type == pa.date32():
         return Fraction(86_400)
     return Fraction(1, 1000) if data_type == pa.date64() else Fraction(1, PER_SECOND[data_type.unit])
@@ -483,7 +483,7 @@ def unit_of(data_type: pa.DataType) -> Fraction:
 
 @pytest.mark.parametrize("op", OPERATORS)
 @pytest.mark.parametrize("types", [MOMENT_TYPES, TIME_TYPES, DURATION_TYPES], ids=lambda t: str(t[-1]))
-def test_moments_of_two_units_are_compared_exactly(op, types):
+def test_moments_of_two_units_compare_exactly(op, types):
     for a in types:
         for b in types:
             (low, high), ratio = (-(2**31), 2**31 - 1) if a.bit_width == 32 else (LOW, HIGH), unit_of(a) / unit_of(b)
@@ -501,7 +501,7 @@ def test_moments_of_two_units_are_compared_exactly(op, types):
             assert answers(f"x {op} y", {"x": moments(left, a), "y": moments(right, b)}) == expected, (a, b)
 
 
-def test_zones_are_compared_as_instants():
+def test_moments_of_two_time_zones_compare_as_instants():
     columns = {
         "x": moments([1, 2, 3, None], pa.timestamp("s", "UTC")),
         "y": moments([2000, 2000, 2999, 1], pa.timestamp("ms", "Asia/Tokyo")),
@@ -544,7 +544,7 @@ SCHEMA = pa.schema(
     }
 )
 ERRORS = [
-    # predicate, what is underlined, words of the message, words of the hint
+    # predicate, underlined text, words of the message, words of the hint
     ("n = 'a'", "n = 'a'", "cannot compare column 'n' (int64) with the string 'a'", ""),
     ("s = 1", "s = 1", "cannot compare column 's' (string) with the number 1", ""),
     ("c >= 1.5", "c >= 1.5", "cannot compare column 'c' (string) with the number 1.5", ""),
@@ -625,7 +625,7 @@ def test_columns_that_the_query_does_not_read_may_be_of_any_type():
     assert query.evaluate(rows)["end"].to_pylist() == [0, 1]
 
 
-def test_a_name_that_two_columns_have():
+def test_a_name_that_two_columns_have_is_refused():
     twice = pa.record_batch([pa.array([1]), pa.array([2]), pa.array([3]), pa.array([4])], names=["x", "y", "y", "z"])
     with pytest.raises(cer_gpu.QueryTypeError, match="2 columns 'y'") as caught:
         answers("x = 1 AND y = 2", twice)
@@ -653,7 +653,7 @@ LAYOUT_TYPES = [
 
 
 @pytest.mark.parametrize(("data_type", "condition", "holds", "values"), LAYOUT_TYPES, ids=lambda v: str(v)[:20])
-def test_layouts_through_the_engine(data_type, condition, holds, values):
+def test_queries_read_columns_of_any_layout(data_type, condition, holds, values):
     query = cer_gpu.compile(query_of(f"x {condition}"), type_column=None)
     long = pa.concat_arrays([pa.array(values, data_type)] * 7)
     for offset, length in ((0, 7 * len(values)), (1, 9), (7, 8), (9, 0), (2, 1)):

@@ -1,4 +1,4 @@
-"""The compiled pass over a block gives what NumPy gives one operation at a time, and what the definitions say."""
+"""The compiled pass over a block gives the results of the interpreter, and of the definitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ N_PROGRAMS = max(3, strategies.EXAMPLES // 75)
 
 
 @pytest.mark.parametrize("seed", range(N_PROGRAMS))
-def test_words_are_those_of_numpy(seed):
+def test_compiled_and_interpreted_words_are_equal(seed):
     rng = random.Random(seed)
     n_guards = [8, 24, 16, 70, 5][seed % 5]
     stream = "stream" if seed % 2 else None
@@ -56,14 +56,14 @@ def test_words_are_those_of_numpy(seed):
 
 
 @pytest.mark.parametrize("op", "+-*/%")
-def test_every_pair_of_extremes(op):
+def test_every_pair_of_extremes_gives_equal_words(op):
     numbers = [(a, b) for a in EDGES for b in EDGES if max(a, b) < 2**63]
     rng = random.Random(1)
     pairs = [(rng.choice(FLOAT_EDGES), rng.choice(FLOAT_EDGES)) for _ in numbers]
     columns = {name: pa.array([pair[i] for pair in numbers]) for i, name in enumerate("ab")}
     columns |= {name: pa.array([pair[i] for pair in pairs]) for i, name in enumerate("xy")}
     texts = [f"a {op} b {c} -b" for c in ("<", "=", ">")] + [f"NOT x {op} y {c} -y" for c in ("<", "=", ">")]
-    texts += [f"a {op} b {c} {d}" for c in ("<", ">=") for d in "ab"] + ["-a < 0 AND a < 0"]  # which wrap around
+    texts += [f"a {op} b {c} {d}" for c in ("<", ">=") for d in "ab"] + ["-a < 0 AND a < 0"]  # these wrap around
     texts += [f"x {op} y <> x {op} y", f"1 / (x {op} y) > 0"]
     guards = tuple(Guard(None, tree(text)) for text in texts)
     batch = pa.record_batch(columns)
@@ -71,7 +71,7 @@ def test_every_pair_of_extremes(op):
     assert answers(words, [batch], COMPILED) == answers(words, [batch], INTERPRETED)
 
 
-def test_codes_outside_the_dictionary_are_of_no_type():
+def test_codes_outside_the_dictionary_have_no_type():
     codes = pa.array([0, 1, 1 << 30, -5, 0, 2], pa.int32())
     types = pa.DictionaryArray.from_arrays(codes, pa.array(["A", "B"]), safe=False)
     batch = pa.record_batch({"type": types, "x": pa.array([1.0] * 6)})
@@ -79,7 +79,7 @@ def test_codes_outside_the_dictionary_are_of_no_type():
     assert answers(words, [batch], COMPILED) == [[(0, 1), (1, 2), (4, 1)]]
 
 
-def test_memory_that_is_not_aligned():
+def test_columns_may_lie_in_unaligned_memory():
     data = pa.py_buffer(b"\0" + np.arange(5.0).tobytes()).slice(1)
     batch = pa.record_batch({"x": pa.Array.from_buffers(pa.float64(), 5, [None, data])})
     words = guard_words((Guard(None, tree("x > 2")),), batch.schema, None, "")
@@ -90,21 +90,21 @@ def test_memory_that_is_not_aligned():
 
 
 @strategies.property_test(0.04)
-def test_predicates_are_what_the_definitions_say(data):
+def test_predicates_match_the_definitions(data):
     case = Case(data, strategies.predicate_cases())
     with tier(COMPILED):
         assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
 
 
 @strategies.property_test(0.04)
-def test_arithmetic_is_what_the_definitions_say(data):
+def test_arithmetic_matches_the_definitions(data):
     case = Case(data, strategies.arithmetic_cases())
     with tier(COMPILED):
         assert rows_of(pushed(case.compiled, case.batches)) == case.expected()
 
 
 @strategies.property_test(0.06)
-def test_queries_mean_what_the_definitions_say(data):
+def test_queries_match_the_definitions(data):
     case = Case(data, strategies.cases())
     expected = case.expected()
     with tier(COMPILED), small_sizes():
@@ -112,7 +112,7 @@ def test_queries_mean_what_the_definitions_say(data):
 
 
 @strategies.property_test(0.03)
-def test_queries_over_several_streams(data):
+def test_queries_over_several_streams_match_the_definitions(data):
     case = CaseOfStreams(data, strategies.cases_of_several_streams())
     candidates = case.candidates()
     with tier(COMPILED):
@@ -122,14 +122,14 @@ def test_queries_over_several_streams(data):
         assert found == rows_of(case.compiled.evaluate(case.tables))
 
 
-# ---- which one is used ---------------------------------------------------------------------------------------------
+# ---- choice of the tier --------------------------------------------------------------------------------------------
 
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
 
 @pytest.fixture
 def nothing_kept(tmp_path, monkeypatch):
-    """Nothing is compiled yet, neither here nor on disk."""
+    """Start without compiled code, in memory and on disk."""
     monkeypatch.setattr(backend, "source_folder", lambda: tmp_path)
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(predicates, "TIER", None)
@@ -147,18 +147,18 @@ def tiers(table: pa.Table, rows: int) -> list[str]:
     return found
 
 
-def test_it_is_compiled_when_so_many_rows_have_come(nothing_kept, monkeypatch):
+def test_predicates_are_compiled_after_enough_rows(nothing_kept, monkeypatch):
     monkeypatch.setattr(backend, "ROWS_TO_LOAD", 200)
     monkeypatch.setattr(backend, "ROWS_TO_COMPILE", 500)
     assert tiers(events(700), 100) == [INTERPRETED] * 4 + [COMPILED] * 3
-    assert tiers(events(300), 100) == [COMPILED] * 3  # it is there already
+    assert tiers(events(300), 100) == [COMPILED] * 3  # already in memory
     backend._shared.cache_clear()
-    assert tiers(events(300), 100) == [INTERPRETED] + [COMPILED] * 2  # and on disk
+    assert tiers(events(300), 100) == [INTERPRETED] + [COMPILED] * 2  # and then on disk
     (source,) = nothing_kept.glob("run_*.py")
     assert "def run(" in source.read_text()
 
 
-def test_a_folder_that_cannot_be_written(nothing_kept, monkeypatch):
+def test_code_is_compiled_without_a_writable_folder(nothing_kept, monkeypatch):
     def refuse():
         raise PermissionError("no")
 
@@ -168,7 +168,7 @@ def test_a_folder_that_cannot_be_written(nothing_kept, monkeypatch):
     assert not list(nothing_kept.glob("run_*.py"))
 
 
-def test_threads_share_what_is_compiled(nothing_kept):
+def test_threads_share_compiled_code(nothing_kept):
     table, found = events(3000), []
     with tier(INTERPRETED):
         expected = cer_gpu.compile(QUERY).evaluate(table)
@@ -199,8 +199,8 @@ with t.tier(t.COMPILED):
 """
 
 
-def test_processes_share_what_is_kept(tmp_path):
-    """Several that write at once, and one that reads: all find the same."""
+def test_processes_share_the_code_on_disk(tmp_path):
+    """Two processes that write at once and one that reads give the same answers."""
     here = os.path.dirname(__file__)
     paths = os.pathsep.join([here, os.path.dirname(here), os.path.dirname(os.path.dirname(here))])
     environment = {**os.environ, "PYTHONPATH": paths, "SOURCES": str(tmp_path)}
@@ -214,7 +214,7 @@ def test_processes_share_what_is_kept(tmp_path):
     assert n_sources == len([path for path in tmp_path.iterdir() if path.is_file()]) == 3
 
 
-def test_a_query_that_is_too_large_to_compile(monkeypatch):
+def test_a_query_that_is_too_large_to_compile_is_interpreted(monkeypatch):
     monkeypatch.setattr(backend, "MOST_TERMS", 3)
     with tier(COMPILED):
         assert set(tiers(events(300), 100)) == {INTERPRETED}

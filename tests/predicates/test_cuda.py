@@ -1,6 +1,6 @@
-"""The kernels of a query give what NumPy and the compiled pass give.
+"""The kernels of a query give the results of the interpreter and of the compiled pass.
 
-They run on the CPU, built by g++, with warps of one lane and of 32; where there is a GPU, on that too.
+They run on the CPU, built by g++, with warps of one lane and of 32 lanes, and on a GPU if there is one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def build(tmp_path_factory):
 
 @pytest.fixture
 def use(monkeypatch):
-    """Return what makes a device that of `device="cuda"`."""
+    """Return a function that makes its argument the device of `device="cuda"`."""
 
     def use(device):
         monkeypatch.setattr(placement, "missing", lambda: None)
@@ -56,7 +56,7 @@ def use(monkeypatch):
 
 @pytest.fixture
 def host(build, use):
-    """A device of one lane."""
+    """Device of one lane."""
     return use(HostDevice(build))
 
 
@@ -74,7 +74,7 @@ def device(request, use):
 
 
 @pytest.mark.parametrize("seed", range(N_PROGRAMS))
-def test_words_are_those_of_numpy_and_of_the_compiled_pass(device, seed):
+def test_words_equal_those_of_the_interpreter_and_of_the_compiled_pass(device, seed):
     rng = random.Random(seed)
     stream = "stream" if seed % 2 else None
     guards = guards_of(rng, [8, 24, 16, 70, 5][seed % 5], stream is not None)
@@ -88,8 +88,8 @@ def test_words_are_those_of_numpy_and_of_the_compiled_pass(device, seed):
         assert found == answers(words, batches, COMPILED)
 
 
-def test_every_pair_of_extremes(device):
-    """See `test_compiled`: int64 and float64 at their ends, in one kernel for each."""
+def test_every_pair_of_extremes_gives_equal_words(device):
+    """As in `test_compiled`, with int64 and float64 at their ends in one kernel."""
     integers = [0, 1, -1, 2, -2, 7, 2**53 + 1, 2**63 - 1, -(2**63), -(2**62)]
     floats = [0.0, -0.0, 1.0, 1.5, -2.5, float("nan"), float("inf"), -float("inf"), 2.0**53, 5e-324, 1.7e308]
     pairs = [(a, b, x, y) for a in integers for b in integers for x, y in [random.Random(a ^ b).choices(floats, k=2)]]
@@ -103,8 +103,8 @@ def test_every_pair_of_extremes(device):
     assert answers(on_device, [batch], CUDA) == answers(guard_words(guards, batch.schema, None, ""), [batch], COMPILED)
 
 
-def test_many_programs_in_one_build(build):
-    """Random sets of predicates, words of every width, against NumPy (one build, as each takes half a second)."""
+def test_words_of_many_random_programs_equal_those_of_the_interpreter(build):
+    """All programs, with words of every width, are in one build: each build takes half a second."""
     rng = random.Random(7)
     of_guards = [guards_of(rng, rng.choice([3, 8, 12, 16, 20, 66]), True) for _ in range(N_BUILT_AT_ONCE)]
     made = [guard_words(guards, SCHEMA, "type", "", "stream") for guards in of_guards]
@@ -118,7 +118,7 @@ def test_many_programs_in_one_build(build):
     source = "".join(pieces)
 
     class OneOfMany(HostDevice):
-        """Whose kernels are all the one that makes words."""
+        """Device on which every kernel is the one that makes words."""
 
         def __init__(self, k: int) -> None:
             super().__init__(build)
@@ -150,7 +150,7 @@ def test_results_are_identical_in_any_cut(device, output, monkeypatch):
     assert len(expected)
 
 
-def test_one_block_is_on_its_way_while_the_one_ahead_of_it_is_evaluated(host, monkeypatch):
+def test_a_block_is_in_flight_while_the_one_before_is_evaluated(host, monkeypatch):
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 250)
     evaluator = cer_gpu.compile(QUERY).evaluator(device="cuda")
     begun = []
@@ -164,7 +164,7 @@ def test_one_block_is_on_its_way_while_the_one_ahead_of_it_is_evaluated(host, mo
     assert evaluator.placement == ("cuda", "asked for")
 
 
-def test_a_checkpoint_goes_on_on_another_device(host):
+def test_a_checkpoint_is_restored_on_another_device(host):
     query, batch = cer_gpu.compile(QUERY), events(2000).combine_chunks().to_batches()[0]
     evaluator = query.evaluator(device="cuda")
     first = evaluator.push(batch.slice(0, 1000))
@@ -172,8 +172,8 @@ def test_a_checkpoint_goes_on_on_another_device(host):
     assert pa.Table.from_batches([first, rest]).equals(query.evaluate(pa.table(batch), device="cpu"))
 
 
-def test_what_came_before_an_error_is_listed(host, monkeypatch):
-    """As on the CPU: a block that is on its way is not heard of before its turn."""
+def test_complex_events_before_an_error_are_listed(host, monkeypatch):
+    """As on the CPU: the error of a block in flight is raised only when it is its turn."""
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 100)
     monkeypatch.setattr("cer_gpu.runtime.matches.OUTPUT_ROWS", 3)
     good = events(400).combine_chunks()
@@ -191,7 +191,7 @@ def test_what_came_before_an_error_is_listed(host, monkeypatch):
     assert 0 < on_cuda == on_cpu
 
 
-def test_an_evaluation_that_is_left_early(host):
+def test_an_evaluation_may_be_left_early(host):
     query = cer_gpu.compile(QUERY)
     reader = query.stream(events(5000), device="cuda")
     reader.read_next_batch()
@@ -203,7 +203,7 @@ def test_an_evaluation_that_is_left_early(host):
 
 
 def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
-    """Also where words are so many that they are forgotten, and where each row has another one."""
+    """Also if words are so many that they are forgotten, and if each row has another one."""
     texts = [f"x % {2 << k} >= {1 << k}" for k in range(20)]
     guards = tuple(Guard(None, tree(text)) for text in texts)
     batch = pa.record_batch({"x": np.random.default_rng(0).permutation(12_000)})
@@ -240,10 +240,10 @@ def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
         query.evaluate(table, device="cuda")
 
 
-# ---- which device ----------------------------------------------------------------------------------------------------
+# ---- choice of the device --------------------------------------------------------------------------------------------
 
 
-def test_without_a_gpu(monkeypatch):
+def test_without_a_gpu_cuda_is_refused_and_auto_takes_the_cpu(monkeypatch):
     monkeypatch.setattr(placement, "missing", lambda: "there is no driver\nhint: install it")
     query = cer_gpu.compile(QUERY)
     with pytest.raises(cer_gpu.DeviceError, match=r"device='cuda' needs a GPU.*there is no driver\nhint: install it"):
@@ -259,7 +259,7 @@ def test_without_a_gpu(monkeypatch):
     ("driver", "cupy", "what"),
     [(False, False, "driver"), (False, True, "driver"), (True, False, "CuPy is not installed.*\n.*pip install")],
 )
-def test_what_is_missing_is_named(driver, cupy, what, monkeypatch):
+def test_the_error_names_the_missing_part(driver, cupy, what, monkeypatch):
     def load(_):
         if not driver:
             raise OSError
@@ -273,7 +273,7 @@ def test_what_is_missing_is_named(driver, cupy, what, monkeypatch):
         raise cer_gpu.DeviceError(message)
 
 
-def test_auto_measures_both(host, monkeypatch):
+def test_auto_measures_both_devices(host, monkeypatch):
     monkeypatch.setattr(placement, "ROWS_TO_TRY", 1000)
     monkeypatch.setattr(placement, "ROWS_TO_MEASURE", 1000)
     clock = iter(range(10**6))
@@ -298,7 +298,7 @@ def test_auto_measures_both(host, monkeypatch):
     placement._costs.cache_clear()
 
 
-# ---- memory that is not the kernels' ---------------------------------------------------------------------------------
+# ---- memory of others ------------------------------------------------------------------------------------------------
 
 ASAN = """
 import pathlib, random, sys
@@ -317,7 +317,7 @@ print("done")
 """
 
 
-def test_kernels_read_and_write_only_what_is_theirs(tmp_path):
+def test_kernels_read_and_write_only_their_memory(tmp_path):
     """Under the address sanitizer, in a process of its own."""
     if not has_compiler():
         pytest.skip("g++ is not installed: it builds the kernels for the host")

@@ -1,4 +1,4 @@
-"""Random queries on the kernels give what the definitions say.  They run on the CPU, built by g++."""
+"""Random queries on the CUDA kernels, built by g++ for the CPU, give the results of the definitions."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def build(tmp_path_factory):
 
 
 @strategies.property_test(0.02)
-def test_predicates_are_what_the_definitions_say(data, build):
+def test_predicates_match_the_definitions(data, build):
     evaluate(Case(data, strategies.predicate_cases()), build)
 
 
 @strategies.property_test(0.02)
-def test_arithmetic_is_what_the_definitions_say(data, build):
+def test_arithmetic_matches_the_definitions(data, build):
     evaluate(Case(data, strategies.arithmetic_cases()), build)
 
 
 @strategies.property_test(0.02)
-def test_queries_mean_what_the_definitions_say(data, build):
+def test_queries_match_the_definitions(data, build):
     case = Case(data, strategies.cases())
     with small_sizes():
         evaluate(case, build)

@@ -1,4 +1,4 @@
-"""No text of a query or of the data gets into generated code: its words are few, and names do not change it."""
+"""Generated code holds no text of a query or of the data: its tokens are fixed, and names do not change it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CUDA_TOKEN = re.compile(
 
 
 def assert_harmless_on_a_gpu(struct: str) -> None:
-    """Hold the text of a struct to its frame, and to a grammar of tokens."""
+    """Check that a struct has its frame, and only tokens of a fixed grammar."""
     assert struct.isascii()
     lines = struct.splitlines(keepends=True)
     assert re.sub("cer_u(16|64)", "cer_u8", lines[1]) == CUDA_HEAD.splitlines(keepends=True)[1]
@@ -70,7 +70,7 @@ def assert_harmless(source: str) -> None:
             assert token.type in LAYOUT, token
 
 
-# ---- queries with holes for names, texts and patterns ----------------------------------------------------------------
+# ---- queries with placeholders for names, texts and patterns ---------------------------------------------------------
 
 TYPES = [pa.int64(), pa.uint64(), pa.float32(), pa.string(), pa.dictionary(pa.int8(), pa.string()), pa.bool_()]
 TESTS = [
@@ -87,7 +87,7 @@ TESTS = [
 
 
 def sources_of(tests, names, texts, n_copies, types, typed):
-    """What is generated for one event of each type with its tests, the columns, texts and types having these names."""
+    """Return the sources for a query with these tests, and with the given names of columns, texts and types."""
     quoted = [f"`{name}`" for name in names]
     pattern = "".join(c if c.isalnum() and c.isascii() else "\\" + c if c.isascii() else c for c in texts[1])
     text, pattern = (t.replace("'", "''") for t in (texts[0], pattern))
