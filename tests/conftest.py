@@ -40,20 +40,20 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    # the many processes that tests start need not compile these packages again, each for itself
+    # processes that tests start, more than a hundred, share the bytecode of these packages
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if config.getoption("--device") == "cuda":
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
 
 
-# Folders whose files take long, the longest first. Spark's tests are dealt to one process, which starts Java once, and
-# begin beside those that compile the kernels.
+# Folders whose files take long, the longest first. One process runs all of Spark's tests, so that Java starts once,
+# while another compiles the kernels.
 LONG = ("spark", "engine", "predicates", "cli", "runtime", "kernels", "partition")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Deal the files of `--dist loadfile` so that the processes end at about the same time."""
+    """Deal the longest files first (`--dist loadfile`), so that all processes end at about the same time."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -66,11 +66,45 @@ def pytest_xdist_make_scheduler(config, log):
             scope = super()._split_scope(nodeid)
             return "tests/spark" if scope.startswith("tests/spark/") else scope
 
+        def _reschedule(self, node):
+            # xdist takes back all files of a process that crashed; one without tests left would hold up the next
+            for scope in [scope for scope, tests in self.workqueue.items() if all(tests.values())]:
+                del self.workqueue[scope]
+            super()._reschedule(node)
+
         def _assign_work_unit(self, node):
             self.workqueue.move_to_end(min(self.workqueue, key=rank), last=False)
             super()._assign_work_unit(node)
 
     return LongestFirst(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compile_once(request, tmp_path_factory):
+    """Compile each kernel in one of the processes; the others wait, and load what Numba keeps of it on disk."""
+    if os.name != "posix" or not hasattr(request.config, "workerinput"):
+        yield
+        return
+    import fcntl
+
+    from numba.core.caching import NullCache
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.dispatcher import Dispatcher
+
+    folder = tmp_path_factory.getbasetemp().parent  # the same for all processes
+    compile_ = Dispatcher.compile
+
+    def compile_alone(self, signature):
+        if isinstance(self._cache, NullCache):
+            return compile_(self, signature)
+        name = f"{self.py_func.__module__}.{self.py_func.__qualname__}.lock"
+        with global_compiler_lock, open(folder / name, "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return compile_(self, signature)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "compile", compile_alone)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
