@@ -1,4 +1,4 @@
-// Access to the rows of columns and tables. They lie in Arrow's layout in device memory, at addresses passed as numbers;
+// Access to rows of columns and tables. They lie in Arrow's layout in device memory, at addresses passed as numbers;
 // they belong to the caller, and nothing here writes to them.
 //
 // Reference: cer_gpu/columnar/columns.py and cer_gpu/predicates/interpreter.py.

@@ -3,7 +3,7 @@
 // A word of at most 16 bits is looked up in a table with an entry for each; a longer one, of `n_parts` uint64, in an
 // open-addressing hash table. An event of symbol 0 (quiet) changes nothing; CER_UNSEEN marks a word without a symbol.
 //
-// Reference: select_by_table, select_by_hash and insert_word (cer_gpu/backend/compaction.py), which also make the tables.
+// Reference: select_by_table, select_by_hash and insert_word (cer_gpu/backend/compaction.py, which makes the tables).
 #ifndef CER_SYMBOLS_CUH
 #define CER_SYMBOLS_CUH
 #include "common.cuh"

@@ -1,1 +1,1 @@
-"""Record batches to columns, predicate bits, symbols, runs and complex events."""
+"""Evaluation of a stream batch by batch: blocks, the pipeline of stages, the evaluator, checkpoints."""

@@ -1,4 +1,4 @@
-"""Batches of events cut into blocks: one set of columns, behind which several pipelines can stand."""
+"""Batches of events and the blocks they are cut into: one set of columns, which several pipelines can share."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from cer_gpu.engine.checkpoint import State
 from cer_gpu.errors import EventsError
 
 BLOCK_ROWS = 1 << 18
-"""Rows evaluated at once: the temporaries of the predicates stay in the cache."""
+"""Rows of a block, evaluated at once: the temporaries of the predicates stay in the cache."""
 
 Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class EventBlock:
-    """A block whose clocks are checked.
+    """A block with checked clocks.
 
     Attributes
     ----------
     columns : Block
     first : int
-        The number of its first event.
+        Number of its first event.
     given : int64 array, shape (n,), or None
-        The positions of its events, where a column tells them.
+        Given positions of its events; None: events are counted.
     times : dict from column to array, shape (n,)
-        The values of the clocks.
+        Values of the clocks.
     """
 
     columns: Block
@@ -45,15 +45,15 @@ class EventBlock:
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of events and where it stands in the stream.
+    """A batch of events and its place in the stream.
 
     Attributes
     ----------
     events : pyarrow.RecordBatch
     first : int
-        The number of its first event.
+        Number of its first event.
     given : int64 array, shape (n,), or None
-        The positions of its events, where a column tells them.
+        Given positions of its events; None: events are counted.
     """
 
     events: pa.RecordBatch
@@ -61,7 +61,7 @@ class Batch:
     given: Positions | None
 
     def rows_at(self, positions: Positions) -> Positions:
-        """Return the rows of events at positions in this batch."""
+        """Return the rows of the events at these positions of the batch."""
         if self.given is None:
             return positions - self.first
         rows: Positions = np.searchsorted(self.given, positions)
@@ -69,24 +69,24 @@ class Batch:
 
 
 class Blocks:
-    """The columns of a stream, block by block: strings keep their codes, and clocks are checked once.
+    """Columns of a stream, block by block: strings keep their codes, and clocks are checked once.
 
     Parameters
     ----------
     clocks
-        Columns that must not decrease.
+        Columns of times, which must not decrease.
     position_column
-        Tells the position of each event; None: events are counted.
+        Column of given positions; None: events are counted.
     begin
-        The number of the first event.
+        Number of the first event.
 
     Attributes
     ----------
     clocks : dict from column to Clock
     n_events : int
-        The number of the next event.
+        Number of the next event.
     last_position : int
-        The last position that was given, or -1.
+        Last given position, or -1.
     """
 
     def __init__(self, clocks: tuple[str, ...], position_column: str | None, begin: int) -> None:
@@ -114,7 +114,7 @@ class Blocks:
         return Batch(events, self.n_events, given)
 
     def cut(self, batch: Batch, n_rows: int) -> Iterator[Block]:
-        """Yield the blocks of a batch, of at most so many rows."""
+        """Yield the blocks of a batch, of at most `n_rows` rows."""
         for start in range(0, batch.events.num_rows, n_rows):
             yield Block(batch.events.slice(start, n_rows), self._coders)
 
@@ -141,7 +141,7 @@ class Blocks:
         self.last_position = int(before[-1])
         return positions
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self, state: State) -> None:
         """Add the clocks and the last position to a checkpoint."""

@@ -1,7 +1,7 @@
-"""The state of an evaluation as bytes, and back.
+"""Checkpoints: the state of an evaluation as bytes, and back.
 
-A checkpoint is a magic number, a SHA-256 of what follows, and an Arrow IPC stream: one row for each array, table or
-schema of the state.  Nothing in it is executed; it is trusted as far as it is whole, so restore only your own.
+A checkpoint is a magic number, the SHA-256 of the rest, and an Arrow IPC stream with one row for each array, table or
+schema of the state.  Nothing in it is executed, but only the checksum is verified: restore only your own checkpoints.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cer_gpu.planning.plan import Plan
 
 MAGIC = b"CERGPU\r\n"
 VERSION = 5
-"""Of the layout of the state; one that differs cannot be read."""
+"""Version of the layout of the state; a checkpoint of another version cannot be read."""
 
 _DIGEST = 32
 _SCHEMA = pa.schema(
@@ -30,14 +30,14 @@ _SCHEMA = pa.schema(
 
 @dataclass
 class State:
-    """All that an evaluator carries, by name.
+    """State of an evaluator, by name.
 
     Attributes
     ----------
     options : dict
-        Of the evaluator.
+        Options of the evaluator.
     facts : dict
-        Whatever JSON can say.
+        Facts that JSON can hold.
     """
 
     plan: Plan
@@ -48,7 +48,7 @@ class State:
     schemas: dict[str, pa.Schema] = field(default_factory=dict)
 
     def add_arrays(self, part: str, arrays: dict[str, npt.NDArray[Any]]) -> None:
-        """Add the arrays of a part of the evaluator."""
+        """Add the arrays of a part of the evaluator, such as the runtime."""
         self.arrays |= {f"{part}.{name}": array for name, array in arrays.items()}
 
     def part(self, part: str) -> dict[str, npt.NDArray[Any]]:
@@ -60,7 +60,7 @@ class State:
         self.tables |= {f"{part}{i}": pa.table({"text": values}) for i, values in texts.items()}
 
     def texts(self, part: str) -> dict[int, pa.Array]:
-        """Return the arrays of texts of a part, by their numbers."""
+        """Return the arrays of texts of a part, by number."""
         return {
             int(name[len(part) :]): table["text"].combine_chunks()
             for name, table in self.tables.items()
@@ -88,7 +88,7 @@ class State:
         Raises
         ------
         CheckpointError
-            When it is none, damaged, of another version, or of another query.
+            When the bytes are no checkpoint, damaged, of another version, or of another query.
         """
         if not isinstance(blob, bytes | bytearray | memoryview):
             raise CheckpointError(f"expected the bytes that checkpoint() returned, got {type(blob).__name__}")
@@ -120,7 +120,7 @@ class State:
             elif row["kind"] == "schema":
                 state.schemas[row["name"]] = pa.ipc.read_schema(pa.py_buffer(data))
             else:
-                flat = np.frombuffer(data, np.dtype(row["kind"])).copy()  # to be written to
+                flat = np.frombuffer(data, np.dtype(row["kind"])).copy()  # writable
                 state.arrays[row["name"]] = flat.reshape(row["shape"])
         return state
 
@@ -135,7 +135,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
 
 
 def _readable(schema: pa.Schema) -> pa.Schema:
-    """Return a schema without dictionaries of extension types, which Arrow writes and does not read."""
+    """Return a schema without dictionaries of extension types, which Arrow can write but not read."""
     return pa.schema(
         [
             field.with_type(field.type.value_type)

@@ -1,4 +1,4 @@
-"""The evaluation of one query over a stream of batches; all state is carried from batch to batch."""
+"""Evaluation of one query over a stream of batches, with all state carried from batch to batch."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ Lateness = str | int | float | timedelta
 
 @dataclass(frozen=True)
 class Options:
-    """The way in which an evaluator reads, and what it gives; see `cer_gpu.Query.evaluator`.
+    """Options of an evaluator; see `cer_gpu.Query.evaluator`.
 
-    `begin` is the number of the first event, and `deal` (k, n) for events of the k-th of n shares of the keys alone.
+    `begin` is the number of the first event; `deal` (k, n) restricts the evaluation to share k of n of the keys.
     """
 
     output: str = "positions"
@@ -47,22 +47,22 @@ class Options:
 
     @property
     def reading(self) -> Reading:
-        """The part of the stream, and of its complex events."""
+        """Part of the stream to read, and of its complex events to list."""
         return Reading(self.begin, self.first_end, self.share, self.deal)
 
 
 class Evaluator:
-    """Evaluates a query batch by batch: `push` events, `finish` at the end.
+    """Evaluator of a query, batch by batch: `push` events, `finish` at the end.
 
-    Made by `cer_gpu.Query.evaluator` and `cer_gpu.Query.restore`.  The concatenated results do not depend on how the
-    stream is cut.
+    Made by `cer_gpu.Query.evaluator` and `cer_gpu.Query.restore`.  The concatenated results do not depend on the cut of
+    the stream into batches.
 
     Attributes
     ----------
     n_pushed : int
-        Events taken in so far.
+        Events pushed so far.
     n_events : int
-        Events read so far; with `lateness`, some are still held back.
+        Events evaluated so far; with `lateness`, some pushed events still wait.
     n_matches : int
         Complex events found so far.
     """
@@ -81,49 +81,49 @@ class Evaluator:
         self._table = self.physical.table()
         self._pipeline: Pipeline | None = None
         self._reorder: Reorder | None = None
-        self._refusal = ""  # why no more events are taken
-        self._among_threads = False  # which wait for one another between blocks
+        self._refusal = ""  # the reason why no more events are accepted
+        self._among_threads = False  # True: larger blocks, as threads wait for one another between blocks
 
     @property
     def output(self) -> str:
-        """The form of the results."""
+        """Name of the output."""
         return self._options.output
 
     @property
     def engine(self) -> str:
-        """The runtime's family: "stacks" (for chains), "automaton", or "counter" where complex events are counted."""
+        """Family of the runtime: "stacks" (for chains), "automaton", or "counter" if complex events are counted."""
         return self.physical.engine
 
     @property
     def placement(self) -> tuple[str, str]:
-        """The device ("cpu" or "cuda") that evaluates the predicates of the next events, and why."""
+        """Device ("cpu" or "cuda") for the predicates of the next events, and the reason."""
         if self._pipeline is None:
             return before_events(self._options.device)
         return self._pipeline.guards.placement.device, self._pipeline.guards.placement.reason
 
     @property
     def pipeline(self) -> Pipeline:
-        """The stages; after `expect` or the first batch."""
+        """Pipeline of stages; available after `expect` or the first batch."""
         assert self._pipeline is not None
         return self._pipeline
 
     @property
     def holds_back(self) -> bool:
-        """True where events wait until one may end a complex event (`cer_gpu.runtime.live_intervals`)."""
+        """True if events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`)."""
         return self.physical.holds_back
 
     @property
     def n_late(self) -> int:
-        """Events that came later than `lateness` allows, so far."""
+        """Number of events so far that came later than `lateness` allows."""
         return 0 if self._reorder is None else self._reorder.n_late
 
     @property
     def notes(self) -> list[str]:
-        """Remarks on the events read so far: the types that the query names and none of them has."""
+        """Remarks on the events read so far: types that the query names and no event has."""
         return self._types_met.notes if self.n_events > self._options.begin else []
 
     def expect(self, schema: pa.Schema) -> None:
-        """Let the results be those over events of a schema, unless there have been events already.
+        """Bind to a schema, which fixes the types of the results, unless a batch has done so.
 
         Raises
         ------
@@ -139,14 +139,14 @@ class Evaluator:
         Parameters
         ----------
         batch : pyarrow.RecordBatch or DeviceEvents
-            The next events.  Its columns may change their types, those that tell the time excepted.
+            The next events.  Columns may change their types, except columns of times.
         stream
-            The stream of FROM that they are from, where there are several.
+            Stream of FROM that the events are from, if there are several.
 
         Returns
         -------
         pyarrow.RecordBatch
-            In the order of their ends; `push_batches` gives the same in pieces of bounded size.
+            Complex events in the order of their ends; `push_batches` yields the same in pieces of bounded size.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class Evaluator:
     def push_batches(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> Iterator[pa.RecordBatch]:
         """Read the events of a batch and yield the complex events that end in it, in pieces of bounded size.
 
-        The pieces must all be read before the next batch is pushed; the batch is evaluated while they are.
+        Read all pieces before pushing the next batch; the batch is evaluated while they are read.
         """
         if self._refusal:
             raise OptionError(f"{self._refusal}: make a new evaluator")
@@ -180,14 +180,14 @@ class Evaluator:
         return self._in_order(batch.select(columns_with(batch.schema, names)) if names else batch)
 
     def finish(self) -> pa.RecordBatch:
-        """End the stream and return what was still held back (nothing, unless there is a `lateness`).
+        """End the stream and return the complex events of the events that still wait (none without a `lateness`).
 
-        Where no batch was pushed, the types of columns are not known, and the columns that need them are left out.
+        If no batch was pushed, the types of columns are not known, and the columns that need them are left out.
         """
         return self._gathered(self.finish_batches())
 
     def finish_batches(self) -> Iterator[pa.RecordBatch]:
-        """End the stream and yield what was still held back, in pieces of bounded size."""
+        """As `finish`, but yield the complex events in pieces of bounded size."""
         held = [] if self._reorder is None or self._refusal else self._reorder.finish()
         try:
             for batch in held:
@@ -198,7 +198,7 @@ class Evaluator:
                 self._pipeline.guards.release()
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Push all batches, finish, and yield what is found."""
+        """Push all batches, finish, and yield the complex events."""
         for batch in batches:
             yield from self.push_batches(batch)
         yield from self.finish_batches()
@@ -207,24 +207,24 @@ class Evaluator:
 
     @property
     def may_be_cut(self) -> bool:
-        """True where nothing was read yet, and no option looks at the whole stream."""
+        """True if no event was read yet, and no option needs the whole stream."""
         options = self._options
         return not self.n_pushed and options.lateness is None and options.share is None and not options.position_column
 
     @property
     def window(self) -> tuple[str | None, np.uint64 | np.float64]:
-        """The column that the window is measured in (None: events), and its length; after `expect`."""
+        """Column in which the window is measured (None: events), and its length; available after `expect`."""
         assert self._pipeline is not None
         binding = self._pipeline.binding
         assert binding.window_length is not None
         return binding.window_column, binding.window_length
 
     def part(self, begin: int, first_end: int) -> Evaluator:
-        """Return one for the same stream from position `begin` on, which lists what ends from `first_end` on."""
+        """Return an evaluator of the stream from `begin` on, which lists complex events that end from `first_end` on."""
         return self._other(replace(self._options, begin=begin, first_end=first_end))
 
     def restart(self, begin: int, first_end: int) -> None:
-        """Let a part be one from another position on, with what it has compiled and the symbols that it has met."""
+        """Begin another range of the stream; compiled code, and the symbols met, stay."""
         assert self._pipeline is not None
         self._options = replace(self._options, begin=begin, first_end=first_end)
         self.n_pushed = self.n_events = begin
@@ -234,7 +234,7 @@ class Evaluator:
         self._blocks.restart(begin)
 
     def of_keys(self, share: int, n_shares: int) -> Evaluator:
-        """Return one for the same stream that evaluates one share of the keys of PARTITION BY."""
+        """Return an evaluator for one share of the keys of PARTITION BY of the same stream."""
         return self._other(replace(self._options, deal=(share, n_shares)))
 
     def _other(self, options: Options) -> Evaluator:
@@ -245,20 +245,20 @@ class Evaluator:
         other._begin(self._pipeline.binding)
         return other
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def checkpoint(self) -> bytes:
-        """Return all state as bytes, from which `cer_gpu.Query.restore` makes an evaluator that goes on here.
+        """Return the state as bytes, from which `cer_gpu.Query.restore` makes an evaluator that goes on here.
 
         Raises
         ------
         OptionError
-            After `finish`, after an error, or while matches of a batch are still to be read.
+            After `finish`, after an error, or before all complex events of a batch are read.
         """
         if self._refusal:
             raise OptionError(f"{self._refusal}: there is no state to keep")
         options = asdict(self._options)
-        del options["device"]  # which another machine need not have
+        del options["device"]  # another machine need not have it
         if isinstance(self._options.lateness, timedelta):
             options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
         state = State(self._plan, options)
@@ -281,7 +281,7 @@ class Evaluator:
         share = state.options.pop("share")
         evaluator = cls(bindings, Options(**state.options, share=None if share is None else tuple(share)))
         evaluator.n_pushed, evaluator.n_events, evaluator.n_matches = state.facts["n"]
-        evaluator._types_met = TypesMet(())  # what was met before is not known
+        evaluator._types_met = TypesMet(())  # the types met before are not in the checkpoint
         if "events" in state.schemas:
             evaluator._table.restore(state.facts["table"])
             pipeline = evaluator._bound(state.schemas["events"])
@@ -304,7 +304,7 @@ class Evaluator:
         return batch.append_column(STREAM_COLUMN, pa.DictionaryArray.from_arrays(codes, [stream]))
 
     def _bound(self, schema: pa.Schema) -> Pipeline:
-        """Return the pipeline, bound to a schema."""
+        """Return the pipeline, made or bound anew for a schema."""
         if self._pipeline is None:
             return self._begin(self._binding_of(schema))
         if not self._pipeline.binding.fits(schema):
@@ -315,7 +315,7 @@ class Evaluator:
         return self._bindings.bind(schema, self._options.position_column)
 
     def _begin(self, binding: Binding) -> Pipeline:
-        """Make the stages; the results are those over events of the binding's schema."""
+        """Make the pipeline; the binding's schema fixes the types of the results."""
         given, plan = self._options, self._plan
         self._schema = binding.schema
         self._blocks = Blocks(binding.clocks, given.position_column, given.begin)

@@ -1,4 +1,4 @@
-"""The stages of one query: blocks to symbols, partitions, partial matches, complex events and rows."""
+"""Pipeline of the stages of one query: from blocks to symbols, partitions, partial matches, complex events, rows."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stag
 Positions = npt.NDArray[np.int64]
 
 NEVER = np.iinfo(np.int64).max
-"""A position that no event has."""
+"""A position after all events."""
 _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The part of a stream that a pipeline reads, and what of its complex events it lists.
+    """Part of a stream that a pipeline reads, and part of its complex events that it lists.
 
     Attributes
     ----------
     begin : int
-        The number of the first event.
+        Number of the first event.
     first_end : int
         Complex events that end before this position are not listed.
     share : (k, n) or None
-        List part k of n of the complex events.
+        List share k of n of the complex events.
     deal : (k, n) or None
-        Evaluate the k-th of n shares of the keys.
+        Evaluate share k of n of the keys.
     """
 
     begin: int = 0
@@ -74,25 +74,25 @@ class Pipeline:
     ----------
     physical
     binding
-        To the schema of the first batch, whose types the results have.
+        Binding to the schema of the first batch, which fixes the types of the results.
     reading
     table
-        Gives events their symbols (`PhysicalPlan.table`).
+        Symbol table of the runtime (`PhysicalPlan.table`).
     device
-        Evaluates predicates: "cpu", "cuda" or "auto".
+        Device for predicates: "cpu", "cuda" or "auto".
     types_met
-        Takes note of the types of events.
+        Collects the types of events.
     stages
-        The hook that is told when a stage begins and ends.
+        Hook for the begin and end of each stage.
 
     Attributes
     ----------
     guards : GuardWords
-        Evaluates predicates over batches of the last schema.
+        Evaluation of predicates over batches of the last schema.
     runtime : Runtime
     partitions : Partitions or None
     tiers : set of str
-        The ways in which predicates were evaluated (`GuardWords.tier`).
+        Tiers of the predicates so far (`GuardWords.tier`).
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Pipeline:
         self.restart(reading)
 
     def restart(self, reading: Reading) -> None:
-        """Begin with another part of the stream; what was compiled, and the symbols that were met, stay."""
+        """Begin another part of the stream; compiled code, and the symbols met, stay."""
         self.rebind(self._first)
         physical, binding, plan = self.physical, self._first, self.physical.plan
         options = self._options = run_options(physical, binding, reading)
@@ -125,7 +125,7 @@ class Pipeline:
         self.runtime.stages = self._stages
         self.partitions: Partitions | None = None
         if plan.partition:
-            # events that are not relevant count where the window counts, and break what is contiguous
+            # an event that is not relevant still counts in a window of events, and breaks contiguity
             every = options.window == COUNT_WINDOW or self.table.has_gaps
             numbered = self.runtime.numbers_events or self.table.has_gaps
             self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
@@ -141,29 +141,29 @@ class Pipeline:
             Retained(binding.attribute_schema, binding.attributes) if physical.output.keeps_events else None
         )
         self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
-        # of the first events of batches: their number, their position
+        # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
     def rebind(self, binding: Binding) -> None:
-        """Go on with batches of another schema."""
+        """Evaluate the next batches with the binding to another schema."""
         if binding is not self.binding:
             self.binding = binding
             self.guards = GuardWords(binding.guards, self._device, self._types_met)
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield blocks; where predicates are evaluated on a GPU, the next one is on its way there."""
+        """Yield blocks; on a GPU, the predicates of the next block are already in flight."""
         return self.guards.ahead(blocks, self._symbols)
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
     def feed(self, block: EventBlock, clocks: dict[str, Clock]) -> Iterator[Found]:
-        """Evaluate a block and yield full buffers of what it ends, in the order of the ends.
+        """Evaluate a block and yield full buffers of complex events that end in it, in the order of the ends.
 
         Parameters
         ----------
         block
         clocks
-            Of the stream: they give the relevant events their times.
+            Clocks of the stream, for the times of the relevant events.
         """
         columns = block.columns
         with self._stages.stage(PREDICATES):
@@ -186,7 +186,7 @@ class Pipeline:
             yield from self._run(piece)
 
     def flush(self, batch: Batch) -> Iterator[Found]:
-        """Yield what a batch ended and no full buffer had; then drop the events that no complex event can hold."""
+        """Yield the rest of the complex events that end in a batch; then drop events that no future one can hold."""
         rest = self.runtime.flush()
         if len(rest):
             yield rest
@@ -203,13 +203,13 @@ class Pipeline:
                 self._retained.keep(live)
 
     def release(self) -> None:
-        """Let the runtime have all events that were held back; they end nothing."""
+        """Feed the held-back events to the runtime; they end no complex event."""
         for held in self._live.release() if self._live is not None else ():
             for _ in self._run(held):
                 raise AssertionError
 
     def rows(self, found: Found, batch: Batch) -> Any:
-        """Return what was found in a batch as rows."""
+        """Return the complex events found in a batch as rows."""
         with self._stages.stage(OUTPUT):
             keys: list[Any] = []
             if self.partitions is not None:
@@ -232,7 +232,7 @@ class Pipeline:
         partitions: npt.NDArray[np.int32],
         ordinals: Positions,
     ) -> Relevant:
-        """Return the relevant events of a block, in memory that the next block uses again."""
+        """Return the relevant events of a block, valid until the next block."""
         plan, given = self.physical.plan, block.given
         positions = self._positions.empty(len(rows))
         number_rows(rows, block.first, positions)
@@ -261,14 +261,14 @@ class Pipeline:
             yield from self._stages.each(LOOP, self.runtime.feed(piece))
 
     def _place_of(self, position: int) -> int:
-        """Return a given position that is not after that of an event, by the batches since."""
+        """Return a given position at or before that of the event with this number, from the begins of the batches."""
         if self.binding.position_column is None or self.partitions is None:
             return position
         while len(self._places) > 1 and self._places[1][0] <= position:
             self._places.pop(0)
         return self._places[0][1]
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self, state: State) -> None:
         """Add the state of all stages to a checkpoint."""
@@ -286,7 +286,7 @@ class Pipeline:
             state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
 
     def restore(self, state: State, binding: Binding) -> None:
-        """Go on from a checkpoint with batches of a binding; the table has been restored before."""
+        """Go on from a checkpoint with batches of a binding; the table must have been restored before."""
         self.rebind(binding)
         self.runtime.restore(state.part("run"))
         if self._window is not None:
@@ -298,7 +298,7 @@ class Pipeline:
 
 
 def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading) -> RunOptions:
-    """Return how a runtime is to read the events."""
+    """Return the options of the runtime."""
     plan: Plan = physical.plan
     window, width = NO_WINDOW, -1
     if plan.within is not None:

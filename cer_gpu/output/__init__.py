@@ -1,1 +1,1 @@
-"""Complex events as Arrow rows: schemas, rows, and the events that rows are made of."""
+"""Complex events as Arrow rows: the forms of the results, and the events retained for them."""

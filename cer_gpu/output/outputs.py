@@ -1,6 +1,6 @@
-"""Complex events as Arrow rows: one class for each form of the results.
+"""Outputs: the forms of the results as Arrow rows, one class for each.
 
-A new output is one more class here, in `OUTPUTS`: its schema, its rows, and what it needs of an evaluation.
+A new output is one more class here, in `OUTPUTS`: its schema, its rows, and its demands on an evaluation.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ Fields = list[tuple[str, pa.DataType]]
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns that results may have, of one query over one schema.
+    """Columns that results may have, for one query over one schema.
 
     Attributes
     ----------
     variables : tuple of str
-        Selected by the query.
+        Variables that the query selects.
     time_type : pyarrow.DataType or None
-        Of the time column; None: there is none, or no event has been seen.
+        Type of the time column; None: there is none, or no event has been seen.
     keys : tuple of (str, pyarrow.DataType)
-        Of PARTITION BY; empty while no event has been seen.
+        Keys of PARTITION BY; empty while no event has been seen.
     attributes : pyarrow.Schema or None
-        Of the events; None while none has been seen.
+        Attributes of the events; None while none has been seen.
     """
 
     variables: tuple[str, ...]
@@ -45,27 +45,27 @@ class Columns:
 
 
 class Output(ABC):
-    """A form of the results.
+    """Form of the results.
 
     Parameters
     ----------
     columns
     labels
-        The variables of each mark (`Table.labels`).
+        Variables of each mark (`Table.labels`).
     retained
-        Where it `keeps_events`: the rows that complex events may hold.
+        Rows that complex events may hold, if the output `keeps_events`.
 
     Attributes
     ----------
     name : str
     row : str
-        What a row stands for, in the singular.
+        Meaning of a row, as a noun in the singular.
     counted : bool
-        True: complex events are counted, and none is listed.
+        True: complex events are counted instead of listed.
     labelled : bool
-        True: complex events are told apart by the variables that hold their events.
+        True: complex events that differ only in the variables of their events are different.
     keeps_events : bool
-        True: the attributes of events are kept for as long as a complex event may hold them.
+        True: attributes of events are retained for as long as a complex event may hold them.
     schema : pyarrow.Schema
     """
 
@@ -81,7 +81,7 @@ class Output(ABC):
 
     @classmethod
     def schema_of(cls, columns: Columns) -> pa.Schema:
-        """Return the schema of the results; columns whose types are not known yet are left out.
+        """Return the schema of the results, without columns whose types are not known yet.
 
         Raises
         ------
@@ -106,13 +106,13 @@ class Output(ABC):
 
     @abstractmethod
     def rows(self, found: Any, keys: list[pa.Array]) -> pa.RecordBatch:
-        """Return the rows for what a runtime found.
+        """Return the rows for a buffer of a runtime.
 
         Parameters
         ----------
-        found : MatchBuffers or, where it is `counted`, CountBuffers
+        found : MatchBuffers, or CountBuffers if `counted`
         keys
-            Of PARTITION BY, of the events that end complex events.
+            Keys of PARTITION BY of the events that end complex events.
         """
 
 
@@ -142,12 +142,12 @@ class Positions(Output):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
-        """Return the columns beside those that all listed complex events have."""
+        """Return the columns after those that all listed complex events have."""
         return []
 
 
 class Bindings(Positions):
-    """Besides, the positions that each variable holds: one row for each valuation."""
+    """`Positions`, and the positions that each variable holds: one row for each valuation."""
 
     name = "bindings"
     row = "row of bindings"
@@ -171,7 +171,7 @@ class Bindings(Positions):
 
 
 class Events(Positions):
-    """Besides, the events themselves, as structs of their attributes."""
+    """`Positions`, and the events themselves, as structs of their attributes."""
 
     name = "events"
     keeps_events = True
@@ -189,7 +189,7 @@ class Events(Positions):
 
 
 class Count(Output):
-    """The number of complex events that end at a position: one row for each that ends any."""
+    """Number of complex events that end at a position: one row for each position with any."""
 
     name = "count"
     row = "position"
@@ -211,4 +211,4 @@ class Count(Output):
 
 
 OUTPUTS: dict[str, type[Output]] = {made.name: made for made in (Positions, Bindings, Events, Count)}
-"""The outputs by their names."""
+"""The outputs by name."""

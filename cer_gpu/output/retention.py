@@ -1,4 +1,4 @@
-"""The rows that complex events to come may hold, kept for as long as they may."""
+"""Retention of the rows that future complex events may hold."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from cer_gpu.errors import EventsError
 Int64 = npt.NDArray[np.int64]
 
 TRIM_FROM = 1 << 16
-"""Rows from which on those that no complex event can hold any more are looked for."""
+"""Least number of rows for a trim, which drops those that no future complex event can hold."""
 
 
 class Retained:
-    """Rows by their positions.
+    """Retained rows, by position.
 
     Parameters
     ----------
     schema : pyarrow.Schema
-        Of the attributes that are kept.
+        Schema of the retained attributes.
     attributes
-        The columns and fields of the events that they are.
+        Columns and fields of the events to retain.
 
     Raises
     ------
     EventsError
-        For a column whose values Arrow cannot move.
+        When Arrow cannot move the values of a column.
     """
 
     def __init__(self, schema: pa.Schema, attributes: Sequence[str]) -> None:
@@ -46,16 +46,16 @@ class Retained:
 
     @property
     def n_rows(self) -> int:
-        """How many rows are kept."""
+        """Number of retained rows."""
         return sum(map(len, self._positions))
 
     @property
     def wants_trim(self) -> bool:
-        """Whether there are many more rows than after the last trim."""
+        """True if there are many more rows than after the last trim."""
         return self.n_rows >= self._trim_at
 
     def add(self, positions: Int64, batch: pa.RecordBatch, rows: npt.NDArray[np.int32]) -> None:
-        """Keep rows of a batch; positions ascend from call to call."""
+        """Retain rows of a batch; positions ascend from call to call."""
         if not len(rows) or not self.schema.names:
             return
         for attribute in self._attributes:
@@ -68,17 +68,17 @@ class Retained:
         ]
         self._positions.append(positions.copy())
         self._rows.append(pa.RecordBatch.from_arrays(columns, schema=self.schema))
-        # chunks of like size are put together: few chunks, and each row is copied a logarithmic number of times
+        # merge chunks of similar size: chunks stay few, and each row is copied a logarithmic number of times
         while len(self._rows) > 1 and len(self._positions[-2]) < 2 * len(self._positions[-1]):
             self._positions[-2:] = [np.concatenate(self._positions[-2:])]
             self._rows[-2:] = [pa.concat_batches(self._rows[-2:])]
 
     def take(self, positions: Int64) -> pa.StructArray:
-        """Return the rows at positions, which must all be kept."""
+        """Return the rows at positions, which must all be retained."""
         if not self.schema.names:
             return pa.array([{}] * len(positions), pa.struct([]))
         rows, before = np.empty(len(positions), np.int64), 0
-        for known in self._positions:  # few chunks, each of ascending positions after those of the one before
+        for known in self._positions:  # few chunks; positions ascend within and across them
             here = (positions >= known[0]) & (positions <= known[-1])
             rows[here] = before + np.searchsorted(known, positions[here])
             before += len(known)
@@ -99,7 +99,7 @@ class Retained:
         self._positions = [known[mask] for known, mask in zip(self._positions, masks, strict=True) if mask.any()]
         self._trim_at = max(TRIM_FROM, 2 * self.n_rows)
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[Int64, pa.Table]:
         """Return positions and rows."""
@@ -107,7 +107,7 @@ class Retained:
         return positions, pa.Table.from_batches(self._rows, self.schema)
 
     def restore(self, positions: Int64, rows: pa.Table) -> None:
-        """Take over the rows of a snapshot."""
+        """Replace all rows by those of a snapshot."""
         self._positions, self._rows = [], []
         if len(positions):
             self._positions = [positions]

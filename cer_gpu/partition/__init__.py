@@ -1,1 +1,1 @@
-"""PARTITION BY: keys to dense partition ids."""
+"""PARTITION BY: keys of events to dense partition ids."""

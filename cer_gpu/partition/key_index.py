@@ -1,4 +1,4 @@
-"""Keys of partitions: values -> words, and words -> the numbers of partitions."""
+"""Encoding of keys as words, and lookup of the partition ids of words."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
 SPARSE_BELOW = 1 << 18
-"""Keys from which on the table has two rows for each, in place of four."""
+"""Keys from which on the hash table has two rows for each instead of four."""
 
 NAN = np.float64("nan").view(np.uint64)
 
 OF_OTHERS = -2
-"""Stands for the partition of a key that is in another share."""
+"""Partition id of a key that is in another share."""
 
 ALL = np.empty(0, np.bool_)
-"""Stands for which rows have a key, where all have."""
+"""Mask of the rows with a key: all of them."""
 
 
 class Numbers:
-    """Values of fixed width: equal ones, and only those, have equal words."""
+    """Encoder of values of fixed width: words are equal if and only if values are."""
 
     def __init__(self, kind: pa.DataType) -> None:
         wide = pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind) or pa.types.is_interval(kind)
@@ -41,7 +41,7 @@ class Numbers:
         self._gathered = Gathered()
 
     def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
-        """Return the words of an array, or of some of its rows; they last until the next call."""
+        """Return the words of an array, or of some of its rows, valid until the next call."""
         if self._n_bytes:
             return self._bytes(array if rows is None else array.take(pa.array(rows)))
         values = numbers_of(array)
@@ -68,15 +68,15 @@ class Numbers:
         return words
 
     def hashes(self, words: Words) -> Words:
-        """Return words that depend on the values alone."""
+        """Return hashes that depend on the values alone: the words."""
         return words
 
     def keep(self, words: Words) -> None:
-        """Nothing is kept beside the words."""
+        """Do nothing: there is no state beside the words."""
 
 
 class Texts:
-    """Texts and byte strings: the word of a value is its number in a dictionary of those met so far."""
+    """Encoder of texts and byte strings: a word is the number of a value in a dictionary of those met so far."""
 
     width = 1
 
@@ -86,13 +86,13 @@ class Texts:
         self._forget()
 
     def __call__(self, array: pa.Array, rows: Int32 | None) -> Words:
-        """Return the words of an array, or of some of its rows; they last until the next call."""
+        """Return the words of an array, or of some of its rows, valid until the next call."""
         codes, numbers = self.codes(array, rows)
         words: Words = (numbers[codes] if len(numbers) else codes).astype(np.uint64).reshape(-1, 1)
         return words
 
     def codes(self, array: pa.Array, rows: Int32 | None) -> tuple[Int32, Int32]:
-        """Return the codes of an array, or of some of its rows, and the words of the codes (none: codes are words)."""
+        """Return the codes of an array, or of some of its rows, and the words of codes (empty: codes are words)."""
         if not pa.types.is_dictionary(array.type):
             return self._coder.number(array if rows is None else array.take(pa.array(rows))), np.empty(0, np.int32)
         self._n_in_dictionary = len(array.dictionary)
@@ -103,33 +103,33 @@ class Texts:
         return known_codes(codes, valid), self._of_dictionary(array.dictionary)
 
     def hashes(self, words: Words) -> Words:
-        """Return words that depend on the values alone, and not on which of them were met before."""
+        """Return hashes that depend on the values alone, unlike their words."""
         hashes = self._coder.hashes
-        return hashes[words] if len(hashes) else words  # no text was met yet: every key is NULL
+        return hashes[words] if len(hashes) else words  # without a text so far, every key is NULL
 
     @property
     def n_texts(self) -> int:
-        """How many texts have a number."""
+        """Number of texts that have a word."""
         return self._coder.n_values
 
     @property
     def n_aside(self) -> int:
-        """How many of them are not those of the dictionary at hand, which would soon have numbers again."""
+        """Number of texts outside the current dictionary; its own texts, if forgotten, would soon get words again."""
         return max(self.n_texts - self._n_in_dictionary, 0)
 
     def keep(self, words: Words) -> None:
-        """Forget the texts of all other words, and number the rest anew."""
+        """Forget the texts of all other words, and number these anew."""
         used, codes = np.unique(words, return_inverse=True)
         texts = self.texts().take(pa.array(used))
         words[:] = codes
         self.restore(texts)
 
     def texts(self) -> pa.Array:
-        """Return the values by their numbers."""
+        """Return the texts in the order of their words."""
         return self._coder.values()
 
     def restore(self, texts: pa.Array) -> None:
-        """Take these values with their numbers."""
+        """Replace all texts by these, with their indices as words."""
         self._forget()
         self._coder.number(texts)
 
@@ -139,18 +139,18 @@ class Texts:
 
 
 def encoder_of(kind: pa.DataType) -> Numbers | Texts:
-    """Return what makes words of the values of a type."""
+    """Return the encoder of the values of a type."""
     is_text = is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
     return Texts() if is_text else Numbers(kind)
 
 
 class KeyIndex:
-    """Finds the partitions of keys that are looked up, block by block.
+    """Index from keys to partition ids, used block by block.
 
     Parameters
     ----------
     share
-        (k, n): the k-th of n shares of the keys; others are in no partition.
+        (k, n): keys of share k of n only; others are in no partition.
     """
 
     _assign: Callable[..., tuple[int, int, int]]
@@ -161,25 +161,25 @@ class KeyIndex:
         self._looked_up: tuple[npt.NDArray[Any], ...] = ()
 
     def rebuild(self, keys: Words, n: int) -> None:
-        """Find the first `n` of these keys, and as many more as there is room for."""
+        """Index the first `n` of these keys, with room for all of them."""
         raise NotImplementedError
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
-        """Prepare the keys of a block, or of some of its rows; return whether some may be in no partition."""
+        """Prepare the keys of a block, or of some of its rows; return True if some may be in no partition."""
         raise NotImplementedError
 
     @property
     def n_looked_up(self) -> int:
-        """Keys that were prepared."""
+        """Number of prepared keys."""
         return len(self._looked_up[0])
 
     def assign(self, relevant: Bools, *state: Any) -> tuple[int, int, int]:
-        """Give the keys that were prepared their numbers: `assign_partitions`, with its arguments after the table."""
+        """Assign ids to the prepared keys; the arguments are those of `assign_partitions` after the table."""
         return self._assign(*self._looked_up, relevant, self._table, *state)
 
 
 class ByHash(KeyIndex):
-    """Finds the partitions of keys of any kind, by the encoders of their parts, in a hash table."""
+    """Hash table of keys of any kind, with an encoder for each column."""
 
     _assign = staticmethod(assign_partitions)
 
@@ -190,7 +190,7 @@ class ByHash(KeyIndex):
         self._table = np.empty((0, 2), np.int64)
 
     def rebuild(self, keys: Words, n: int) -> None:
-        """Put the first `n` of these keys into a table that has room for all."""
+        """Hash the first `n` of these keys into a table with room for all."""
         capacity = len(keys) * (4 if len(keys) < SPARSE_BELOW else 2)
         if capacity != len(self._table):
             self._table = np.empty((capacity, 2), np.int64)
@@ -200,7 +200,7 @@ class ByHash(KeyIndex):
         hash_keys(hashes, self._table)
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
-        """Hash the keys of a block, or of some of its rows; return whether some may be in no partition."""
+        """Hash the keys of a block, or of some of its rows; return True if some may be in no partition."""
         words = [encoder(key, rows) for encoder, key in zip(self._encoders, keys, strict=True)]
         joined = _joined(words)
         own = self._memory.empty(len(joined))
@@ -223,7 +223,7 @@ class ByHash(KeyIndex):
 
 
 class ByText(KeyIndex):
-    """Finds the partitions of keys that are one text, by the number of the text: nothing is hashed for an event."""
+    """Array from the words of texts to partition ids, for keys of one text: no event needs a hash."""
 
     _assign = staticmethod(assign_partitions_of_texts)
 
@@ -234,13 +234,13 @@ class ByText(KeyIndex):
         self._n_known = 0
 
     def rebuild(self, keys: Words, n: int) -> None:
-        """Note the partitions of the first `n` of these keys."""
+        """Enter the first `n` of these keys."""
         self._table, self._n_known = np.empty(0, np.int32), 0
         self._know_all()
         self._table[keys[:n, 0]] = np.arange(n, dtype=np.int32)
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
-        """Look up the texts of a block, or of some of its rows; return whether some may be in no partition."""
+        """Encode the texts of a block, or of some of its rows; return True if some may be in no partition."""
         codes, numbers = self._encoder.codes(keys[0], rows)
         self._know_all()
         holds = validity(keys[0])
@@ -249,7 +249,7 @@ class ByText(KeyIndex):
         return holds is not None or self._share[1] > 1
 
     def _know_all(self) -> None:
-        """Note of the texts that are new whether their keys are in the share."""
+        """Enter new texts as unassigned, or as keys of another share."""
         n = self._encoder.n_texts
         if 0 < n == self._n_known:
             return
@@ -265,7 +265,7 @@ class ByText(KeyIndex):
 
 
 def index_of(encoders: list[Numbers | Texts], share: tuple[int, int]) -> KeyIndex:
-    """Return what finds the partitions of keys with parts of these kinds."""
+    """Return the index for keys with these encoders."""
     match encoders:
         case [Texts() as only]:
             return ByText(only, share)
@@ -274,13 +274,13 @@ def index_of(encoders: list[Numbers | Texts], share: tuple[int, int]) -> KeyInde
 
 
 def _joined(words: list[Words]) -> Words:
-    """Return the words of whole keys, not to be written to."""
+    """Join the words of columns to those of whole keys, read-only."""
     return read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))
 
 
 def _in_share(hashes: Words, share: tuple[int, int]) -> Bools:
-    """Return which keys are in the k-th of n shares."""
+    """Return, for each hash, True if its key is in share k of n."""
     k, n = share
-    # other bits than those that say where a key is looked for in a table
+    # bits other than those that choose the row of the hash table
     mine: Bools = (hashes >> np.uint64(32)) * np.uint64(n) >> np.uint64(32) == k
     return mine

@@ -1,4 +1,4 @@
-"""PARTITION BY: key columns -> dense numbers of partitions."""
+"""PARTITION BY: key columns, and the partition ids of events."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 
 SWEEP_FROM = 1 << 15
-"""Partitions from which on those that hold nothing are looked for."""
+"""Least number of partitions for a sweep, which drops those that hold nothing."""
 
 SWEEP_TEXTS_FROM = 1 << 16
-"""Texts of keys from which on the same is done: events that only count leave theirs behind."""
+"""Least number of old texts for a sweep: events that only count leave the texts of their keys behind."""
 
 
 class Keys:
-    """The key columns of a query over one schema.
+    """Key columns of a query over one schema.
 
     Parameters
     ----------
     brackets
-        Of PARTITION BY: alternative names for each key.
+        Brackets of PARTITION BY: alternative names for each key.
     schema : pyarrow.Schema
     text
         The query, for error messages.
@@ -41,15 +41,15 @@ class Keys:
     Attributes
     ----------
     names : list of str
-        Of the keys in the output: the first name of each bracket.
+        Names of the keys in the output: the first of each bracket.
     types : list of pyarrow.DataType
     columns : list of str
-        All columns and fields that are read.
+        All columns and fields to read.
 
     Raises
     ------
     QueryTypeError
-        For a column that there is not, whose values have no equality, or alternatives of different kinds.
+        When a column is missing, its values have no equality, or alternatives are of different kinds.
     """
 
     def __init__(self, brackets: tuple[tuple[Name, ...], ...], schema: pa.Schema, text: str) -> None:
@@ -59,17 +59,17 @@ class Keys:
         self.types = [_key_type(names, schema, text) for names in brackets]
 
     def arrays(self, batch: pa.RecordBatch, types: list[pa.DataType]) -> list[pa.Array]:
-        """Return one column for each key: for each event the first of its names that is not NULL.
+        """Return one column for each key: for each event, the first of the alternatives that is not NULL.
 
         Parameters
         ----------
         types
-            Of the keys, which those of the columns may differ from; texts may keep their dictionary.
+            Types of the keys, to which columns of other types are cast; texts may keep their dictionary.
         """
         return [self._key(batch, names, kind) for names, kind in zip(self._brackets, types, strict=True)]
 
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
-        """Return the keys of some events, in their types."""
+        """Return the keys of some events, in these types."""
         batch = batch_of(self.columns, [take_rows(array_of(batch, name), rows) for name in self.columns])
         return [
             _cast(key, kind, name) for key, kind, name in zip(self.arrays(batch, types), types, self.names, strict=True)
@@ -84,7 +84,7 @@ class Keys:
 
 
 def _readable(column: pa.Array) -> pa.Array:
-    """Return a column whose dictionary, if it has one, Arrow's functions read."""
+    """Return a column with a dictionary, if any, in a layout that Arrow's functions read."""
     if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
         return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))
     return column
@@ -102,7 +102,7 @@ def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
 
 
 def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataType:
-    """Return the one type of the alternatives of a key."""
+    """Return the common type of the alternatives of a key."""
     kinds = [column_type(schema, name.name, text, name.span) for name in names]
     for name, kind in zip(names, kinds, strict=True):
         is_plain = not pa.types.is_nested(kind) and not pa.types.is_run_end_encoded(kind)
@@ -136,23 +136,23 @@ def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataT
 
 
 class Partitions:
-    """Numbers the partitions of a stream.
+    """Assignment of dense partition ids to the events of a stream.
 
     Parameters
     ----------
     types
-        Of the keys.
+        Types of the keys.
     every
-        Whether events that are not relevant count in their partition too.
+        True: events that are not relevant count in their partition too.
     numbered
-        Whether the number of an event in its partition is wanted.
+        True: number the events of each partition.
     deal
-        (k, n): events of the k-th of n shares of the keys only.
+        (k, n): events of share k of n of the keys only.
 
     Attributes
     ----------
     n : int
-        Partitions that are known.
+        Number of known partitions.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Partitions:
 
     @property
     def wants_sweep(self) -> bool:
-        """Whether there are many more partitions, or texts, than after the last time that idle ones were dropped."""
+        """True if there are many more partitions, or texts, than after the last sweep."""
         texts = (encoder.n_aside for encoder in self._encoders if isinstance(encoder, Texts))
         return self.n >= self._sweep_at or any(n > self._sweep_texts_at for n in texts)
 
@@ -181,14 +181,14 @@ class Partitions:
         Parameters
         ----------
         keys
-            Of all events of the block (`Keys.arrays`).
+            Keys of all events of the block (`Keys.arrays`).
         symbols, rows : int32, shape (n relevant,)
 
         Returns
         -------
         symbols, rows, partitions, ordinals
-            Of the relevant events that have a key; ordinals are int64, counted in the partition (empty unless wanted).
-            They last until the next call.
+            Those of the relevant events that have a key, valid until the next call; ordinals are the int64 numbers of
+            events in their partition (empty unless `numbered`).
         """
         some_have_none = self._index.look_up(keys, None if self._every else rows)
         n = len(rows)
@@ -214,7 +214,7 @@ class Partitions:
         return symbols, rows, partitions, ordinals
 
     def keep(self, kept: Bools) -> None:
-        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        """Drop the partitions that are not `kept`; the others get new ids in their order."""
         self.n = int(kept.sum())
         self._keys[: self.n] = self._keys[: len(kept)][kept]
         self._counts[: self.n] = self._counts[: len(kept)][kept]
@@ -233,15 +233,15 @@ class Partitions:
             self._keys, self._counts = keys, counts
         self._index.rebuild(self._keys, self.n)
 
-    # ---- state that can be kept -----------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
-        """Return what another one needs to go on: arrays, and for keys that are texts their values."""
+        """Return the state: arrays, and the values of keys that are texts."""
         texts = {i: encoder.texts() for i, encoder in enumerate(self._encoders) if isinstance(encoder, Texts)}
         return {"keys": self._keys[: self.n], "counts": self._counts[: self.n]}, texts
 
     def restore(self, snapshot: dict[str, Any], texts: dict[int, pa.Array]) -> None:
-        """Go on from a snapshot of the same kind."""
+        """Go on from a snapshot."""
         for i, encoder in enumerate(self._encoders):
             if isinstance(encoder, Texts):
                 encoder.restore(texts[i])
@@ -249,11 +249,11 @@ class Partitions:
         self._resize(_room_for(n))
         self._keys[:n], self._counts[:n] = snapshot["keys"], snapshot["counts"]
         self.n = n
-        self._resize(len(self._keys))  # the index is made anew
+        self._resize(len(self._keys))  # rebuilds the index
         self._sweep_at = max(SWEEP_FROM, 4 * self.n)
         self._sweep_texts_at = SWEEP_TEXTS_FROM + 2 * self.n
 
 
 def _room_for(n: int) -> int:
-    """Return a power of two that so many keys fit into."""
+    """Return a power of two with room for `n` keys."""
     return max(64, 1 << max(0, n - 1).bit_length())

@@ -1,1 +1,1 @@
-"""A checked formula to the plan of its evaluation."""
+"""Planning: from a checked query to its logical plan, binding and physical plan."""

@@ -1,4 +1,4 @@
-"""The binding: a plan over one schema, made once for each schema and never changed."""
+"""Binding of a plan to a schema, made once for each schema and immutable."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from cer_gpu.predicates.guards import BoundGuards
 
 @dataclass(frozen=True)
 class Binding:
-    """Typed tests, the window in units of its column, keys and attributes; made by `bind`.
+    """Plan over one schema: typed tests, the window in units of its column, keys and attributes; made by `bind`.
 
     Attributes
     ----------
     plan : Plan
     schema : pyarrow.Schema
     position_column : str or None
-        Tells the position of each event; it is no attribute.
+        Column of given positions, which is no attribute; None: events are counted.
     guards : BoundGuards
     time_type : pyarrow.DataType or None
     window_column : str or None
-        The column that the window is measured in; None: positions, or there is no window.
+        Column in which the window is measured; None: positions, or there is no window.
     window_length : numpy.uint64 or numpy.float64 or None
     keys : Keys
     clocks : tuple of str
-        Columns that must not decrease.
+        Columns of times, which must not decrease.
     columns_on_host : tuple of str
-        Columns that are read by more than predicates.
+        Columns that not only predicates read.
     """
 
     plan: Plan
@@ -56,17 +56,17 @@ class Binding:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns and fields that the query reads, whatever its output."""
+        """Columns and fields that the query reads for any output."""
         return tuple(dict.fromkeys([*self.guards.columns, *self.columns_on_host]))
 
     @cached_property
     def attribute_schema(self) -> pa.Schema:
-        """The `attributes`, without dictionaries.
+        """Schema of the `attributes`, without dictionaries.
 
         Raises
         ------
         QueryTypeError
-            When one that SELECT names is not there, or two would have one name.
+            When an attribute in SELECT is missing, or two would have one name.
         """
         plan, schema = self.plan, self.schema
         if plan.attributes is None:
@@ -82,24 +82,24 @@ class Binding:
 
     @cached_property
     def attributes(self) -> tuple[str, ...]:
-        """The columns and fields that "events" has."""
+        """Columns and fields of the events in "events"."""
         if self.plan.attributes is not None:
             return tuple(name.name for name in self.plan.attributes)
         return tuple(dict.fromkeys(name for name in self.schema.names if name != self.position_column))
 
     def columns_for(self, output: type[Output]) -> list[str]:
-        """Return the columns that an output needs, and where it needs only fields of a column, these."""
+        """Return the columns that an output needs, or their fields if it needs only those."""
         return narrowest(self.schema, {*self.columns, *(self.attributes if output.keeps_events else ())})
 
     def result_columns(self, output: type[Output]) -> Columns:
-        """Return what the columns of the results are made of."""
+        """Return the columns that results may have."""
         keys = tuple(zip(self.keys.names, self.keys.types, strict=True))
         return Columns(
             self.plan.variables, self.time_type, keys, self.attribute_schema if output.keeps_events else None
         )
 
     def fits(self, schema: pa.Schema) -> bool:
-        """Return whether batches of another schema can be evaluated with this binding."""
+        """Return True if batches of another schema can be evaluated with this binding."""
         return all(attribute_type(schema, name) == attribute_type(self.schema, name) for name in self.columns)
 
 
@@ -111,7 +111,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     QueryTypeError
         When the query does not fit the schema.
     EventsError
-        When the query names several streams, and the events do not say which is theirs.
+        When the query names several streams, and the events have no column of streams.
     """
     text = plan.text
     stream_column = STREAM_COLUMN if plan.several_streams else None
@@ -142,7 +142,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
 
 
 class Bindings:
-    """The last binding of a query, for all that ask for the same schema; safe to use from many threads.
+    """Cache of the last binding of a query; thread-safe.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ class Bindings:
         self._lock = threading.Lock()
 
     def bind(self, schema: pa.Schema, position_column: str | None = None) -> Binding:
-        """Return the binding to a schema; errors are those of `bind`."""
+        """Return the binding to a schema, as `bind` does."""
         with self._lock:
             last = self._last
             if (

@@ -1,4 +1,4 @@
-"""Dealing the events of a query to several evaluations that together find what one finds."""
+"""Exact ways to deal the events of a query to several evaluations, which together find what one would."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from cer_gpu.planning.plan import Plan
 
 @dataclass(frozen=True)
 class Dealing:
-    """The ways in which the events of a query may be dealt.
+    """Ways to deal the events of a query.
 
     Attributes
     ----------
     against_keys : str or None
-        Why events cannot be dealt by key; None: they can, exactly.
+        Reason why dealing by key is not exact; None: it is.
     against_ranges : str or None
-        Why ranges of the stream, each with the window before it, are not exact; None: they are.
+        Reason why dealing by ranges of the stream, each with the window before it, is not exact; None: it is.
     """
 
     against_keys: str | None
@@ -25,24 +25,24 @@ class Dealing:
 
     @property
     def threads(self) -> str:
-        """The shares of threads: "range", "partition", or "one", where one thread evaluates everything."""
+        """Way to deal to threads: "range", "partition", or "one" if one thread evaluates everything."""
         if self.against_ranges is None:
             return "range"
         return "partition" if self.against_keys is None else "one"
 
     @property
     def against_threads(self) -> str | None:
-        """Why one thread evaluates everything; None where several help."""
+        """Reason why one thread evaluates everything; None: several help."""
         return self.against_ranges if self.threads == "one" else None
 
     @property
     def tasks(self) -> dict[str, str | None]:
-        """The shares of Spark tasks, the best first, each with why it is not exact; None: it is."""
+        """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
         return {"partition": self.against_keys, "range": self.against_ranges, "replicate": None}
 
 
 def dealing_of(plan: Plan) -> Dealing:
-    """Return how the events of a query may be dealt."""
+    """Determine the ways to deal the events of a query."""
     return Dealing(_against_keys(plan), _against_ranges(plan))
 
 
@@ -69,5 +69,5 @@ def _against_ranges(plan: Plan) -> str | None:
 
 
 def at_or_before(value: float, length: float) -> float:
-    """Return a number that is not above any from which `value` is at most `length` away, however that is rounded."""
+    """Return a lower bound of all x with ``value - x <= length``, however that is rounded."""
     return value - length - 4 * sys.float_info.epsilon * max(abs(value), abs(length))

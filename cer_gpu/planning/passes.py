@@ -1,4 +1,4 @@
-"""The passes from a checked query to its plan, in their order, and the checks against a schema."""
+"""Passes from a checked query to its plan, in their order, and the checks against a schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
 
     1. `normal_form`: every filter moves to the event that it filters.
     2. `build_cea`: the automaton, of linear size.
-    3. `find_chain`: the steps of a pattern that stacks can evaluate, where the strategy allows it.
+    3. `find_chain`: the steps of a pattern that stacks can evaluate, if the strategy allows it.
     """
     streams = tuple(name.name for name in syntax.streams)
     items = syntax.select.items
@@ -64,7 +64,7 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
 
 
 def strategy_notes(syntax: QuerySyntax) -> list[str]:
-    """Return a remark where the strategy chooses before the window is looked at."""
+    """Return a remark if the strategy chooses before the window applies."""
     within, strategy = syntax.within, STRATEGIES[syntax.select.strategy]
     if within is None or strategy.too_long is None:
         return []
@@ -76,7 +76,7 @@ def strategy_notes(syntax: QuerySyntax) -> list[str]:
 def schema_errors(
     syntax: QuerySyntax, schema: pa.Schema, type_column: str | None, time_column: str | None, time_unit: str | None
 ) -> list[QueryError]:
-    """Return all that does not fit a schema: tests, the type column, attributes, keys, the time column, the window."""
+    """Return the errors of a query against a schema: tests, attributes, keys, type and time column, window."""
     text = syntax.text
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
     errors: list[QueryError] = [*type_errors(predicates, schema, text)]

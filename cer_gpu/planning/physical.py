@@ -1,4 +1,4 @@
-"""The physical plan: which model, which runtime, what may be dealt and held back, and why.
+"""Physical plan: model, runtime, dealing and holding back of events, with the reasons.
 
 `PhysicalPlan` is a value.  `explain`, threads, Spark's strategies and shares all read it, and so does the evaluation.
 """
@@ -19,7 +19,7 @@ from cer_gpu.runtime.registry import RUNTIMES
 
 
 class Model(StrEnum):
-    """The automaton models."""
+    """Automaton models."""
 
     CEA = "CEA"
     RMA = "RMA"
@@ -28,7 +28,7 @@ class Model(StrEnum):
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """The way of one query to one output.
+    """Plan of the evaluation of one query for one output.
 
     Attributes
     ----------
@@ -38,9 +38,9 @@ class PhysicalPlan:
     runtime : str
         One of `cer_gpu.runtime.registry.RUNTIMES`.
     reason : str
-        Why this runtime, in words that `explain` shows.
+        Reason for the runtime, which `explain` shows.
     holds_back : bool
-        True: events wait until one may end a complex event (`cer_gpu.runtime.live_intervals`).
+        True: events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`).
     dealing : Dealing
     """
 
@@ -54,7 +54,7 @@ class PhysicalPlan:
 
     @property
     def engine(self) -> str:
-        """The family of the runtime: "stacks", "automaton" or "counter"."""
+        """Family of the runtime: "stacks", "automaton" or "counter"."""
         return RUNTIMES[self.runtime].engine
 
     def table(self) -> Table:
@@ -68,7 +68,7 @@ class PhysicalPlan:
 
 @dataclass(frozen=True)
 class Asked:
-    """The facts that a runtime is chosen by."""
+    """Facts on which the choice of a runtime depends."""
 
     plan: Plan
     output: type[Output]
@@ -76,31 +76,31 @@ class Asked:
 
     @property
     def is_chain(self) -> bool:
-        """True where the pattern is a chain."""
+        """True if the pattern is a chain."""
         return self.plan.chain is not None
 
     @property
     def counts_chain(self) -> bool:
-        """True where the complex events of a chain can be counted step by step."""
+        """True if the complex events of a chain can be counted step by step."""
         neighbours = any(step.neighbour for step in self.plan.chain or ())
         return self.output.counted and self.is_chain and not self.plan.partition and not neighbours
 
     @property
     def lists_chain(self) -> bool:
-        """True where instance stacks can list the complex events of a chain."""
+        """True if instance stacks can list the complex events of a chain."""
         # a step whose variables depend on the guard has no mark of its own
         unclear = self.output.labelled and any(step.labels is None for step in self.plan.chain or ())
         return not self.output.counted and self.is_chain and not self.share and not unclear
 
     @property
     def finds_the_same(self) -> bool:
-        """True where no complex event, and no count, depends on what was found, or was there, before the window."""
+        """True if no complex event or count depends on events, or complex events, before the window."""
         return self.plan.strategy.independent and self.plan.consume == "NONE"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A runtime, when it is chosen, and why; `may_hold_back` tells if events may reach it only once they are of use."""
+    """A runtime, the condition for its choice, the reason, and the condition for holding back events."""
 
     runtime: str
     condition: Callable[[Asked], bool]
@@ -118,18 +118,18 @@ CHOICES = (
     Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
     Choice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
 )
-"""The runtimes of the CEA; the first whose condition holds is taken."""
+"""Runtimes of the CEA; the first whose condition holds is chosen."""
 
 
 def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> PhysicalPlan:
-    """Choose how a query is evaluated.
+    """Choose the runtime of a query, and the ways to deal and hold back its events.
 
     Parameters
     ----------
     plan
     output
     share
-        True where only a share of the complex events is listed.
+        True if only a share of the complex events is listed.
     """
     asked = Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))

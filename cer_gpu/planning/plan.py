@@ -1,4 +1,4 @@
-"""The logical plan: what a query asks for, before it is decided how."""
+"""Logical plan: the query, without the choice of its evaluation."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cer_gpu.ceql.syntax import Name, Within
 
 @dataclass(frozen=True)
 class Plan:
-    """A query as its evaluation reads it: the automaton, the clauses, and the options of `cer_gpu.compile`.
+    """A compiled query: the automaton, the clauses, and the options of `cer_gpu.compile`.
 
     Attributes
     ----------
     chain : tuple of Step or None
-        The steps of a pattern that stacks can evaluate in place of the automaton.
+        Steps of a pattern that stacks can evaluate in place of the automaton.
     against_chain : str or None
-        Why there is no chain.
+        Reason why there is no chain.
     variables : tuple of str
         Columns of "bindings".
     attributes : tuple of Name or None
-        Of the events in "events"; None: all columns.
+        Attributes of the events in "events"; None: all columns.
     """
 
     text: str
@@ -44,20 +44,20 @@ class Plan:
 
     @property
     def several_streams(self) -> bool:
-        """True where events are told apart by their stream."""
+        """True if FROM names several streams, so that events need a column of streams."""
         return len(self.streams) > 1
 
     @property
     def keys(self) -> tuple[tuple[str, ...], ...]:
-        """The column names in each bracket of PARTITION BY."""
+        """Column names in each bracket of PARTITION BY."""
         return tuple(tuple(name.name for name in names) for names in self.partition)
 
     @property
     def window(self) -> str | None:
-        """The kind of the window: "events", "time" or "attribute"; None where there is none."""
+        """Kind of the window: "events", "time" or "attribute"; None: there is no window."""
         return None if self.within is None else self.within.kind
 
     @property
     def window_attribute(self) -> str | None:
-        """The column of WITHIN n [attribute]."""
+        """Column of WITHIN n [attribute]."""
         return None if self.within is None or self.within.attribute is None else self.within.attribute.name

@@ -201,7 +201,7 @@ class _Writer:
         return range(64 * k, min(64 * k + 64, self._program.n_guards))
 
     def _tests(self) -> tuple[list[str], list[str]]:
-        """Return the lines that compute all tests, and for each part of the word an expression of the bits they leave."""
+        """Return lines that compute all tests, and for each part of the word an expression of the bits they leave."""
         if not self._program.tests:
             return [], []
         self._begin()
@@ -330,7 +330,7 @@ class _Writer:
         return self._names.get(key) or self._named(key, f"B({bit})")
 
     def _code(self, column: Column, last: str) -> str:
-        """Return the name of the index at which to read a table: the last entry for NULL and for codes outside of it."""
+        """Return the name of the index at which to read a table: the last entry for NULL and codes outside of it."""
         key = ("code", column.slot, last)
         if key in self._names:
             return self._names[key]

@@ -1,4 +1,4 @@
-"""Partitions: what is remembered of keys, and for how long."""
+"""Partitions: keys of every type, their ids, and the time after which they are forgotten."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def test_any_type_is_a_key(kind):
 @pytest.mark.parametrize("window", ["WITHIN 40 EVENTS", "WITHIN 30000 [ts]", ""])
 @pytest.mark.parametrize("layout", ["plain", "dictionary", "a dictionary for each batch"])
 @pytest.mark.parametrize("n_keys", [40, 12_000])
-def test_texts_find_the_partitions_of_numbers(layout, window, n_keys):
-    """A key that is one text is looked up by the text's number, and any other in a hash table."""
+def test_keys_of_texts_and_of_numbers_give_the_same_partitions(layout, window, n_keys):
+    """A key of one text is looked up by the text's word, and any other in a hash table."""
     rng, n = random.Random(n_keys), 60_000
     numbers = [rng.choice([None, *range(9)]) if rng.random() < 0.1 else rng.randrange(n_keys) for _ in range(n)]
     texts = pa.array([None if number is None else f"name {number}" for number in numbers])
@@ -90,18 +90,18 @@ def test_texts_find_the_partitions_of_numbers(layout, window, n_keys):
     assert tables[1]["positions"].equals(tables[0]["positions"])
 
 
-def test_a_type_without_values_has_no_partition():
+def test_keys_of_the_null_type_are_in_no_partition():
     events = pa.table({"type": ["A", "B"], "key": pa.nulls(2)})
     assert positions(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"), events) == []
 
 
-def test_alternatives_of_two_kinds_of_numbers():
+def test_alternatives_of_a_key_may_be_of_two_types_of_numbers():
     events = pa.table({"type": ["A", "B"], "a": pa.array([1, None], pa.int32()), "b": pa.array([None, 1.0])})
     found = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [a, b]").evaluate(events)
     assert found.to_pylist() == [{"start": 0, "end": 1, "positions": [0, 1], "a": 1.0}]
 
 
-def test_a_key_may_change_its_layout_and_not_its_kind():
+def test_a_key_may_change_its_layout_but_not_its_kind():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]")
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"], "key": pa.array(["x"])}))
@@ -113,7 +113,7 @@ def test_a_key_may_change_its_layout_and_not_its_kind():
         evaluator.push(pa.record_batch({"type": ["B"], "key": pa.array(["x"])}))
 
 
-# ---- what is forgotten --------------------------------------------------------------------------------------------
+# ---- sweeps, and the size of stacks -------------------------------------------------------------------------------
 
 
 def evaluate_in_pieces(query, events, rows=500):
@@ -134,7 +134,7 @@ def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engi
     evaluator, found = evaluate_in_pieces(query, events)
     assert found.num_rows == n // 2
     assert evaluator.pipeline.partitions.n < 2000
-    # without a window they are needed
+    # without a window all are needed
     query = engine(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]"))
     evaluator, found = evaluate_in_pieces(query, events)
     assert evaluator.pipeline.partitions.n == n // 2
@@ -142,7 +142,7 @@ def test_partitions_are_forgotten_when_their_window_has_passed(monkeypatch, engi
 
 @ENGINES
 @pytest.mark.parametrize("window", ["WITHIN 5 [ts]", "WITHIN 5 EVENTS", ""])
-def test_texts_of_events_that_hold_nothing_are_forgotten(monkeypatch, window, engine):
+def test_texts_of_irrelevant_events_are_forgotten(monkeypatch, window, engine):
     monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
     monkeypatch.setattr(partitions, "SWEEP_TEXTS_FROM", 64)
     n = 20_000
@@ -164,13 +164,13 @@ def test_texts_of_a_large_dictionary_are_not_forgotten_at_each_batch(monkeypatch
     for key in keys:
         for batch in pa.table({"type": ["A", "A", "A", "B", "B", "B"] * 500, "key": key}).to_batches(max_chunksize=300):
             evaluator.push(batch)
-    assert len(swept) <= 2  # the texts of the first dictionary, once the second has come
+    assert len(swept) <= 2  # the texts of the first dictionary, once the second is there
     assert evaluator.pipeline.partitions._encoders[0].n_texts <= 510
 
 
 @ENGINES
 @pytest.mark.parametrize("window", ["WITHIN 7 EVENTS", "WITHIN 2000 [ts]", ""])
-def test_forgetting_changes_nothing(monkeypatch, window, engine):
+def test_sweeps_do_not_change_the_results(monkeypatch, window, engine):
     rng = random.Random(1)
     n = 4000
     keys = [f"k{rng.randrange(1, 400)}" for _ in range(n)]
@@ -195,8 +195,8 @@ def test_partitions_whose_start_has_left_their_window_are_forgotten(monkeypatch,
 
 
 @pytest.mark.parametrize("n_keys", [63, 64, 128])
-def test_what_is_never_completed_among_what_is(n_keys):
-    """Whatever the period of the stream: a sample of the instances tells that most are out of reach."""
+def test_stacks_drop_instances_out_of_reach_beside_a_key_never_consumed(n_keys):
+    """For any period of the stream, a sample of the instances shows that most are out of reach."""
     turns = 2000
     types = [t for k in range(n_keys) for t in ("A", "Z" if k == 0 else "B")] * turns
     events = pa.table({"type": types, "key": [k for k in range(n_keys) for _ in "AB"] * turns})
@@ -207,7 +207,7 @@ def test_what_is_never_completed_among_what_is(n_keys):
 
 
 @pytest.mark.parametrize("window", ["WITHIN 20 EVENTS", "WITHIN 3000 [ts]", "CONSUME BY PARTITION", "CONSUME BY ANY"])
-def test_stacks_hold_what_is_within_reach(window):
+def test_stacks_hold_only_instances_within_reach(window):
     n = 200_000
     events = pa.table({"type": ["A", "B", "C", "Z"] * (n // 4), "key": [i // 4 % 50 for i in range(n)], "ts": range(n)})
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C PARTITION BY [key] {window}")
@@ -220,8 +220,8 @@ def test_stacks_hold_what_is_within_reach(window):
 
 
 @pytest.mark.parametrize("window", [150_000, 400_000])
-def test_room_grows_by_little_while_the_window_moves(window):
-    """Two events of four are waited for; the ends of another partition let none of them be passed over."""
+def test_stacks_grow_in_small_steps_while_the_window_moves(window):
+    """Two events of four stay in reach; the ends, in another partition, complete none of them."""
     n = 4 * window
     keys = [i // 4 % 50 if i % 4 < 2 else -1 for i in range(n)]
     events = pa.table({"type": ["A", "B", "C", "Z"] * (n // 4), "key": keys, "ts": range(n)})
@@ -235,8 +235,8 @@ def test_room_grows_by_little_while_the_window_moves(window):
     assert window // 2 <= len(evaluator.pipeline.runtime._instances) < 1.3 * window // 2
 
 
-def test_the_ring_grows_while_it_goes_round(monkeypatch):
-    """50 events are in the window, and later 80: the ring has come round many times when it grows."""
+def test_the_ring_grows_after_wrapping_around(monkeypatch):
+    """50 events are in the window, and later 80: the ring has wrapped around many times when it grows."""
     for name in ("INITIAL_SIZE", "GENTLE_FROM"):
         monkeypatch.setattr(engine_stacks, name, 64)
     times = [*range(0, 5000, 2), *range(5000, 5080)]
@@ -249,7 +249,7 @@ def test_the_ring_grows_while_it_goes_round(monkeypatch):
     assert 64 < len(evaluator.pipeline.runtime._instances) < 128
 
 
-def test_more_instances_than_links_reach_over(monkeypatch):
+def test_too_many_instances_are_refused_with_a_hint(monkeypatch):
     monkeypatch.setattr(keyed_stacks, "MOST_INSTANCES", 5000)
     events = pa.table({"type": ["A"] * 6000, "key": [1] * 6000})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [key]")
@@ -258,7 +258,7 @@ def test_more_instances_than_links_reach_over(monkeypatch):
         query.evaluator().push(events.to_batches()[0])
 
 
-def test_room_for_many_partitions_is_given_back(monkeypatch):
+def test_memory_for_many_partitions_is_given_back(monkeypatch):
     monkeypatch.setattr(partitions, "SWEEP_FROM", 64)
     n_near, n_far = 5_000, 40_000
     times = [*range(n_near), *range(n_near, n_near + 5000 * n_far, 5000)]
@@ -271,12 +271,12 @@ def test_room_for_many_partitions_is_given_back(monkeypatch):
     assert len(evaluator.pipeline.partitions._keys) < 2000
 
 
-# ---- numbers of 32 bits ------------------------------------------------------------------------------------------
+# ---- overflow of 32-bit numbers ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def small_numbers():
-    """Kernels in which a number may not pass 200; those of other tests stay as they are."""
+    """Let the kernels of one test bound numbers by 200."""
     original, limit = evaluation.run_events, evaluation.MAX_NUMBER
     evaluation.MAX_NUMBER = 200
     evaluation.run_events = type(original)(original.py_func, targetoptions=dict(original.targetoptions))
@@ -287,19 +287,19 @@ def small_numbers():
 @pytest.mark.parametrize(
     ("types", "ends"),
     [
-        (["A"] + ["Z"] * 300 + ["A", "B"], [302]),  # it rests for longer than numbers reach
+        (["A"] + ["Z"] * 300 + ["A", "B"], [302]),  # longer without a relevant event than numbers reach
         (["A", "B"] * 300, list(range(1, 600, 2))),
         (["A"] + ["Z"] * 4 + ["B"] * 400, [5]),
     ],
 )
-def test_events_of_a_partition_are_counted_anew(small_numbers, types, ends):
+def test_events_of_a_partition_are_renumbered_before_overflow(small_numbers, types, ends):
     other = ["A", "B"]
     events = pa.table({"type": [*other, *types], "k": [2, 2, *[1] * len(types)]})
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS LIMIT 1"))
     assert query.evaluate(events)["end"].to_pylist() == [1, *(end + 2 for end in ends)]
 
 
-def test_too_far_apart_in_a_partition(small_numbers):
+def test_events_too_far_apart_in_a_partition_are_refused(small_numbers):
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k]"))
     events = pa.table({"type": ["A"] + ["B"] * 300, "k": [1] * 301})
     with pytest.raises(cer_gpu.EventsError, match="add WITHIN, or a shorter one"):

@@ -1,4 +1,4 @@
-"""Bindings: one for each schema, and never changed by an evaluation."""
+"""Bindings: one for each schema, unchanged by evaluations."""
 
 import pyarrow as pa
 import pytest
@@ -12,7 +12,7 @@ QUERY = "SELECT * FROM S WHERE A ; B FILTER A[s = 'x'] PARTITION BY [k] WITHIN 2
 
 @pytest.fixture
 def bound(monkeypatch):
-    """The schemas that are bound."""
+    """Record the schemas that are bound."""
     schemas, bind = [], module.bind
     monkeypatch.setattr(
         module, "bind", lambda plan, schema, *rest: (schemas.append(schema), bind(plan, schema, *rest))[1]
@@ -30,7 +30,7 @@ def test_a_query_is_bound_once_for_a_schema(bound, options):
     assert len(bound) == 2
 
 
-def test_an_evaluation_leaves_its_binding_as_it_was():
+def test_an_evaluation_does_not_change_its_binding():
     query = cer_gpu.compile(QUERY, time_column="t")
     binding = query.bind(EVENTS.schema)
     before = {name: repr(value) for name, value in vars(binding.guards).items() if name != "inputs"}

@@ -1,4 +1,4 @@
-"""The physical plan: the runtime that each query gets, and what reads it."""
+"""Physical plan: the runtime of each query, and the readers of the plan."""
 
 import pickle
 from dataclasses import FrozenInstanceError
@@ -51,7 +51,7 @@ def test_every_runtime_has_a_row_in_the_table():
     assert {choice.runtime for choice in CHOICES} == set(RUNTIMES)
 
 
-def test_events_wait_only_where_what_they_find_is_the_same():
+def test_events_are_held_back_only_if_the_results_stay_the_same():
     window = "WITHIN 9 EVENTS"
     assert cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {window}").physical_plan().holds_back
     assert not cer_gpu.compile("SELECT * FROM S WHERE A ; B").physical_plan().holds_back
