@@ -43,6 +43,7 @@ class _Writer:
         self.rng = rng
         self.ticks_per_second = ticks_per_second
         self.filtered: str | None = None  # the variable whose filter is being written
+        self.outside = False  # whether that is without brackets, so that it stands before each attribute
         self.only_stream: str | None = None  # its name may stand before a type without effect
 
     def chance(self, probability: float) -> bool:
@@ -68,7 +69,7 @@ class _Writer:
     def attribute(self, name: str, variable: str | None = None) -> list[str]:
         """Tokens of an attribute, at times as one of the variable in whose brackets it stands."""
         names = name.split(".")
-        if variable is not None and self.chance(0.1):
+        if variable is not None and (self.outside or self.chance(0.1)):
             names = [variable.rpartition(">")[2], *names]
         return [token for k, part in enumerate(names) for token in ([".", self.name(part)] if k else [self.name(part)])]
 
@@ -197,7 +198,8 @@ class _Writer:
         """
         needed = _binding(formula) < least
         if needed and first and isinstance(formula, ref.Filter) and self.chance(0.4):
-            return self.bare_formula(formula, first)
+            tokens = self.bare_formula(formula, first)
+            return self.wrapped(tokens, tokens[-1] not in ("]", ")"))  # a + would go on with what is compared
         return self.wrapped(self.bare_formula(formula, first or needed), needed)
 
     def bare_formula(self, formula: ref.Formula, first: bool) -> list[str]:
@@ -252,6 +254,13 @@ class _Writer:
 
     def unary(self, variable: str, predicate: ref.Predicate) -> list[str]:
         self.filtered = variable
+        reads = any(isinstance(node, ref.Attr) for node in ref.descendants(predicate))
+        if ">" not in variable and reads and isinstance(predicate, ref.Compare | ref.Like | ref.In | ref.InRange):
+            self.outside = self.chance(0.2)
+            if self.outside:
+                tokens, _ = self.bare_predicate(predicate)
+                self.outside = False
+                return tokens
         return [*self.variable(variable), "[", *self.predicate(predicate, EITHER), "]"]
 
     # -------------------------------------------------------------------------------------- predicates

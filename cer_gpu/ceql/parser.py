@@ -16,9 +16,9 @@ from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.nesting import check_nesting
-from cer_gpu.ceql.paths import below, path_of
+from cer_gpu.ceql.paths import below, names_of, path_of
 from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.errors import NULL_HINT, QuerySyntaxError, nearest
+from cer_gpu.errors import NULL_HINT, QueryError, QuerySyntaxError, nearest
 
 # names of terminals of the grammar in messages; keywords and signs stand for themselves
 _TERMINALS = {
@@ -140,11 +140,13 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     dotted = found == "." and before[-1:].isidentifier()
     inside = before.rfind("[") > before.rfind("]")
     if bare or (dotted and not inside):
-        return "attributes stand in brackets: x[price > 100]"
+        return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
         return (
             "a filter holds a whole predicate: x[price > 100]; filters that relate two variables are not evaluated yet"
         )
+    if accepted == {"DOT"}:
+        return _QUALIFIED
     if found.upper() == "AND" and "FILTER" in accepted:
         return "AND joins filters; events are joined by ; (later), : (next) or OR"
     if found.upper() == "IS" and "COMPARISON" in accepted:
@@ -164,6 +166,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     return f"did you mean {close}?" if close else None
 
 
+_QUALIFIED = "a filter reads the attributes of one variable: x.price > 100, or x[price > 100]"
 _JOINED = "events are joined by ; (later), : (next) or OR"
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages (``->`` is found as ``-``)."""
@@ -203,7 +206,7 @@ def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
 
 
 def _describe(accepted: set[str]) -> str:
-    accepted = accepted - {"DOT"}  # it is accepted after every attribute
+    accepted = accepted - {"DOT"} or accepted  # it is accepted after every attribute
     if "COMPARISON" in accepted:
         accepted = accepted - {"GREATER"}
     texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
@@ -272,6 +275,9 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def name(self, meta: Any, children: list[Any]) -> s.Name:
         text = str(children[0])
         return s.Name(text[1:-1] if text.startswith("`") else text, None, _at(meta))
+
+    def keyword_name(self, meta: Any, children: list[Any]) -> s.Name:
+        return s.Name(str(children[0]), None, _at(meta))
 
     def path(self, meta: Any, children: list[Any]) -> s.Name:
         return s.Name(path_of([child.name for child in children]), None, _at(meta))
@@ -351,6 +357,24 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         if any(below(variable.name, attribute.name) for attribute in s.attributes(predicate)):
             predicate = _of_variable(predicate, variable.name)
         return s.VariableFilter(variable, predicate, _at(meta))
+
+    def qualified_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
+        attributes = list(s.attributes(children[0]))
+        if not attributes:
+            raise QuerySyntaxError(
+                "expected an attribute of a variable in this filter", self.text, *_at(meta), _QUALIFIED
+            )
+        variable, start = names_of(attributes[0].name)[0], attributes[0].span[0]
+        for attribute in attributes:
+            other = names_of(attribute.name)[0]
+            if other != variable:
+                message = (
+                    f"filters between variables are not there yet: {other!r} is another variable than {variable!r}"
+                )
+                raise QueryError(message, self.text, *attribute.span, hint=_QUALIFIED)
+        quotes = 2 if self.text[start] == "`" else 0
+        name = s.Name(variable, None, (start, start + len(variable) + quotes))
+        return s.VariableFilter(name, _of_variable(children[0], variable), _at(meta))
 
     filter_and = _joined(s.FilterAnd)
     filter_or = _joined(s.FilterOr)

@@ -644,3 +644,36 @@ def test_flat_operators_have_a_binary_form_too(text):
     assert predicate.right is third
     assert (predicate.left.left, predicate.left.right) == (first, second)
     assert type(predicate.left) is type(predicate)
+
+
+# ---- filters without brackets --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("qualified", "in_brackets"),
+    [
+        ("A AS x FILTER x.p > 0.5", "A AS x FILTER x[p > 0.5]"),
+        ("A AS x FILTER x.st.p > 0.5", "A AS x FILTER x[st.p > 0.5]"),
+        ("A AS x FILTER `x`.`o d`.p > 0.5", "A AS x FILTER x[`o d`.p > 0.5]"),
+        ("A FILTER 5 < A.p", "A FILTER A[5 < p]"),
+        ("A FILTER (A.p + A.q) * 2 - 1 >= -A.r", "A FILTER A[(p + q) * 2 - 1 >= -r]"),
+        ("A FILTER A.s LIKE 'x' AND A.p NOT IN {1, 2}", "A FILTER A[s LIKE 'x'] AND A[p NOT IN {1, 2}]"),
+        ("A FILTER A.p IN {1..A.q} OR A.p IN RANGE(A.q, 9)", "A FILTER A[p IN {1..q}] OR A[p IN RANGE(q, 9)]"),
+        ("A ; B FILTER (A.p = 1 OR B[p = 2]) AND B.q = 3", "A ; B FILTER (A[p = 1] OR B[p = 2]) AND B[q = 3]"),
+        ("(A FILTER A.p = 1)+", "(A FILTER A[p = 1])+"),
+        ("A FILTER (A.p = 1) +", "A FILTER A[p = 1] +"),
+        ("NOT(A AS x FILTER x.p = 1)", "NOT(A AS x FILTER x[p = 1])"),
+        ("A FILTER A.p = 1 ; B : C", "A FILTER A[p = 1] ; B : C"),
+        ("A FILTER A.p = 1 FILTER A.q = 2", "A FILTER A[p = 1] FILTER A[q = 2]"),
+        # what follows OR tells whether it joins filters or formulas
+        ("A FILTER A.p = 1 OR B", "A FILTER A[p = 1] OR B"),
+        ("A FILTER A.p = 1 OR B ; C", "A FILTER A[p = 1] OR B ; C"),
+        ("A FILTER A.p = 1 OR (((B)))", "A FILTER A[p = 1] OR (((B)))"),
+        ("A FILTER A.p = 1 OR ((A.q = 2))", "A FILTER A[p = 1] OR ((A[q = 2]))"),
+        ("A FILTER A.p = 1 OR ((A.q) = 2)", "A FILTER A[p = 1] OR ((A[q = 2]))"),
+        ("A FILTER A.p = 1 OR 2 = A.q ; B", "A FILTER A[p = 1] OR A[2 = q] ; B"),
+        ("A FILTER A.p = 1 OR NOT(B)", "A FILTER A[p = 1] OR NOT(B)"),
+    ],
+)
+def test_a_test_of_one_variable_needs_no_brackets(qualified, in_brackets):
+    assert formula(qualified) == formula(in_brackets)
