@@ -73,7 +73,7 @@ def moment(value, unit):
 
 
 def expected_field(value, kind):
-    """Return the CSV field of a value; the ellipsis stands for JSON."""
+    """Return the CSV field of a value; the ellipsis: compare its JSON or float with the value."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if value is None:
