@@ -1,4 +1,4 @@
-"""The window of a query and the time column: how far apart events are, and that time never decreases."""
+"""Clocks (columns of times, which must not decrease), and the window of a query over them."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 TIME_UNITS = UNITS
 
 INITIAL_SIZE = 1 << 10
-"""Clocks of a window that there is room for at first."""
+"""Initial capacity of the ring of a window, in events."""
 
 _FILL = "leave such events out, or give them a time"
 
 
 class Clock:
-    """A column that tells the time of each event; it must not decrease, and no value may be missing.
+    """Column of the times of events; it must not decrease, and no value may be missing.
 
     Parameters
     ----------
     name
-        The column.
+        Name of the column.
     begin
-        The number of the first event.
+        Number of the first event.
     """
 
     def __init__(self, name: str, begin: int = 0) -> None:
@@ -52,9 +52,9 @@ class Clock:
         Raises
         ------
         TimeOrderError
-            Naming both values and the event: by its position, where `positions` are given, else by its number.
+            When a value decreases or is missing; it names both values, and the event by given position or number.
         EventsError
-            When the column's type is not that of the blocks before.
+            When the type of the column changes between blocks.
         """
         array = block.array(self.name)
         data_type = array.type
@@ -86,15 +86,15 @@ class Clock:
         return values
 
     def at(self, rows: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the values of some rows as int64, uint64 or float64, in memory that the next call uses again."""
+        """Return the values of some rows as int64, uint64 or float64, valid until the next call."""
         return self._gathered.take(values, rows)
 
     def moments(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return what `at` returned as `ordered` clocks, in memory that the next call uses again."""
+        """Return values from `at` as `ordered` clocks, valid until the next call."""
         return ordered(values, self._ordered.empty(len(values)) if values.dtype.kind == "i" else None)
 
     def snapshot(self) -> tuple[int, pa.Table]:
-        """Return what another one needs to go on: how many rows there were, and the last of them."""
+        """Return the state: the number of rows so far, and the last value."""
         last = [] if self._last_shown is None else [self._last_shown]
         return self._n_rows, pa.table({"last": pa.array(last, self._type or pa.null())})
 
@@ -122,7 +122,7 @@ def _fail_order(name: str, position: int, value: pa.Scalar, before: pa.Scalar) -
 
 
 def _shown(value: pa.Scalar) -> str:
-    """Return a time as text; as its number, where the calendar does not reach or the time zone is not known."""
+    """Return a time as text, or its number if it is outside the calendar or its time zone is unknown."""
     for show in (str, lambda v: str(v.cast(pa.string()))):
         try:
             text = show(value)
@@ -142,7 +142,7 @@ def times_to_arrow(times: npt.NDArray[np.int64], data_type: pa.DataType) -> pa.A
 
 
 def time_column_type(schema: pa.Schema, name: str) -> pa.DataType:
-    """Return the type of the time column after checking that it tells the time."""
+    """Return the type of the time column; raise QueryTypeError unless it is one of times or integers."""
     data_type = column_type(schema, name, None, None)
     kind = kind_of(data_type)
     if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
@@ -155,12 +155,12 @@ def time_column_type(schema: pa.Schema, name: str) -> pa.DataType:
 def window_length(
     within: Within, schema: pa.Schema, time_column: str | None, time_unit: str | None, text: str
 ) -> tuple[str | None, np.uint64 | np.float64]:
-    """Return the column that a window is measured in (None: positions) and its length in that column's units.
+    """Return the column in which a window is measured (None: positions), and its length in units of that.
 
     Raises
     ------
     QueryTypeError
-        For a column that does not tell the time.
+        When the column holds neither numbers nor times.
     """
     if within.kind == "events":
         return None, _uint64(within.length)
@@ -204,12 +204,12 @@ def _units_per_second(schema: pa.Schema, name: str, time_unit: str | None, withi
 
 
 class Window:
-    """Finds for each relevant event the first one in the window that ends there.
+    """Sliding window over the relevant events: it finds the first event in the window that ends at each.
 
     Parameters
     ----------
     length
-        uint64 or float64, in units of the clocks.
+        Length in units of the clocks (ε), uint64 or float64.
     """
 
     def __init__(self, length: np.uint64 | np.float64) -> None:
@@ -220,7 +220,7 @@ class Window:
         self._lows = Scratch(np.int64)
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what another one needs to go on: arrays."""
+        """Return the state as arrays."""
         return {"ring": self._ring, "low": np.array([self._low])}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -228,14 +228,14 @@ class Window:
         self._ring, self._low = snapshot["ring"], int(snapshot["low"][0])
 
     def lows(self, clocks: npt.NDArray[Any], ordinal: int) -> npt.NDArray[np.int64]:
-        """Return the ordinals of the first event in each window, in memory that the next call uses again.
+        """Return the ordinal of the first event in each window, valid until the next call.
 
         Parameters
         ----------
-        clocks : uint64 or float64 (as `ordered` gives them), shape (n,)
-            Of the relevant events of a block.
+        clocks : uint64 or float64 (from `ordered`), shape (n,)
+            Clocks of the relevant events of a block.
         ordinal : int
-            Of the first of them.
+            Ordinal of the first of these events.
         """
         lows = self._lows.empty(len(clocks))
         self._low = low = int(window_lows(clocks, self._length, self._ring, ordinal, self._low, lows))
@@ -251,7 +251,7 @@ class Window:
 
 
 def ordered(values: npt.NDArray[Any], memory: npt.NDArray[np.uint64] | None = None) -> npt.NDArray[Any]:
-    """Return clocks for `Window`: float64 as they are, integers as uint64 in the same order, differences exact."""
+    """Return clocks for `Window`: float64 unchanged, integers as uint64 with the same order and exact differences."""
     if values.dtype.kind == "f":
         return values
     if values.dtype.kind == "u":

@@ -1,4 +1,4 @@
-"""Arrow arrays -> NumPy views of one block of events, without copies wherever Arrow's layout allows it."""
+"""NumPy views of the Arrow arrays of a block, without copies wherever Arrow's layout allows it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
 
 
 def kind_of(data_type: pa.DataType) -> str | None:
-    """Return how values of an Arrow type are compared, or None for a type that no predicate can read.
+    """Return the kind of an Arrow type, by which its values are compared; None: no predicate can read it.
 
     Durations are integers in their own unit; a "moment" is a timestamp, a date or a time of day.
     """
@@ -52,7 +52,7 @@ def kind_of(data_type: pa.DataType) -> str | None:
 
 
 def is_string(data_type: pa.DataType) -> bool:
-    """Return whether an Arrow type is one of the three layouts of UTF-8 text."""
+    """Return True if an Arrow type is one of the three layouts of UTF-8 text."""
     return bool(
         pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
     )
@@ -71,10 +71,10 @@ def types_within(data_type: pa.DataType) -> Iterator[pa.DataType]:
 
 
 def plain_type(data_type: pa.DataType) -> pa.DataType:
-    """Return the type in which values of a column are kept: no dictionary, runs or views, which Arrow cannot move.
+    """Return the type in which values of a column are kept: without dictionary, runs or views, which Arrow cannot move.
 
-    Nor is there a dictionary in structs and lists: Arrow cannot join batches whose dictionaries differ where one holds
-    a NULL.
+    Nor is there a dictionary within structs and lists: Arrow cannot concatenate batches with different dictionaries if
+    one holds a NULL.
     """
     if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type):
         return plain_type(data_type.value_type)
@@ -89,7 +89,7 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
 
 
 def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
-    """Return some values of a column, those of runs and views in a layout that Arrow moves."""
+    """Return some rows of a column; values of runs and views get a layout that Arrow can move."""
     if pa.types.is_run_end_encoded(column.type):
         runs = np.searchsorted(column.run_ends.to_numpy(), rows.to_numpy() + column.offset, side="right")
         return take_rows(column.values, pa.array(runs))
@@ -105,9 +105,9 @@ def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
     ----------
     name
     data_type
-        In which the values are kept (`plain_type`).
+        Type in which the values are kept (`plain_type`).
     done
-        What cannot be done with events that have such a column.
+        Participle for the message: events with such a column cannot be `done`.
 
     Raises
     ------
@@ -124,21 +124,21 @@ def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
 
 @dataclass(frozen=True)
 class Coded:
-    """A string column as codes into a dictionary: ``values[codes[i]]`` where valid."""
+    """A string column as codes into a dictionary: row i, unless NULL, is ``values[codes[i]]``."""
 
     codes: npt.NDArray[np.integer]
     values: pa.Array
 
 
 class Block:
-    """The columns of one block of events, and fields of structs in them; a view is made at the first use, and kept.
+    """Columns of one block of events, and fields of structs in them; each view is made once, at its first use.
 
     Parameters
     ----------
     batch : pyarrow.RecordBatch
-        At most some ten thousand rows, so that the temporaries of the predicates stay in the cache.
+        Rows of the block, few enough that the temporaries of the predicates stay in the cache.
     coders : dict from column to StringCoder, optional
-        Kept by the caller from block to block, so that plain strings keep their codes.
+        Coders that the caller keeps from block to block, so that plain strings keep their codes.
     """
 
     def __init__(self, batch: pa.RecordBatch, coders: dict[str, StringCoder] | None = None) -> None:
@@ -152,26 +152,26 @@ class Block:
         self._stored: dict[str, tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]] = {}
 
     def column(self, name: str) -> pa.Array:
-        """Return the column or field as it comes."""
+        """Return a column or field in its own layout."""
         if name not in self._columns:
             self._columns[name] = array_of(self.batch, name)
         return self._columns[name]
 
     def array(self, name: str) -> pa.Array:
-        """Return the column; dictionaries of anything but strings are decoded."""
+        """Return a column; dictionaries of anything but strings are decoded."""
         array = self.column(name)
         if pa.types.is_dictionary(array.type) and not is_string(array.type.value_type):
             array = array.dictionary_decode()
         return array
 
     def valid(self, name: str) -> Bools | None:
-        """Return which rows are not NULL, or None when all are."""
+        """Return a mask of the rows that are not NULL; None: no row is NULL."""
         if name not in self._valid:
             self._valid[name] = validity(self.column(name))
         return self._valid[name]
 
     def numbers(self, name: str) -> npt.NDArray[Any]:
-        """Return the values of an integer, float, boolean or moment column; rows that are NULL hold anything.
+        """Return the values of an integer, float, boolean or moment column; those of NULL rows are arbitrary.
 
         Integers keep their width; float16 and float32 become float64; moments are counted in their unit, and
         decimals of at most 18 digits in units of their last digit.
@@ -192,10 +192,10 @@ class Block:
         return self._coded[name]
 
     def stored_codes(self, name: str) -> tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]:
-        """Return a string column's codes, their dictionary, and the array that tells the NULLs.
+        """Return a string column's codes, their dictionary, and the array whose NULLs are those of the rows.
 
-        The codes are None where they are the values of that array.  Those of NULL rows are any, and rows whose code
-        names a NULL in the dictionary are not among these NULLs.
+        If the codes are None, they are the values of that array.  Codes of NULL rows are arbitrary, and the array does
+        not show rows that are NULL through a NULL in the dictionary.
         """
         if name not in self._stored:
             array = self.column(name)
@@ -215,7 +215,7 @@ class Block:
 
 
 def plain_texts(values: pa.Array) -> pa.Array:
-    """Return strings in a layout that Arrow's functions read."""
+    """Return strings in a layout that Arrow's functions can read."""
     return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values
 
 
@@ -228,7 +228,7 @@ def _bits(buffer: pa.Buffer, offset: int, length: int) -> Bools:
 
 
 def validity(array: pa.Array) -> Bools | None:
-    """Return which rows are not NULL, or None when all are."""
+    """Return a mask of the rows that are not NULL; None: no row is NULL."""
     if pa.types.is_null(array.type):
         return np.zeros(len(array), np.bool_)
     if pa.types.is_dictionary(array.type):
@@ -244,20 +244,20 @@ def validity(array: pa.Array) -> Bools | None:
 
 
 def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
-    """Return the codes as `known_codes`."""
+    """Return the codes of a dictionary array, as `known_codes`."""
     return known_codes(numbers_of(array.indices), valid)
 
 
 def known_codes(codes: npt.NDArray[Any], valid: Bools | None) -> npt.NDArray[Any]:
-    """Return codes; that of a NULL row, which may lie outside the dictionary, becomes 0."""
+    """Return codes with 0 for NULL rows, whose own may lie outside the dictionary."""
     return codes if valid is None else np.where(valid, codes, 0)
 
 
 def stored_values(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the values of an array without a dictionary as they are stored, without a copy.
+    """Return the stored values of an array without a dictionary, without a copy.
 
-    Booleans are packed in bits (uint8), the first being bit `array.offset`; a decimal of more than 64 bits is
-    several int64, the lowest first.
+    Booleans are packed bits (uint8), the first at bit `array.offset`; a decimal of more than 64 bits is several
+    int64, the lowest first.
     """
     data_type, data = array.type, array.buffers()[1]
     first, n = array.offset, len(array)
@@ -279,7 +279,7 @@ def stored_values(array: pa.Array) -> npt.NDArray[Any]:
 
 
 def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the values as `Block.numbers` does, of an array without a dictionary."""
+    """As `Block.numbers`, for an array without a dictionary."""
     data_type = array.type
     if pa.types.is_null(data_type):
         return np.zeros(len(array), np.int64)

@@ -1,7 +1,7 @@
-"""Arrays of other libraries in the memory of a GPU: where they lie, and what they hold.
+"""Arrays of other libraries in the memory of a GPU: their addresses, types and lengths.
 
-The Arrow C device interface is read with ctypes, as pyarrow's wheels know no GPU.  Its structures are those of the
-specification, field by field.
+The Arrow C device interface is read with ctypes, as pyarrow's wheels are built without GPU support.  Its structures
+follow the specification field by field.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CUDA = (2, 13)
 
 @dataclass(frozen=True)
 class DeviceArray:
-    """An array of the device, of one dimension and without gaps.
+    """A contiguous array of one dimension on the device.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class DeviceArray:
     dtype : numpy.dtype
     length : int
     owner : object
-        What keeps the memory.
+        Object that keeps the memory alive.
     """
 
     address: int
@@ -75,7 +75,7 @@ class _ArrowDeviceArray(ctypes.Structure):
 
 
 def is_on_device(values: Any) -> bool:
-    """Return whether something is to be read as an array of the device."""
+    """Return True if an object has an interface of arrays on the device."""
     if isinstance(values, pa.Array):
         return False
     if hasattr(values, "__cuda_array_interface__") or hasattr(values, "__arrow_c_device_array__"):
@@ -84,12 +84,12 @@ def is_on_device(values: Any) -> bool:
 
 
 def device_array(name: str, values: Any) -> DeviceArray:
-    """Return where the values of a column lie.
+    """Return the memory of a column on the device.
 
     Raises
     ------
     EventsError
-        For what is not integers, float32 or float64 without NULL.
+        When the values are not integers, float32 or float64, or there are NULLs or gaps.
     """
     if hasattr(values, "__cuda_array_interface__"):
         return _by_cuda_array_interface(name, values)
@@ -111,7 +111,7 @@ def _by_cuda_array_interface(name: str, values: Any) -> DeviceArray:
 
 
 def _by_arrow(name: str, values: Any) -> DeviceArray:
-    capsules = values.__arrow_c_device_array__()  # which release what they hold when nothing refers to them
+    capsules = values.__arrow_c_device_array__()  # they release the array when nothing refers to them
     schema = _ArrowSchema.from_address(_pointer(capsules[0], b"arrow_schema"))
     array = _ArrowDeviceArray.from_address(_pointer(capsules[1], b"arrow_device_array"))
     kind = (schema.format or b"").decode()

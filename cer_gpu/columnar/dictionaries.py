@@ -1,4 +1,4 @@
-"""What is computed once for each dictionary of a string column."""
+"""Tables computed once for each dictionary of a string column."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ import pyarrow as pa
 
 
 class PerDictionary:
-    """Something computed once for each dictionary of a string column, and kept while the dictionary stays.
+    """Table computed from the dictionary of a string column, and kept until the dictionary changes.
 
     Parameters
     ----------
     compute
-        From the dictionary's values to an array with one row for each of them.
+        Makes the table, one row for each value, from the values of the dictionary.
     """
 
     def __init__(self, compute: Callable[[pa.Array], npt.NDArray[Any]]) -> None:
         self._compute = compute
-        self._values: pa.Array | None = None  # kept alive, so that its address stays its own
+        self._values: pa.Array | None = None  # kept alive, so that no other array gets its address
         self._table: npt.NDArray[Any] | None = None
 
     def fresh(self) -> PerDictionary:
-        """Return another one that computes the same and has met no dictionary."""
+        """Return a new one with the same function, without a table."""
         return PerDictionary(self._compute)
 
     def __call__(self, values: pa.Array) -> npt.NDArray[Any]:
-        """Return the table of a dictionary, with one row of zeros more (so that code 0 can always be looked up)."""
+        """Return the table of a dictionary, with a last row of zeros (so that code 0 can always be looked up)."""
         if self._table is None or self._values is None or not same_memory(values, self._values):
             if self._table is None or not values.equals(self._values):
                 rows = self._compute(values)
@@ -39,7 +39,7 @@ class PerDictionary:
 
 
 def same_memory(a: pa.Array, b: pa.Array) -> bool:
-    """Return whether two arrays are views of the same memory, while both are alive."""
+    """Return True if two arrays, both alive, are views of the same memory."""
     return (
         len(a) == len(b)
         and a.offset == b.offset

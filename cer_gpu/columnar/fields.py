@@ -1,4 +1,4 @@
-"""The columns of events, and the fields of structs in them, by the names of attributes (`cer_gpu.ceql.paths`)."""
+"""Lookup of columns, and of fields of structs in them, by the names of attributes (`cer_gpu.ceql.paths`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cer_gpu.errors import QueryTypeError, did_you_mean
 
 
 def attribute_type(schema: pa.Schema, attribute: str) -> pa.DataType | None:
-    """Return the type of a column or field as it comes; None where there is none, or more than one, of that name."""
+    """Return the type of a column or field; None: there is none, or more than one, of that name."""
     found: pa.Schema | pa.DataType = schema
     for name in names_in(schema, attribute):
         holder = _fields(found)
@@ -24,12 +24,12 @@ def attribute_type(schema: pa.Schema, attribute: str) -> pa.DataType | None:
 
 
 def column_type(schema: pa.Schema, attribute: str, text: str | None, span: Span | None) -> pa.DataType:
-    """Return the type of a column or field, for a dictionary that of its values.
+    """Return the type of a column or field, or of its values for a dictionary.
 
     Raises
     ------
     QueryTypeError
-        When there is none, or more than one, of that name.
+        When there is no column or field, or more than one, of that name.
     """
     found = attribute_type(schema, attribute)
     if found is None:
@@ -40,13 +40,13 @@ def column_type(schema: pa.Schema, attribute: str, text: str | None, span: Span 
 
 
 def fields_hint(attribute: str, data_type: pa.DataType) -> str | None:
-    """Return a hint for a struct that stands where one of its fields is meant."""
+    """Return a hint with the fields of a struct, for use in place of the struct; None: the type is no struct."""
     holder = _fields(data_type)
     return f"its fields are {', '.join(f'{dotted(attribute)}.{field.name}' for field in holder)}" if holder else None
 
 
 def array_of(batch: pa.RecordBatch, attribute: str) -> pa.Array:
-    """Return a column or field of a batch that has one of that name; a field of a NULL struct is NULL."""
+    """Return an existing column or field of a batch; a field of a NULL struct is NULL."""
     column, *names = names_in(batch.schema, attribute)
     array = batch.column(column)
     for name in names:
@@ -57,12 +57,12 @@ def array_of(batch: pa.RecordBatch, attribute: str) -> pa.Array:
 
 
 def columns_with(schema: pa.Schema, attributes: Iterable[str]) -> list[str]:
-    """Return the columns that attributes are, or are fields of, in their order, each once."""
+    """Return the columns of attributes or of the structs around them, in their order, each once."""
     return list(dict.fromkeys(names_in(schema, attribute)[0] for attribute in attributes))
 
 
 def narrowest(schema: pa.Schema, attributes: Collection[str]) -> list[str]:
-    """Return attributes without those that are fields of others, in the order of the columns."""
+    """Return attributes without those inside of others, in the order of the columns."""
     paths = {names_in(schema, attribute) for attribute in attributes}
     kept: dict[str, list[tuple[str, ...]]] = {}
     for path in sorted(paths):
@@ -72,7 +72,7 @@ def narrowest(schema: pa.Schema, attributes: Collection[str]) -> list[str]:
 
 
 def batch_of(attributes: Sequence[str], arrays: Sequence[pa.Array]) -> pa.RecordBatch:
-    """Return events that have these columns and fields, and no others; `array_of` gives them back."""
+    """Return a batch with just these columns and fields, such that `array_of` returns them again."""
     tree: dict[str, object] = {}
     for attribute, array in zip(attributes, arrays, strict=True):
         *above, name = names_of(attribute)
@@ -90,13 +90,13 @@ def _nested(tree: object) -> pa.Array:
 
 
 def names_in(schema: pa.Schema, attribute: str) -> tuple[str, ...]:
-    """Return the names in an attribute's; that of a column is one, whatever it looks like."""
+    """Return the names on the path of an attribute; a name that is a column's is never read as a path."""
     names = names_of(attribute)
     return names if len(names) == 1 or attribute not in schema.names else (attribute,)
 
 
 def _fields(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType | None:
-    """Return what has fields: a schema, or a struct, perhaps in a dictionary."""
+    """Return the schema, or the struct (perhaps of a dictionary's values), that has fields; None: there are none."""
     if isinstance(holder, pa.Schema):
         return holder
     holder = holder.value_type if pa.types.is_dictionary(holder) else holder
@@ -104,7 +104,7 @@ def _fields(holder: pa.Schema | pa.DataType) -> pa.Schema | pa.StructType | None
 
 
 def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
-    """Return what is wrong with the name of an attribute that is not there, and a hint."""
+    """Return the message and the hint for an attribute that is not there."""
     names = names_of(attribute)
     found: pa.Schema | pa.DataType = schema
     for depth, name in enumerate(names):

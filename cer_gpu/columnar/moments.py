@@ -1,4 +1,4 @@
-"""Timestamps, dates, times of day and durations as exact numbers of their type's units."""
+"""Timestamps, dates, times of day and durations as exact numbers in units of their types."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 class ZoneError(ValueError):
-    """A moment is written with an offset from UTC, and its type has no time zone."""
+    """A moment written with an offset from UTC, for a type without a time zone."""
 
 
 def per_second(data_type: pa.DataType) -> Fraction:
-    """Return how many units of a moment's or duration's type one second has."""
+    """Return the number of units of a type of moments or durations in a second."""
     if pa.types.is_date(data_type):
         return Fraction(1, 86400) if pa.types.is_date32(data_type) else Fraction(10**3)
     return Fraction(UNITS[data_type.unit])
 
 
 def has_zone(data_type: pa.DataType) -> bool:
-    """Return whether values of the type are instants, and not times on some wall."""
+    """Return True if values of a type are instants, not local times."""
     return bool(pa.types.is_timestamp(data_type) and data_type.tz)
 
 
 def read_moment(text: str, data_type: pa.DataType) -> Fraction:
-    """Read an ISO date and time (or time of day) as a number of the type's units.
+    """Read an ISO date and time (or time of day) as a number in units of a type.
 
-    Without an offset from UTC it is UTC where the type has a time zone.
+    Without an offset, the time is UTC if the type has a time zone.
 
     Raises
     ------
     ValueError
-        For a text of another form; ZoneError where only its offset from UTC does not fit.
+        When the text has another form; ZoneError: only its offset from UTC does not fit.
     """
-    # datetime would drop what is finer than a microsecond
+    # datetime would drop digits beyond microseconds
     fraction = re.search(r"(?<=:\d\d)[.,]\d+", text)
     if fraction is not None:
         text = text[: fraction.start()] + text[fraction.end() :]

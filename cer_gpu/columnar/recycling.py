@@ -1,6 +1,6 @@
-"""Memory of results, which is taken again once nothing refers to them.
+"""Recycled memory for results, reused once nothing refers to them.
 
-Fresh pages cost more than what is written to them, and what was written a moment ago is still in the cache.
+Fresh pages cost more than the writes to them, and recently written memory is still in the cache.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 MOST_FREE = 4
-"""Arrays of a size that wait to be taken again: one is filled while another is read, and threads have some more."""
+"""Most free arrays of one size to keep: one is filled while another is read, and threads need some more."""
 
 
 class Recycler:
-    """Gives arrays in memory of Arrow's pool, of which it takes again what nobody uses."""
+    """Allocator of arrays in Arrow's pool that reuses memory once nothing refers to it."""
 
     def __init__(self) -> None:
         self._free: dict[int, deque[pa.Buffer]] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """Return an array whose values are not set."""
+        """Return an uninitialised array."""
         kind = np.dtype(dtype)
         n_bytes = prod(shape) * kind.itemsize
         free = self._free.setdefault(n_bytes, deque(maxlen=MOST_FREE))
         memory = free.pop() if free else pa.allocate_buffer(n_bytes)
         lent = pa.py_buffer(memory)
-        # arrays of Arrow may be dropped in any thread: appending is safe in all of them
+        # Arrow arrays may be dropped in any thread, where append is safe
         weakref.finalize(lent, free.append, memory).atexit = False
         return np.ndarray(shape, kind, lent)

@@ -1,7 +1,7 @@
-"""Events whose columns lie in the memory of a GPU already, and are used where they lie.
+"""Resident events: columns in the memory of a GPU, which are read in place.
 
-Such a column is an Arrow array over an address that the host cannot read: it can be sliced and named, and nothing more.
-So these events are no RecordBatch to their user, and whatever else would read them refuses them.
+Such a column is an Arrow array over an address that the host cannot read: it can only be sliced and renamed.
+Therefore users get no RecordBatch of these events, and all code that would read them on the host refuses them.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from cer_gpu.columnar.device_arrays import device_array, is_on_device
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import EventsError
 
-_held: dict[int, int] = {}  # memory of columns in use: its first address -> the one after its last
-_n_holders: dict[int, int] = {}  # of each
+_held: dict[int, int] = {}  # end of the memory of columns in use, by its first address
+_n_holders: dict[int, int] = {}  # number of columns, by the same address
 
 
 class DeviceEvents:
-    """Events of which some columns are in the memory of a GPU.
+    """Events with some columns in the memory of a GPU.
 
     They are evaluated with ``device="cuda"`` or "auto".  Only predicates on one event read such columns: the time
-    column, keys of PARTITION BY and what "events" lists must be on the host, and so must all columns where events are
-    sorted, merged or late.  The arrays must not change while they are evaluated.
+    column, keys of PARTITION BY and the attributes in "events" must be on the host, and so must all columns of events
+    that are sorted, merged or reordered (`lateness`).  The arrays must not change during the evaluation.
 
     Parameters
     ----------
     columns : dict from str to array
-        For each column an array of the host (anything that `pyarrow.array` takes), or one of the device, of one
-        dimension, without gaps and without NULL: integers, float32 or float64, as a CuPy array or anything with
-        ``__cuda_array_interface__``, ``__dlpack__`` or ``__arrow_c_device_array__``.  A pair of codes, on the device,
-        and a list of strings is a column of strings; a code outside the list is NULL.
+        For each column an array on the host (anything that `pyarrow.array` takes), or one on the device, contiguous, of
+        one dimension and without NULL: integers, float32 or float64, as a CuPy array or any object with
+        ``__cuda_array_interface__``, ``__dlpack__`` or ``__arrow_c_device_array__``.  A pair (codes on the device, list
+        of strings) is a column of strings; a code outside the list is NULL.
 
     Raises
     ------
     EventsError
-        For arrays of another kind, or of different lengths.
+        When an array is of another kind, or lengths differ.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class DeviceEvents:
 
     @property
     def schema(self) -> pa.Schema:
-        """The names and types of the columns."""
+        """Names and types of the columns."""
         return self._batch.schema
 
     def __len__(self) -> int:
@@ -68,12 +68,12 @@ class DeviceEvents:
         return int(self._batch.num_rows)
 
     def batch(self) -> pa.RecordBatch:
-        """Return the columns as a RecordBatch, for the engine alone: whoever reads its values ends the process."""
+        """Return the columns as a RecordBatch, for the engine alone: a read of its values on the host is a crash."""
         return self._batch
 
 
 def is_resident(array: pa.Array) -> bool:
-    """Return whether the values (or codes) of a column are in the memory of a GPU."""
+    """Return True if the values (or codes) of a column are in the memory of a GPU."""
     if not _held:
         return False
     if pa.types.is_dictionary(array.type):
@@ -83,7 +83,7 @@ def is_resident(array: pa.Array) -> bool:
 
 
 def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> None:
-    """Refuse events of which the host must read columns that it cannot.
+    """Refuse events with a resident column that the host must read.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def _array(name: str, values: Any) -> pa.Array:
         return pa.array([], data_type)
     if address % size:
         raise EventsError(f"column {name!r}: expected an address that is a multiple of {size}, got {address}")
-    cupy_backend.synchronize()  # what fills it may still be going on
+    cupy_backend.synchronize()  # the array may still be being filled
     keeper = _Keeper(found.owner)
     _held[address] = max(_held.get(address, 0), address + n_bytes)
     _n_holders[address] = _n_holders.get(address, 0) + 1
@@ -127,7 +127,7 @@ def _array(name: str, values: Any) -> pa.Array:
 
 
 class _Keeper:
-    """Keeps memory alive for as long as Arrow arrays refer to it."""
+    """Owner of memory, alive for as long as Arrow arrays refer to it."""
 
     def __init__(self, values: Any) -> None:
         self.values = values

@@ -1,4 +1,4 @@
-"""Plain string columns as codes into a dictionary that is kept from block to block."""
+"""Encoding of plain string columns as codes into a dictionary that is kept from block to block."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pyarrow as pa
 from cer_gpu.backend.strings import encode_strings, place_values
 
 MAX_VALUES = 1 << 16
-"""A dictionary with more values than this is dropped before the next block, so that memory stays bounded."""
+"""Most values of a dictionary; a larger one is dropped before the next block, so that memory stays bounded."""
 
 
 class StringCoder:
-    """Encodes one string column, block by block.
+    """Encoder of one string column, block by block.
 
     Parameters
     ----------
     bounded
-        Whether all values may be forgotten when there are many, and get other codes then.
+        True: many values may all be forgotten, and get new codes afterwards.
     """
 
     def __init__(self, *, bounded: bool = True) -> None:
@@ -30,35 +30,35 @@ class StringCoder:
     def _reset(self) -> None:
         self._n_values = 0
         self._slots = np.full(64, -1, np.int32)
-        self._hashes = np.zeros(65, np.uint64)  # as many as offsets, also after `_grow`
+        self._hashes = np.zeros(65, np.uint64)  # always as long as the offsets
         self._offsets = np.zeros(65, np.int64)
         self._bytes = np.zeros(1 << 10, np.uint8)
         self._values: pa.Array | None = None
 
     def encode(self, array: pa.Array) -> tuple[npt.NDArray[np.int32], pa.Array]:
-        """Return codes and the values that they name.
+        """Return the codes of strings, and the values by code.
 
         Parameters
         ----------
         array : pyarrow.StringArray or LargeStringArray
-            NULL rows get the code of any value.
+            Strings; NULL rows get an arbitrary code.
         """
         codes = self.number(array)
         return codes, self.values()
 
     @property
     def n_values(self) -> int:
-        """How many values have a code."""
+        """Number of values that have a code."""
         return self._n_values
 
     @property
     def hashes(self) -> npt.NDArray[np.uint64]:
-        """A number for each code that depends on its value alone."""
+        """Hash of each code's value, which depends on the value alone."""
         return self._hashes[: self._n_values]
 
     def number(self, array: pa.Array) -> npt.NDArray[np.int32]:
-        """Return codes of strings, or of byte strings."""
-        if array.null_count:  # what lies under a NULL may be anything
+        """Return the codes of strings, or of byte strings."""
+        if array.null_count:  # the bytes of a NULL row are arbitrary
             binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
             array = array.fill_null(b"" if binary else "")
         if self._bounded and self._n_values > MAX_VALUES:
@@ -75,7 +75,7 @@ class StringCoder:
         return codes
 
     def values(self) -> pa.Array:
-        """Return the values by their codes, as large strings (which byte strings need not be valid as)."""
+        """Return the values by code, as large strings (for byte strings perhaps not valid UTF-8)."""
         if self._values is None:
             n, size = self._n_values, int(self._offsets[self._n_values])
             buffers = [None, pa.py_buffer(self._offsets[: n + 1].copy()), pa.py_buffer(self._bytes[:size].copy())]
@@ -95,7 +95,7 @@ class StringCoder:
             self._values = None
 
     def _grow(self, length: int) -> None:
-        """Make room for one more value of a length in bytes, whatever it was that was too small."""
+        """Make room for one more value of `length` bytes, in each array that is too small."""
         n = self._n_values
         if 2 * n >= len(self._slots):
             slots = np.full(4 * len(self._slots), -1, np.int32)

@@ -1,9 +1,9 @@
-"""Arrow data from outside, checked before anything follows its indices, offsets and lengths.
+"""Validation of Arrow data from outside, before anything follows its indices, offsets and lengths.
 
-Readers of Arrow take what they read at its word, and so do Arrow's functions and the kernels here: an index that lies
-outside its dictionary, or an offset outside the bytes, is followed wherever it leads.  `RecordBatch.validate` looks at
-lengths and at the first and last offset, and here is looked at what lies between, in a tenth of a nanosecond for a
-value.  Values that lead nowhere are left as they are: text need not be UTF-8, and a decimal may have too many digits.
+Arrow's readers and functions, and the kernels here, trust the data: they follow an index outside its dictionary, or an
+offset outside the bytes, out of the memory of the array.  `RecordBatch.validate` checks lengths, and the first and last
+offset; this module checks all between, in a tenth of a nanosecond for a value.  Wrong values that lead nowhere are left
+alone: text need not be UTF-8, and a decimal may have too many digits.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _HINT = (
     "hint: it was damaged, or what wrote it is at fault; pyarrow's RecordBatch.validate(full=True) checks all columns"
 )
 _INLINE = 12
-"""Bytes that a view holds itself."""
+"""Most bytes that a view holds inline."""
 
 
 class _Damage(Exception):
-    """Something leads out of the memory of an array.
+    """An index, offset or length that leads out of the memory of an array.
 
     Parameters
     ----------
     why
     row
-        Of the array, where it is known.
+        Row of the array; None: it is not known.
     """
 
     def __init__(self, why: str, row: int | None = None) -> None:
@@ -50,16 +50,16 @@ def validated(
     ----------
     batches
     columns
-        Those that will be read; what the others hold does not matter.
+        Columns to check: those that will be read.
     where
-        The file or stream, for messages.
+        Name of the file or stream, for messages.
     first
-        The position of the first row.
+        Position of the first row.
 
     Raises
     ------
     EventsError
-        For a column with something that leads out of its memory.
+        When an index, offset or length of a column leads out of its memory.
     """
     dictionaries: dict[str, pa.Array] = {}
     for batch in batches:
@@ -79,7 +79,7 @@ def validated(
 
 
 def _check_lengths(array: pa.Array, *, full: bool = False) -> None:
-    """Check what takes the same time however long the array is, or all that Arrow would have so."""
+    """Check an array with Arrow, in constant time, or fully in linear time."""
     try:
         array.validate(full=full)
     except pa.ArrowException as error:
@@ -87,15 +87,15 @@ def _check_lengths(array: pa.Array, *, full: bool = False) -> None:
 
 
 def _check(array: pa.Array, path: str, dictionaries: dict[str, pa.Array]) -> None:
-    """Check an array whose lengths are right, and what it is made of.
+    """Check an array whose lengths are right, and the arrays inside it.
 
     Parameters
     ----------
     array
     path
-        Of the array in its batch.
+        Path of the array in its batch.
     dictionaries
-        Those that were checked last, by the paths of their arrays.
+        Dictionaries checked last, by the paths of their arrays.
     """
     kind = array.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -134,7 +134,7 @@ def _check_inside(array: pa.Array, path: str, dictionaries: dict[str, pa.Array])
 
 
 def _parts(array: pa.Array) -> list[pa.Array]:
-    """Return the arrays that an array is made of, as far as its rows lie in them."""
+    """Return the child arrays of an array, cut to its rows."""
     kind = array.type
     if pa.types.is_struct(kind) or pa.types.is_union(kind):
         return [array.field(i) for i in range(kind.num_fields)]
@@ -160,10 +160,10 @@ def _check_nulls(array: pa.Array) -> None:
 
 def _check_indices(array: pa.DictionaryArray) -> None:
     codes, n_values = stored_values(array.indices), len(array.dictionary)
-    unsigned = codes.view(f"u{codes.itemsize}")  # no negative index is less
+    unsigned = codes.view(f"u{codes.itemsize}")  # turns a negative index into a large one
     if not len(codes) or unsigned.max() < n_values:
         return
-    valid = validity(array.indices)  # that of a NULL row may be any
+    valid = validity(array.indices)  # the index of a NULL row is arbitrary
     outside = unsigned >= n_values if valid is None else (unsigned >= n_values) & valid
     if outside.any():
         row = int(np.argmax(outside))
@@ -183,7 +183,7 @@ def _has_offsets(kind: pa.DataType) -> bool:
 
 
 def _offsets(array: pa.Array) -> npt.NDArray[Any]:
-    """Return the offsets of an array, one more than it has rows; none where it has no rows."""
+    """Return the n + 1 offsets of an array of n rows; none if it has no rows."""
     kind = array.type
     large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) or pa.types.is_large_list(kind)
     return _numbers(array.buffers()[1], "i8" if large else "i4", array.offset, len(array) + 1 if len(array) else 0)

@@ -220,7 +220,7 @@ class Evaluator:
         return binding.window_column, binding.window_length
 
     def part(self, begin: int, first_end: int) -> Evaluator:
-        """Return an evaluator of the stream from `begin` on, which lists complex events that end from `first_end` on."""
+        """Return an evaluator of the stream from `begin` on that lists complex events that end from `first_end` on."""
         return self._other(replace(self._options, begin=begin, first_end=first_end))
 
     def restart(self, begin: int, first_end: int) -> None:

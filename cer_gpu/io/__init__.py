@@ -1,1 +1,1 @@
-"""Sources of events and sinks of complex events."""
+"""Input and output: sources of events, and sinks of complex events."""

@@ -1,4 +1,4 @@
-"""Complex events -> a file that appears whole or not at all, or a pipe that is written as they are found."""
+"""Sinks of complex events: a file that appears whole or not at all, or a pipe that is written without delay."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ENDINGS = tuple(f".{name}" for name in FORMATS)
 
 WRITE_ROWS = 1 << 17
 WRITE_BYTES = 1 << 24
-"""Rows for Parquet and Arrow files are gathered up to one of the two: few row groups, little memory."""
+"""Bounds of the rows gathered for Parquet and Arrow files, whichever comes first: few row groups, little memory."""
 TEXT_ROWS = 1 << 14
-"""Rows turned into text at once, or written to a pipe at once."""
+"""Most rows turned into text, or written to a pipe, at once."""
 
 
 class Writer(Protocol):
-    """What writes one format: pyarrow's writers, and those below."""
+    """Protocol of the writers of a format: pyarrow's, and those below."""
 
     def write(self, batch: pa.RecordBatch, /) -> None:
         """Write rows."""
@@ -39,10 +39,10 @@ class Writer(Protocol):
 
 
 class Sink(Protocol):
-    """What takes complex events."""
+    """Receiver of complex events."""
 
     def write(self, batch: pa.RecordBatch, /) -> None:
-        """Write complex events, now or later.
+        """Write complex events, at once or gathered with later ones.
 
         Raises
         ------
@@ -59,31 +59,32 @@ def open_sink(
 ) -> Iterator[Sink]:
     """Write a file of complex events.
 
-    The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block
-    ends with an error, of whatever kind, it is removed, and a file of that name that was there before stays as it is.
+    The rows go to a hidden file beside it, which takes the name at the end of the ``with`` block. If the block ends
+    with any error, the hidden file is removed, and an earlier file of the name stays unchanged.
 
     Parameters
     ----------
     path
-        Of the file; ends in one of ENDINGS where no format is given.
+        Path of the file; without `format`, it must end in one of ENDINGS.
     schema
-        Of the complex events.
+        Schema of the complex events.
     inputs
-        Files and folders that are read meanwhile, and so must not be overwritten.
+        Files and folders that are being read, which must not be overwritten.
     format
-        One of FORMATS; None: that of the name's ending.
+        One of FORMATS; None: the format of the name's ending.
 
     Raises
     ------
     OptionError
-        For an unknown ending, an input, or results that the format cannot hold; before anything is written.
+        When the ending is unknown, the path is an input, or the format cannot hold the results; before anything is
+        written.
     OSError
         When the file cannot be written.
 
     Notes
     -----
-    `cer_gpu.io.texts` says how CSV and JSON lines have the values. Columns that are dictionaries are written as
-    their values, for an Arrow file holds one dictionary for all its rows.
+    `cer_gpu.io.texts` defines the texts of values in CSV and JSON lines. Dictionaries are written as their values, as
+    an Arrow file has only one dictionary for all its rows.
     """
     shown = Path(path)
     kind = _format(shown, format)
@@ -102,12 +103,12 @@ def open_sink(
 
 @contextlib.contextmanager
 def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Iterator[IO[bytes]]:
-    """Yield a hidden file beside `path` that takes its name at the end of the ``with`` block, as `open_sink` says.
+    """Yield a hidden file beside `path` that takes its name at the end of the ``with`` block, as `open_sink` does.
 
     Raises
     ------
     OptionError
-        When the path is an input, or cannot be that of a file.
+        When the path is an input, or no file can have it.
     OSError
         When the file cannot be written.
     """
@@ -138,23 +139,23 @@ def open_pipe(
     format: str,
     whole: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> Iterator[Sink]:
-    """Write complex events to a pipe, such as standard output, at once as they come.
+    """Write complex events to a pipe, such as standard output, without delay.
 
     Parameters
     ----------
     file
-        Stays open.
+        Pipe to write to, which stays open.
     schema
-        Of the complex events.
+        Schema of the complex events.
     format
         One of PIPE_FORMATS; "arrow" is the stream format of Arrow IPC.
     whole
-        Makes a block in which nothing that can wait interrupts: rows are written in such blocks, none of them in part.
+        Makes a context that defers interrupts: rows are written within such contexts, and so never in part.
 
     Raises
     ------
     BrokenPipeError
-        When nobody reads any more.
+        When the reader has closed the pipe.
     OSError
         When the pipe cannot be written for another reason.
     """
@@ -172,7 +173,7 @@ def open_pipe(
 
 
 class _FileSink:
-    """Gathers rows, where that helps the format, and hands them to its writer."""
+    """Sink to the writer of a file, which gathers rows if the format gains from it."""
 
     def __init__(self, writer: Writer, name: str, *, gather: bool) -> None:
         self._writer = writer
@@ -187,7 +188,7 @@ class _FileSink:
                 for piece in _pieces(batch):
                     self._writer.write(piece)
             return
-        # dictionaries of different batches may have too many values for one
+        # the dictionaries of all batches may have too many values for one
         self._gathered.append(_decoded(batch))
         self._n_rows += batch.num_rows
         self._n_bytes += batch.nbytes
@@ -195,7 +196,7 @@ class _FileSink:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left, and the end of the format."""
+        """Write the gathered rows, and the end of the format."""
         self._flush()
         with naming(self._name):
             self._writer.close()
@@ -209,7 +210,7 @@ class _FileSink:
 
 
 class _PipeSink:
-    """Hands rows to a writer and flushes, so that the reader has them."""
+    """Sink to the writer of a pipe, which flushes after each piece."""
 
     def __init__(
         self, writer: Writer, file: IO[bytes], name: str, whole: Callable[[], AbstractContextManager[object]]
@@ -227,7 +228,7 @@ class _PipeSink:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Cut a batch so that the text of a piece is small, and stays in the cache where rows are short."""
+    """Cut a batch into pieces whose text is small; that of short rows stays in the cache."""
     n_pieces = max(-(-batch.num_rows // TEXT_ROWS), min(batch.num_rows, batch.nbytes // WRITE_BYTES))
     n_rows = -(-batch.num_rows // max(n_pieces, 1))
     for start in range(0, batch.num_rows, n_rows or 1):
@@ -235,7 +236,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _decoded(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with the values of its dictionaries in their place, those inside of lists and structs too."""
+    """Return a batch with its dictionaries decoded, those inside of lists and structs too."""
     schema = _decoded_schema(batch.schema)
     return batch if schema.equals(batch.schema) else batch.cast(schema)
 
@@ -264,7 +265,7 @@ def _decoded_field(field: pa.Field) -> pa.Field:
 
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Let what goes wrong while a file is written name the file that the user knows."""
+    """Make errors of writing name the file as the user knows it."""
     try:
         yield
     except OSError as error:
@@ -275,7 +276,7 @@ def naming(name: str) -> Iterator[None]:
 
 
 def _format(path: Path, given: str | None) -> str:
-    """Return the format of a file."""
+    """Return the format given, or that of the ending of a path."""
     if given is None and path.suffix.lower() not in ENDINGS:
         raise OptionError(
             f"{path}: cannot tell the format from the name\n"
@@ -285,7 +286,7 @@ def _format(path: Path, given: str | None) -> str:
 
 
 def check_target(path: Path, inputs: Sequence[str]) -> None:
-    """Raise OptionError unless there may be a file of this path."""
+    """Raise OptionError unless a file may be written to this path."""
     if not path.parent.is_dir():
         raise OptionError(f"{path}: there is no folder {path.parent}")
     if path.exists() and not path.is_file():
@@ -311,12 +312,12 @@ def _writer(format: str, file: IO[bytes], schema: pa.Schema, *, seekable: bool =
 
 
 def _abandon(opened: Writer | IO[bytes] | None) -> None:
-    """Close what is open; what cannot be written any more does not matter."""
+    """Close a writer or file after an error, and ignore further ones."""
     with contextlib.suppress(Exception):
         if opened is not None:
             opened.close()
     if isinstance(opened, pq.ParquetWriter):
-        opened.is_open = False  # else it would try once more when it is deleted
+        opened.is_open = False  # else its deletion would try to close it again
 
 
 class _CsvWriter:

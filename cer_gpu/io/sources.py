@@ -1,4 +1,4 @@
-"""Anything that holds events -> RecordBatches, in order, with only the columns that are asked for."""
+"""Sources of events: files, tables, streams and more, read as batches in order, with only the requested columns."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from cer_gpu.errors import EventsError, did_you_mean
 
 BATCH_ROWS = 1 << 17
 FILE_ROWS = 1 << 20
-"""Rows of a Parquet file that are decoded at once, at most."""
+"""Most rows of a Parquet file to decode at once."""
 FILE_BYTES = 1 << 24
-"""Bytes of them above which `BATCH_ROWS` are enough."""
+"""Most bytes of the rows to decode at once, if they are more than `BATCH_ROWS`."""
 BATCHES_AHEAD = 2
-"""Batches of a file that are decoded while those before them are evaluated."""
+"""Batches of a file decoded ahead of the evaluation."""
 
 _PARQUET = (".parquet", ".pq", ".parq")
 _IPC = (".arrow", ".feather", ".ipc", ".arrows")
@@ -41,12 +41,12 @@ _READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
 
 @dataclass(frozen=True)
 class Parts:
-    """How several threads read a source at once, each from the first row of some part of it.
+    """Parts of a source, such as row groups, which several threads can read at once.
 
     Attributes
     ----------
     begins : list of int
-        The positions of the first rows of the parts, and the number of all rows.
+        Positions of the first rows of the parts, and the number of all rows.
     read : callable
         ``read(columns, begin, end)`` yields the rows from `begin`, where a part begins, up to `end`.
     """
@@ -55,7 +55,7 @@ class Parts:
     read: Callable[[list[str], int, int], Iterator[pa.RecordBatch]]
 
     def serve(self, n_threads: int) -> bool:
-        """Whether so many threads can have about as much to read, each."""
+        """Return True if `n_threads` can share the rows about equally."""
         largest = max((end - begin for begin, end in pairwise(self.begins)), default=0)
         return largest * n_threads <= 1.25 * self.begins[-1]
 
@@ -67,19 +67,19 @@ class Source:
     ----------
     schema : pyarrow.Schema
     n_rows : int or None
-        How many events there are, where it is known before reading.
+        Number of events; None: it is not known before reading.
     rereadable : bool
-        Whether `batches` can be called again, and reads a few columns faster than all.
+        True if `batches` can be called again, and reads a few columns faster than all.
     in_memory : bool
-        Whether the events are all in memory already.
+        True if all events are in memory.
     reads_ahead : bool
-        Whether a thread of its own reads what comes next.
+        True if another thread reads the next batches.
     parts : Parts or None
-        How several threads read it at once, where they can.
+        Parts to read at once; None: the source cannot be read in parts.
     resident : bool
-        Whether columns may lie in the memory of a GPU, so that the host must not read them.
+        True if columns may lie in the memory of a GPU, where the host must not read them.
     reads_fields : bool
-        Whether `read` takes fields of structs too, and leaves out the others.
+        True if `read` also takes fields of structs, and omits their other fields.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class Source:
         return self._read(columns if self.reads_fields else columns_with(self.schema, columns))
 
     def parts_for(self, n_threads: int) -> Parts | None:
-        """Return how so many threads read it at once; None where they cannot, or one would have most of it."""
+        """Return the parts for `n_threads` to read at once; None: there are none, or their sizes are too unequal."""
         return self.parts if self.parts is not None and self.parts.serve(n_threads) else None
 
     def locate(self, position: int) -> str | None:
-        """Return the file in which an event lies, and its first event's position, for a message."""
+        """Return the file of an event, and the position of its first event, for a message."""
         if not self._origins:
             return None
         first, name = self._origins[bisect_right([o[0] for o in self._origins], position) - 1]
@@ -130,12 +130,12 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     ----------
     events
     resident
-        Whether columns may be in the memory of a GPU, so that nothing but the evaluation can read them.
+        True: accept columns in the memory of a GPU, which only the evaluation can read.
 
     Raises
     ------
     EventsError
-        For something that holds no events, or a file that cannot be read.
+        When the object holds no events, or a file cannot be read.
     """
     if isinstance(events, Source):
         return events
@@ -164,7 +164,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
             rereadable=True,
             in_memory=True,
         )
-    # importing pyarrow.dataset imports pandas; where it was not imported, there is no dataset
+    # importing pyarrow.dataset imports pandas; if nobody imported it, `events` is no dataset
     datasets = sys.modules.get("pyarrow._dataset")
     if datasets is not None and isinstance(events, datasets.Dataset):
         return _open_dataset(events)
@@ -306,7 +306,7 @@ def _open_paths(paths: list[Path]) -> Source:
 
 @contextmanager
 def _reading(file: Path) -> Iterator[None]:
-    """Say of which file it is that something cannot be read."""
+    """Make errors of reading name the file."""
     try:
         yield
     except _READ_ERRORS as error:
@@ -314,7 +314,7 @@ def _reading(file: Path) -> Iterator[None]:
 
 
 def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches that another thread reads, up to `BATCHES_AHEAD` of them before they are asked for."""
+    """Yield batches that another thread reads, up to `BATCHES_AHEAD` of them in advance."""
     with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
         coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
         try:
@@ -326,7 +326,7 @@ def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _check_columns(file: Path, found: pa.Schema, first: Path, expected: pa.Schema, columns: list[str]) -> None:
-    """Raise EventsError unless a file has the columns of the first one, with values that compare alike."""
+    """Raise EventsError unless a file has the columns of the first one, of the same kinds."""
     for attribute in columns:
         ours, theirs = attribute_type(found, attribute), attribute_type(expected, attribute)
         name = dotted(attribute)
@@ -339,9 +339,9 @@ def _check_columns(file: Path, found: pa.Schema, first: Path, expected: pa.Schem
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files that a path stands for: itself, or all event files of a folder in the order of their names."""
+    """Return the path itself if it is a file, or all event files of a folder in the order of their names."""
     if path.is_dir():
-        # names that begin with . or _ are notes of file systems and of other programs, as for pyarrow's datasets
+        # files whose names begin with . or _ hold metadata, as for pyarrow's datasets
         found = sorted(p for p in path.iterdir() if p.is_file() and _format(p) is not None and p.name[0] not in "._")
         if not found:
             raise EventsError(f"{path}: no Parquet, Arrow IPC or CSV file in this folder")
@@ -372,7 +372,7 @@ def _format(path: Path) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """Return why a file cannot be read: what the system says without Arrow's words, which name the file again."""
+    """Return the reason why a file cannot be read: the system's, if any, as Arrow's text names the file again."""
     return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
 
 
@@ -382,7 +382,7 @@ def _open_file(path: Path) -> Source:
 
 
 def _open_parquet(path: Path) -> Source:
-    # pre-buffering would hold whole row groups in memory
+    # pre-buffering would keep whole row groups in memory
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         schema, metadata = file.schema_arrow, file.metadata
     begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
@@ -411,7 +411,7 @@ def _open_parquet(path: Path) -> Source:
 
 
 def _rows_at_once(metadata: pq.FileMetaData, types: dict[str, pa.DataType | None]) -> int:
-    """Return how many rows to decode at once: many where they are short, by their types and by the first row group."""
+    """Return the number of rows to decode at once: more if rows are short, by types and by the first row group."""
     n_bytes = 1.0
     for data_type in map(plain_type, types.values()):
         if is_string(data_type):
@@ -429,7 +429,7 @@ def _rows_at_once(metadata: pq.FileMetaData, types: dict[str, pa.DataType | None
 
 def _open_ipc(path: Path) -> Source:
     def only(columns: list[str]) -> pa.ipc.IpcReadOptions:
-        # columns that are left out are not decompressed; no list at all would mean every column
+        # omitted columns are not decompressed; an empty list would mean every column
         return pa.ipc.IpcReadOptions(
             included_fields=[schema.get_field_index(name) for name in columns or schema.names[:1]]
         )
@@ -465,7 +465,7 @@ def _open_csv(path: Path) -> Source:
 
     with open_csv(None) as reader:
         schema = reader.schema
-        _ = schema.names  # raises where they are not UTF-8
+        _ = schema.names  # raises if they are not UTF-8
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         with open_csv(columns or None) as reader:

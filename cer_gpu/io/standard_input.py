@@ -1,4 +1,4 @@
-"""Standard input, an Arrow IPC stream -> a source of events."""
+"""Standard input as a source of events: an Arrow IPC stream."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def open_standard_input(file: IO[bytes]) -> Source:
     Parameters
     ----------
     file
-        Holds Arrow IPC: a stream, or a file, which is a stream between two marks.  It is read once, and need not be
+        Arrow IPC: a stream, or a file, which is a stream between two magic strings.  It is read once, and need not be
         seekable.
 
     Raises
     ------
     EventsError
-        When it is a terminal, or holds nothing or something else.
+        When standard input is a terminal, is empty, or holds something else.
     """
     if file.isatty():
         raise EventsError(f"standard input is a terminal: {_EXPECTED}\nhint: ... | cer-gpu run QUERY -")
@@ -45,7 +45,7 @@ def open_standard_input(file: IO[bytes]) -> Source:
 
 
 class _Rest:
-    """What is left of a file, and before it the bytes that were read already."""
+    """File whose first bytes were read already: it returns these, then the rest."""
 
     closed = False
 

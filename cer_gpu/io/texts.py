@@ -1,4 +1,4 @@
-"""Arrow columns -> text, a whole column at a time: JSON lines, CSV, and plain cells.
+"""Text of Arrow columns, a whole column at a time: JSON lines, CSV, and plain cells.
 
 | values | plain | JSON | CSV |
 | --- | --- | --- | --- |
@@ -13,8 +13,8 @@
 | maps | JSON | an array of ``{"key": ..., "value": ...}`` | JSON in quotes |
 | intervals | JSON | ``[months, days, nanoseconds]`` | JSON in quotes |
 
-Dictionaries and run-end encodings are written as their values, extension types as what they are stored as, a value of a
-union as itself.  Bytes in a text column that are not UTF-8 become U+FFFD.
+Dictionaries and run-end encodings are written as their values, extension types as their storage, and a value of a union
+as one of its own type.  Bytes in a text column that are not UTF-8 become U+FFFD.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cer_gpu.columnar.columns import is_string
 
 TEXT = pa.large_string()
 
-_FIRST_SECOND, _LAST_SECOND = -62_167_219_200, 253_402_300_799  # of the years 0 to 9999, which have four digits
+_FIRST_SECOND, _LAST_SECOND = -62_167_219_200, 253_402_300_799  # years 0 to 9999, of four digits
 
 
 def json_lines(batch: pa.RecordBatch) -> pa.Buffer:
@@ -50,7 +50,7 @@ def csv_lines(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 def csv_header(names: list[str]) -> bytes:
-    """Return the first line of a CSV file; names are quoted where they must be."""
+    """Return the first line of a CSV file, with names quoted if necessary."""
     fields = [
         '"' + name.replace('"', '""') + '"' if not name or re.search(r'[",\r\n]', name) else name for name in names
     ]
@@ -100,7 +100,7 @@ def to_csv(values: pa.Array) -> pa.Array:
 
 
 def is_quoted(kind: pa.DataType) -> bool:
-    """Return whether values of a type are, or for a layout may be, quoted in CSV."""
+    """Return True if values of a type are, or for a layout may be, quoted in CSV."""
     if _is_list(kind):
         return not pa.types.is_integer(kind.value_type)
     return is_string(kind) or _is_layout(kind) or not _is_simple(kind)
@@ -110,14 +110,14 @@ def is_quoted(kind: pa.DataType) -> bool:
 
 
 def _is_layout(kind: pa.DataType) -> bool:
-    """Return whether the type only says how values of another one are laid out."""
+    """Return True if a type is only a layout of values of another type."""
     return bool(
         pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind) or isinstance(kind, pa.BaseExtensionType)
     )
 
 
 def _through_layout(values: pa.Array, render: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Render the values behind a layout; those of a dictionary once each, where it is no longer than they are."""
+    """Render the values behind a layout; those of a dictionary that is no longer than the array only once each."""
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
         return render(values.storage)
@@ -148,7 +148,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_simple(kind: pa.DataType) -> bool:
-    """Return whether Arrow itself, or a function below, gives the text of single values."""
+    """Return True if Arrow itself, or a function below, renders single values of a type."""
     return not pa.types.is_nested(kind) and not pa.types.is_interval(kind)
 
 
@@ -159,7 +159,7 @@ def _floats(values: pa.Array) -> pa.Array:
     texts = values.cast(TEXT)
     if pa.types.is_float16(values.type):
         values = values.cast(pa.float32())
-    # else the text of a float could be that of an integer; where it has an exponent it cannot
+    # a whole number without an exponent would look like an integer
     whole = pc.and_(pc.equal(pc.floor(values), values), pc.is_finite(values))
     if not pc.any(whole).as_py():
         return texts
@@ -183,9 +183,9 @@ def _timestamps(values: pa.Array) -> pa.Array:
 
 
 def _escaped(texts: pa.Array) -> pa.Array:
-    """Return texts as they stand between the quotes of JSON strings."""
+    """Escape texts for JSON strings, without the quotes."""
     offsets, data = _bytes(texts)
-    # few texts change, if any: the rows in which these bytes lie
+    # few texts change, if any: only those with one of these bytes
     found = np.flatnonzero((data < 0x20) | (data == ord('"')) | (data == ord("\\")))
     if not len(found):
         return texts
@@ -198,7 +198,7 @@ def _escaped(texts: pa.Array) -> pa.Array:
 
 
 def _utf8(texts: pa.Array) -> pa.Array:
-    """Return texts in which every byte that is not UTF-8 is replaced."""
+    """Replace all bytes of texts that are not UTF-8."""
     _, data = _bytes(texts)
     if not len(data) or data.max() < 0x80:
         return texts
@@ -211,7 +211,7 @@ def _utf8(texts: pa.Array) -> pa.Array:
 
 
 def _bytes(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Return the offsets of large strings and the bytes between the first and the last of them."""
+    """Return the offsets of large strings, and the bytes between the first and the last offset."""
     _, offsets_buffer, data_buffer = texts.buffers()
     if len(texts) == 0 or offsets_buffer is None or data_buffer is None:
         return np.zeros(len(texts) + 1, np.int64), np.empty(0, np.uint8)
@@ -220,7 +220,7 @@ def _bytes(texts: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8
 
 
 def _one_to_json(value: pa.Scalar) -> str:
-    """Return a value of a type that is not rendered by columns: of a union or an interval."""
+    """Render a value of a type that cannot be rendered by columns: a union or an interval."""
     inner = value.value if isinstance(value, pa.UnionScalar) else value
     if inner is None or not inner.is_valid:
         return "null"
@@ -233,13 +233,13 @@ def _one_to_json(value: pa.Scalar) -> str:
 
 
 def _together(*parts: pa.Array | str, separator: str = "") -> pa.Array:
-    """Join texts row by row; NULL where one of them is."""
+    """Join texts row by row; a row is NULL if one of its texts is."""
     texts = [pa.scalar(part, TEXT) if isinstance(part, str) else part for part in _merged(parts)]
     return pc.binary_join_element_wise(*texts, pa.scalar(separator, TEXT)) if len(texts) > 1 else texts[0]
 
 
 def _merged(parts: Iterable[pa.Array | str]) -> Iterator[pa.Array | str]:
-    """Yield parts, constants that stand side by side as one."""
+    """Yield parts, with adjacent constants merged into one."""
     for constant, side_by_side in itertools.groupby(parts, lambda part: isinstance(part, str)):
         if constant:
             yield "".join(side_by_side)
@@ -248,9 +248,9 @@ def _merged(parts: Iterable[pa.Array | str]) -> Iterator[pa.Array | str]:
 
 
 def _json_parts(values: pa.Array) -> list[pa.Array | str]:
-    """Return what to put together for the JSON of values; it means nothing where a value is NULL.
+    """Return the parts to join for the JSON of values; the result is meaningless for NULL rows.
 
-    Parts of parts are not joined before the whole is: each join copies all bytes.
+    Nested parts are joined together with the whole, as each join copies all bytes.
     """
     kind = values.type
     if is_string(kind):
@@ -262,7 +262,7 @@ def _json_parts(values: pa.Array) -> list[pa.Array | str]:
     if pa.types.is_struct(kind):
         return _object_parts([field.name for field in kind], values.flatten(), len(values))
     if pa.types.is_map(kind):
-        # not a cast, which goes wrong for a slice
+        # a cast would be wrong for a slice
         entries = pa.StructArray.from_arrays([values.keys, values.items], ["key", "value"])
         return [to_json(pa.ListArray.from_arrays(pa.array(values.offsets.to_numpy()), entries))]
     if _is_list(kind):
@@ -281,7 +281,7 @@ def _object_parts(names: list[str], columns: list[pa.Array], n_rows: int) -> lis
 
 
 def _joined(lists: pa.Array, separator: str) -> pa.Array:
-    """Return the JSON of the values of each list, in one text; that of a list that is NULL is empty."""
+    """Return the JSON of the values of each list, joined to one text; the text of a NULL list is empty."""
     offsets = np.zeros(len(lists) + 1, np.int64)
     np.cumsum(pc.list_value_length(lists).fill_null(0), out=offsets[1:])
     texts = to_json(pc.list_flatten(lists))
@@ -289,6 +289,6 @@ def _joined(lists: pa.Array, separator: str) -> pa.Array:
 
 
 def _data(texts: pa.Array) -> pa.Buffer:
-    """Return the bytes of texts, one after the other."""
+    """Return the concatenated bytes of texts."""
     _, data = _bytes(texts)
     return pa.py_buffer(data)

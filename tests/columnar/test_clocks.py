@@ -1,4 +1,4 @@
-"""Windows in every form and unit, and the errors of time that falls or is missing."""
+"""Windows in every form and unit, and the errors of times that decrease or are missing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ INTEGER_TYPES = [pa.from_numpy_dtype(f"{sign}int{bits}") for sign in ("", "u") f
 
 
 def pairs(within: str, *batches: pa.Array, **options) -> list[tuple[int, int]]:
-    """Which two events of column x are in one window; each array is a batch."""
+    """Return the pairs of events of column x that are in one window; each array is a batch."""
     query = cer_gpu.compile(f"SELECT * FROM S WHERE S ; S WITHIN {within}", type_column=None, **options)
     evaluator = query.evaluator()
     found = [evaluator.push(pa.record_batch({"x": batch})) for batch in batches]
@@ -29,12 +29,12 @@ def pairs(within: str, *batches: pa.Array, **options) -> list[tuple[int, int]]:
 
 
 def expected(clocks: list, length: float | Fraction) -> list[tuple[int, int]]:
-    """The same, from the definition."""
+    """Return the same pairs by the definition."""
     return [(i, j) for i, j in itertools.combinations(range(len(clocks)), 2) if clocks[j] - clocks[i] <= length]
 
 
 def numbers(values: list[int | None], data_type: pa.DataType) -> pa.Array:
-    """Moments or durations from the numbers that they are stored as."""
+    """Return moments or durations from their stored numbers."""
     return pa.array(values, pa.int32() if data_type.bit_width == 32 else pa.int64()).view(data_type)
 
 
@@ -42,7 +42,7 @@ def numbers(values: list[int | None], data_type: pa.DataType) -> pa.Array:
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 5, 2**31, 2**63, 10**30])
-def test_events(n):
+def test_a_window_of_events_counts_positions(n):
     assert pairs(f"{n} EVENTS", pa.array([0] * 4), pa.array([0] * 2)) == expected(range(6), n)
 
 
@@ -50,14 +50,14 @@ EDGES = [LOW, LOW + 1, -1, 0, 1, HIGH - 1, HIGH]
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, HIGH - 1, HIGH, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1, 2**64, 10**30])
-def test_differences_beyond_int64(n):
+def test_differences_beyond_int64_are_exact(n):
     assert pairs(f"{n} [x]", pa.array(EDGES)) == expected(EDGES, n)
     shifted = [e - LOW for e in EDGES]
     assert pairs(f"{n} [x]", pa.array(shifted, pa.uint64())) == expected(shifted, n)
 
 
 @pytest.mark.parametrize("data_type", INTEGER_TYPES, ids=str)
-def test_integer_attributes(data_type):
+def test_a_window_may_be_over_integers_of_any_type(data_type):
     clocks = [0, 0, 1, 3, 3, 100, 127]
     for n in (0, 2, 97, 126, 127):
         assert pairs(f"{n} [x]", pa.array(clocks, data_type)) == expected(clocks, n)
@@ -67,7 +67,7 @@ def test_integer_attributes(data_type):
 
 
 @pytest.mark.parametrize("data_type", [pa.float16(), pa.float32(), pa.float64()], ids=str)
-def test_float_attributes(data_type):
+def test_a_window_may_be_over_floats(data_type):
     clocks = [-1.5, -0.0, 0.0, 0.5, 0.5, 0.75, 100.0]
     for n in (0, 0.25, 0.5, 1.5, 2, 2.25, 99.5, 1000):
         assert pairs(f"{n} [x]", pa.array(clocks[:4], data_type), pa.array(clocks[4:], data_type)) == expected(
@@ -75,7 +75,7 @@ def test_float_attributes(data_type):
         )
 
 
-def test_infinite_floats():
+def test_a_window_over_floats_may_hold_infinities():
     clocks = [-math.inf, -math.inf, 0.0, math.inf, math.inf]
     assert pairs("1 [x]", pa.array(clocks)) == [(0, 1), (3, 4)]
 
@@ -91,7 +91,7 @@ def test_decimal_attributes_are_exact(data_type):
         assert pairs(f"{n} [x]", pa.array(clocks, data_type)) == expected(clocks, Fraction(n))
 
 
-def test_decimals_of_negative_scale():
+def test_decimals_of_negative_scale_are_exact():
     clocks = [Decimal(100), Decimal(200), Decimal(400)]
     for n in (0, 99, 100, 200, 299, 300):
         assert pairs(f"{n} [x]", pa.array(clocks, pa.decimal128(5, -2))) == expected(clocks, n)
@@ -103,7 +103,7 @@ def test_moments_as_attributes_are_in_their_own_unit():
     assert pairs("1 [x]", numbers([0, 1, 2], pa.duration("ns"))) == [(0, 1), (1, 2)]
 
 
-def test_dictionaries_as_attributes():
+def test_a_window_may_be_over_a_dictionary_of_numbers():
     values = pa.array([7, 5, None, 6])
     column = pa.DictionaryArray.from_arrays(pa.array([1, 3, 0], pa.int8()), values)
     assert pairs("1 [x]", column) == [(0, 1), (1, 2)]
@@ -113,8 +113,8 @@ def test_dictionaries_as_attributes():
 
 @given(st.data(), st.sampled_from([pa.int64(), pa.uint64(), pa.float64()]))
 @settings(deadline=None)
-def test_any_clock_in_any_cut(data, data_type):
-    """Two pointers over the window give what comparing all pairs gives."""
+def test_windows_match_the_definition_in_any_cut(data, data_type):
+    """The two-pointer window finds the same pairs as a comparison of all pairs."""
     if data_type == pa.float64():
         number = st.floats(allow_nan=False, allow_infinity=False, width=32)
     else:
@@ -128,8 +128,8 @@ def test_any_clock_in_any_cut(data, data_type):
     assert pairs(f"{text} [x]", *batches) == expected(clocks, float(n) if data_type == pa.float64() else n)
 
 
-def test_a_long_window_then_a_short_one():
-    """The ring of clocks grows, and is used again from its beginning."""
+def test_the_ring_of_clocks_grows_and_wraps_around():
+    """A long window makes the ring grow, and a short one reuses it from its beginning."""
     clocks = [0] * 3000 + [10**6 + i for i in range(3000)]
     query = cer_gpu.compile("SELECT * FROM S WHERE S AS a : S AS b WITHIN 2 [x]", type_column=None)
     found = query.evaluate(pa.table({"x": clocks}))
@@ -153,7 +153,7 @@ MOMENTS = [0, Fraction(1, 1000), 1, Fraction(3, 2), Fraction(1501, 1000), 2, 120
 
 @pytest.mark.parametrize("within", LENGTHS)
 @pytest.mark.parametrize("unit", UNITS)
-def test_time_units(within, unit):
+def test_windows_of_time_are_converted_to_the_unit_of_the_column(within, unit):
     seconds = [m for m in MOMENTS if (m * UNITS[unit]) % 1 == 0]
     stored = [int(m * UNITS[unit]) for m in seconds]
     same = expected(seconds, LENGTHS[within])
@@ -166,14 +166,14 @@ def test_time_units(within, unit):
 @pytest.mark.parametrize(
     ("within", "days"), [("23 HOURS", 0), ("24 HOURS", 1), ("47 HOURS 59 MINUTES", 1), ("48 HOURS", 2), ("1 SECOND", 0)]
 )
-def test_dates(within, days):
+def test_windows_of_time_over_dates_are_in_days(within, days):
     dates = [-1, 0, 0, 1, 2, 4]
     assert pairs(within, numbers(dates, pa.date32()), time_column="x") == expected(dates, days)
     milliseconds = [d * 86_400_000 for d in dates]
     assert pairs(within, numbers(milliseconds, pa.date64()), time_column="x") == expected(dates, days)
 
 
-def test_a_dictionary_tells_the_time():
+def test_the_time_column_may_be_a_dictionary():
     column = pa.DictionaryArray.from_arrays(pa.array([1, 1, 0], pa.int8()), numbers([3, 1, None], pa.timestamp("s")))
     assert pairs("1 SECOND", column, time_column="x") == [(0, 1)]
     found = cer_gpu.compile("SELECT * FROM S WHERE S", type_column=None, time_column="x").evaluate(
@@ -193,7 +193,7 @@ TIME_TYPES = [
 
 
 @pytest.mark.parametrize("data_type", TIME_TYPES, ids=str)
-def test_start_and_end_times_are_of_the_type_of_the_column(data_type):
+def test_start_and_end_times_have_the_type_of_the_column(data_type):
     stored = [5, 6, 100]
     column = pa.array(stored, data_type) if pa.types.is_integer(data_type) else numbers(stored, data_type)
     query = cer_gpu.compile("SELECT * FROM S WHERE S ; S WITHIN 1 EVENTS", type_column=None, time_column="x")
@@ -203,14 +203,14 @@ def test_start_and_end_times_are_of_the_type_of_the_column(data_type):
     assert found["end_time"].combine_chunks().equals(column.slice(1, 2))
 
 
-def test_times_at_the_ends_of_their_type():
+def test_times_at_the_ends_of_their_type_are_exact():
     query = cer_gpu.compile("SELECT * FROM S WHERE S ; S", type_column=None, time_column="x")
     for data_type, low, high in ((pa.int64(), LOW, HIGH), (pa.uint64(), 0, 2**64 - 1)):
         found = query.evaluate(pa.table({"x": pa.array([low, high], data_type)}))
         assert found.to_pylist() == [{"start": 0, "end": 1, "positions": [0, 1], "start_time": low, "end_time": high}]
 
 
-# ---- time that falls or is missing ----------------------------------------------------------------------------------
+# ---- times that decrease or are missing -----------------------------------------------------------------------------
 
 
 def message_of(within: str, *batches: pa.Array, **options) -> str:
@@ -219,14 +219,14 @@ def message_of(within: str, *batches: pa.Array, **options) -> str:
     return str(caught.value)
 
 
-def test_a_fall_inside_of_a_batch_and_between_two():
+def test_a_decrease_within_a_batch_or_between_two_is_refused():
     for batches in ([[1, 2, 5, 4]], [[1, 2, 5], [4]], [[1, 2, 5], [], [4, 9]], [[1], [2, 5, 4]]):
         message = message_of("5 [x]", *(pa.array(b, pa.int64()) for b in batches))
         assert message.split("\n")[0] == "the 'x' of event 3 (4) is less than the one before (5)"
         assert "hint: sort the events by 'x' first" in message
 
 
-def test_the_row_counts_over_blocks_of_one_batch():
+def test_the_message_numbers_events_over_all_blocks():
     n = 200_000
     clocks = list(range(n))
     clocks[150_000] = 3
@@ -257,14 +257,14 @@ def test_the_row_counts_over_blocks_of_one_batch():
     ],
     ids=lambda v: str(v.type) if isinstance(v, pa.Array) else "",
 )
-def test_both_values_are_shown(column, before, after):
+def test_the_message_shows_both_values(column, before, after):
     for batches in ([column], [column.slice(0, 1), column.slice(1)]):
         first = message_of("1 [x]", *batches).split("\n")[0]
         assert first.startswith(f"the 'x' of event 1 ({after}")
         assert f"less than the one before ({before}" in first
 
 
-def test_missing_times():
+def test_missing_times_are_refused():
     for batches in ([[1, None, 3]], [[1], [None, 3]]):
         message = message_of("5 [x]", *(pa.array(b, pa.int64()) for b in batches))
         assert message.startswith("the 'x' of event 1 is missing (NULL)")
@@ -311,14 +311,14 @@ def test_the_message_names_the_file(tmp_path):
     ],
     ids=lambda a: str(a.type),
 )
-def test_a_clock_that_changes_its_type(before, after):
+def test_a_clock_that_changes_its_type_is_refused(before, after):
     with pytest.raises(
         cer_gpu.EventsError, match=f"(?s)'x'.*changed its type.*{after.type}.*from event 1 on".replace("[", r"\[")
     ):
         pairs("5 [x]", before, after)
 
 
-# ---- columns that cannot tell the time ------------------------------------------------------------------------------
+# ---- columns that are no clocks -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -337,7 +337,7 @@ def test_windows_need_numbers_or_moments(data_type):
         )
 
 
-def test_columns_that_are_not_there():
+def test_missing_clocks_are_refused():
     schema = pa.schema({"time": pa.int64()})
     with pytest.raises(cer_gpu.QueryTypeError, match=r"no column 'tme'(?s:.*)did you mean 'time'"):
         cer_gpu.compile("SELECT * FROM S WHERE S WITHIN 5 [tme]", type_column=None, schema=schema)
@@ -345,7 +345,7 @@ def test_columns_that_are_not_there():
         cer_gpu.compile("SELECT * FROM S WHERE S", type_column=None, time_column="tme", schema=schema)
 
 
-def test_integers_need_a_unit():
+def test_windows_of_time_over_integers_need_a_unit():
     text = "SELECT * FROM S WHERE S WITHIN 1 HOUR 5 SECONDS"
     with pytest.raises(cer_gpu.QueryTypeError, match="needs their unit") as caught:
         cer_gpu.compile(text, type_column=None, time_column="x", schema=pa.schema({"x": pa.int64()}))

@@ -1,4 +1,4 @@
-"""Arrow arrays in every type and layout give the values that Arrow itself gives, row by row."""
+"""Views of Arrow arrays of every type and layout have the values that Arrow shows, row by row."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ MOMENTS = [
 
 
 def through_ipc(array: pa.Array) -> pa.Array:
-    """The array in read-only memory of which it is a part."""
+    """Return the array as a part of larger, read-only memory."""
     sink = pa.BufferOutputStream()
     batch = pa.record_batch({"x": array})
     with pa.ipc.new_stream(sink, batch.schema) as writer:
@@ -65,7 +65,7 @@ def through_ipc(array: pa.Array) -> pa.Array:
 
 
 def layouts(array: pa.Array) -> list[pa.Array]:
-    """The array and many parts of it, whose bits begin anywhere in a byte."""
+    """Return the array and many slices of it, with bits that begin anywhere in a byte."""
     n = len(array)
     long = pa.concat_arrays([array] * 5)
     parts = [array.slice(a, b - a) for a, b in ((0, n), (1, n), (3, n - 1), (2, 2), (0, 0), (n, n))]
@@ -77,7 +77,7 @@ def layouts(array: pa.Array) -> list[pa.Array]:
 
 
 def encoded(array: pa.Array) -> list[pa.Array]:
-    """Dictionary arrays with the same values: NULL in the codes or in the dictionary, doubles, unused values."""
+    """Return dictionary arrays of the same values: NULL in codes or dictionary, duplicate and unused values."""
     plain = array.dictionary_encode()
     n = len(plain.dictionary)
     twice = pa.concat_arrays([plain.dictionary, pa.nulls(1, array.type), plain.dictionary])
@@ -124,14 +124,14 @@ def check_strings(array: pa.Array, coders: dict[str, StringCoder] | None = None)
 
 
 @pytest.mark.parametrize(("data_type", "values"), NUMBERS, ids=str)
-def test_numbers(data_type, values):
+def test_numbers_of_any_type_and_layout_are_read(data_type, values):
     array = pa.array(values, data_type)
     for part in layouts(array):
         check_numbers(part, part.to_pylist())
 
 
 @pytest.mark.parametrize(("data_type", "values"), NUMBERS, ids=str)
-def test_numbers_in_dictionaries(data_type, values):
+def test_numbers_in_dictionaries_are_decoded(data_type, values):
     for array in encoded(pa.array(values, data_type)):
         for part in (array, array.slice(3), array.slice(1, 4), array.slice(2, 0)):
             check_numbers(part, [s.as_py() for s in part])
@@ -165,7 +165,7 @@ def test_float64_is_read_in_place():
 
 
 @pytest.mark.parametrize("data_type", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
-def test_strings(data_type):
+def test_strings_of_any_layout_are_coded(data_type):
     coders: dict[str, StringCoder] = {}
     for part in layouts(pa.array(STRINGS, data_type)):
         check_strings(part)
@@ -174,7 +174,7 @@ def test_strings(data_type):
 
 @pytest.mark.parametrize("data_type", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
 @pytest.mark.parametrize("index", INDEX_TYPES, ids=str)
-def test_strings_in_dictionaries(data_type, index):
+def test_strings_in_dictionaries_are_read(data_type, index):
     values = pa.array(["b", None, "unused", "a", "b", "", "ö" * 20], data_type)
     codes = pa.array([0, 1, None, 3, 4, 6, 5, 0, None, 6], index)
     array = pa.DictionaryArray.from_arrays(codes, values)
@@ -191,13 +191,13 @@ def test_a_code_of_a_null_row_may_lie_outside_of_the_dictionary():
 
 
 @pytest.mark.parametrize("dictionary", [pa.array([], pa.string()), pa.array([None], pa.string())], ids=str)
-def test_a_dictionary_without_any_value(dictionary):
+def test_a_dictionary_may_have_no_value(dictionary):
     array = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int8()), dictionary)
     assert block_of(array).valid("x").tolist() == [False, False]
     assert block_of(array).coded("x").codes.tolist() == [0, 0]
 
 
-def test_null_type():
+def test_every_row_of_the_null_type_is_null():
     block = block_of(pa.nulls(3))
     assert block.valid("x").tolist() == [False] * 3
     assert len(block.numbers("x")) == 3
@@ -213,7 +213,7 @@ def test_a_coder_forgets_when_it_has_too_many_values():
 
 @given(st.lists(st.none() | st.text(max_size=12), max_size=30), st.integers(0, 9), st.data())
 @settings(deadline=None)
-def test_any_strings(texts, offset, data):
+def test_random_strings_are_coded(texts, offset, data):
     array = pa.array(texts, pa.string()).slice(min(offset, len(texts)))
     coders: dict[str, StringCoder] = {}
     check_strings(array, coders)
@@ -223,13 +223,13 @@ def test_any_strings(texts, offset, data):
 
 @given(st.lists(st.none() | st.booleans(), max_size=70), st.integers(0, 70), st.integers(0, 70))
 @settings(deadline=None)
-def test_any_bits(bits, a, b):
+def test_random_bits_are_unpacked(bits, a, b):
     start, stop = sorted((min(a, len(bits)), min(b, len(bits))))
     part = pa.array(bits, pa.bool_()).slice(start, stop - start)
     check_numbers(part, bits[start:stop])
 
 
-def test_kinds():
+def test_each_type_has_its_kind():
     expected = {
         columns.INTEGER: [pa.int8(), pa.uint64(), pa.duration("s"), pa.dictionary(pa.int8(), pa.int16())],
         columns.FLOAT: [pa.float16(), pa.float64()],
@@ -243,8 +243,8 @@ def test_kinds():
     assert {t: kind_of(t) for ts in expected.values() for t in ts} == {t: k for k, ts in expected.items() for t in ts}
 
 
-def test_values_agree_with_the_clock_on_the_wall():
-    """What a unit is, once in plain words."""
+def test_moments_are_counted_from_1970_in_their_unit():
+    """One moment in all units, worked out by hand."""
     noon = dt.datetime(2013, 1, 31, 12, tzinfo=dt.UTC)
     seconds = int(noon.timestamp())
     naive = noon.replace(tzinfo=None)

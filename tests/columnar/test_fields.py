@@ -1,4 +1,4 @@
-"""Fields of structs by their paths: the same as columns, wherever attributes stand and whatever holds the events."""
+"""Fields of structs by their paths: read as columns, in every clause and from every source of events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = "`st`.`q`.`r`"
 
 
 def structs():
-    """Five structs, sliced out of a longer array; the third is NULL, and in the fourth the struct inside it."""
+    """Return five structs, sliced out of a longer array: the third, and the inner struct of the fourth, are NULL."""
     values = [
         None,
         {"p": 0.1, "q": {"r": 1, "o.d": "a"}},
@@ -29,7 +29,7 @@ def structs():
 
 
 def events():
-    """`st` is a struct, and there are columns whose own names have dots."""
+    """Return events with a struct `st`, and with columns whose own names have dots."""
     return pa.record_batch(
         {
             "type": list("ABAAB"),
@@ -46,7 +46,7 @@ def positions(where, table=None, **options):
     return [row["positions"] for row in query.evaluate(events() if table is None else table, **options).to_pylist()]
 
 
-# ---- looking up --------------------------------------------------------------------------------------------------
+# ---- lookup ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_field_of_a_null_struct_is_null(path, values):
     assert attribute_type(events().schema, path) == pa.array(values).type
 
 
-def test_values_under_a_null_struct_count_for_nothing():
+def test_values_under_a_null_struct_are_ignored():
     mask = pa.array([False, True, False])
     plain = pa.StructArray.from_arrays([pa.array([7, 7, None])], ["p"], mask=mask)
     coded = pa.StructArray.from_arrays([pa.array(["x", "x", None]).dictionary_encode()], ["p"], mask=mask)
@@ -73,18 +73,18 @@ def test_values_under_a_null_struct_count_for_nothing():
         assert positions(f"A FILTER A[NOT {test}]", table) == []
 
 
-def test_structs_in_a_dictionary():
+def test_fields_of_structs_in_a_dictionary_are_read():
     st = pa.DictionaryArray.from_arrays(pa.array([1, 0, None, 1]), structs().slice(0, 2))
     assert attribute_type(pa.schema({"st": st.type}), P) == pa.float64()
     assert array_of(pa.record_batch({"st": st}), P).to_pylist() == [0.9, 0.1, None, 0.9]
 
 
 @pytest.mark.parametrize("path", ["`st`.`x`", "`st`.`p`.`x`", "`no`.`p`", "`ts`.`p`"])
-def test_what_is_not_there_has_no_type(path):
+def test_a_missing_attribute_has_no_type(path):
     assert attribute_type(events().schema, path) is None
 
 
-def test_two_fields_of_one_name_are_none():
+def test_two_fields_of_one_name_are_refused():
     schema = pa.schema({"type": pa.string(), "st": pa.struct([("p", pa.int8()), ("p", pa.int8())])})
     with pytest.raises(cer_gpu.QueryTypeError, match=r"the struct 'st' has 2 fields 'p'"):
         cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[st.p = 1]", schema=schema)
@@ -96,14 +96,14 @@ def test_a_column_that_looks_like_a_path_is_a_column():
     assert columns_with(batch.schema, ["`a`.`b`"]) == ["`a`.`b`"]
 
 
-def test_only_what_no_other_attribute_holds_is_read():
+def test_fields_inside_of_other_attributes_are_not_read_again():
     schema = events().schema
     assert narrowest(schema, {R, "ts", P}) == ["ts", P, R]
     assert narrowest(schema, {R, "`st`.`q`", "`st`.`q`.`o.d`"}) == ["`st`.`q`"]
     assert narrowest(schema, {R, "st", P}) == ["st"]
 
 
-def test_a_batch_of_fields_gives_them_back():
+def test_array_of_returns_the_arrays_of_batch_of():
     given = {"ts": pa.array([1, 2]), P: pa.array([None, 0.5]), R: pa.array([3, None])}
     batch = batch_of(list(given), list(given.values()))
     assert batch.schema.names == ["ts", "st"]
@@ -113,36 +113,36 @@ def test_a_batch_of_fields_gives_them_back():
 # ---- in queries ---------------------------------------------------------------------------------------------------
 
 
-def test_in_predicates():
+def test_predicates_read_fields():
     assert positions("A FILTER A[st.p > 0.5]") == [[3]]
     assert positions("A AS x FILTER x[x.st.p > 0.5 AND x.ts > 1]") == [[3]]
     assert positions("B FILTER B[st.q.r + 1 = 3 AND `st`.q.`o.d` LIKE '^b']") == [[1]]
 
 
-def test_a_column_with_a_dot_in_its_name_stands_in_backquotes():
+def test_a_column_with_a_dot_in_its_name_is_read_in_backquotes():
     assert positions("A FILTER A[`st.p` > 30]") == [[3]]
     assert positions("A FILTER A[`we.ird` > 3 AND st.p < 1]") == [[3]]
 
 
-def test_a_variable_goes_before_a_struct_of_its_name():
+def test_a_variable_takes_precedence_over_a_struct_of_its_name():
     assert positions("A AS st FILTER st[st.ts > 2]") == [[3]]
     with pytest.raises(cer_gpu.QueryError, match="filters between variables are not there yet: 'st' is another"):
         positions("A AS st ; B FILTER B[st.p > 0.5]")
 
 
-def test_in_partition_by():
+def test_partition_by_reads_fields():
     table = events()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [st.q.`o.d`, type], [st.p, ts]")
     found = query.evaluate(pa.Table.from_batches([table, table]))
     assert found.column_names[-2:] == ["st.q.o.d", "st.p"]
-    # where the struct is NULL, the other name counts
+    # if the struct is NULL, the other name gives the key
     assert found.to_pylist() == [
         {"start": start, "end": start + 5, "positions": [start, start + 5], "st.q.o.d": name, "st.p": number}
         for start, name, number in ((0, "a", 0.1), (2, "A", 2.0), (3, "A", 0.7))
     ]
 
 
-def test_in_select():
+def test_select_lists_fields():
     query = cer_gpu.compile("SELECT a[st.q.r, a.ts], b[`st.p`] FROM S WHERE A AS a : B AS b FILTER a[st.p < 1]")
     rows = [{"st.q.r": None, "ts": 3, "st.p": 40}, {"st.q.r": 4, "ts": 4, "st.p": 50}]
     assert query.evaluate(events(), output="events")["events"].to_pylist()[-1] == rows
@@ -156,7 +156,7 @@ def test_attributes_that_would_have_one_name_are_refused():
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["positions", "count", "events"])
-def test_a_window_over_a_field(tmp_path, threads, kind):
+def test_a_window_may_be_over_a_field(tmp_path, threads, kind):
     n = 400
     flat = pa.table({"type": ["AB"[k % 2] for k in range(n)], "at": [k // 3 for k in range(n)]})
     nested = flat.drop_columns(["at"]).append_column("st", pa.array([{"at": k // 3, "s": "x"} for k in range(n)]))
@@ -174,21 +174,21 @@ def test_a_window_over_a_field_that_decreases_names_it():
         positions("A ; A WITHIN 1 [st.p]", table)
 
 
-# ---- wherever the events are ---------------------------------------------------------------------------------------
+# ---- sources of events ---------------------------------------------------------------------------------------------
 
 TEXT = "A ; A FILTER A[st.p < 1 OR st.q.r > 3] PARTITION BY [st.q.`o.d`, type]"
 PLACES = ["table", "batches", "reader", "dataset", "e.parquet", "e.arrow", "e.arrows", "two files"]
 
 
 def flat_positions(n, **options):
-    """What TEXT finds where the fields are columns, in the events n times."""
+    """Return the positions that TEXT finds in n copies of the events, with columns in place of fields."""
     fields = {"p": array_of(events(), P), "r": array_of(events(), R), "s": array_of(events(), "`st`.`q`.`o.d`")}
     flat = pa.Table.from_batches([pa.record_batch({"type": events()["type"], "ts": events()["ts"], **fields})] * n)
     return positions("A ; A FILTER A[p < 1 OR r > 3] PARTITION BY [s, type]", flat, **options)
 
 
 def stored(folder, where):
-    """The events twice (or four times, in two files), in something that holds events."""
+    """Return a source with the events twice (or four times, in two files)."""
     table = pa.Table.from_batches([events(), events()])
     pq.write_table(table, folder / "e.parquet")
     with pa.ipc.new_file(folder / "e.arrow", table.schema) as file:
@@ -204,18 +204,18 @@ def stored(folder, where):
 
 
 @pytest.mark.parametrize("where", PLACES)
-def test_the_same_from_all_sources(tmp_path, where):
+def test_all_sources_give_the_same_fields(tmp_path, where):
     expected = flat_positions(4 if where == "two files" else 2)
     assert len(expected) >= 2
     assert positions(TEXT, stored(tmp_path, where)) == expected
 
 
-def test_by_threads_that_share_the_keys():
+def test_threads_that_share_the_keys_read_fields():
     table = pa.Table.from_batches([events()] * 50)
     assert sorted(positions(TEXT, table, threads=2)) == sorted(flat_positions(50))
 
 
-def test_only_the_fields_that_are_read_come_out_of_parquet_files(tmp_path):
+def test_parquet_files_are_read_for_the_needed_fields_only(tmp_path):
     query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[st.q.r > 1 AND `we.ird` > 2]")
     source = query.source(stored(tmp_path, "e.parquet"))
     columns = query.columns(source.schema)
@@ -226,8 +226,8 @@ def test_only_the_fields_that_are_read_come_out_of_parquet_files(tmp_path):
     assert whole == ["type", "ts", "st", "st.p", "we.ird"]
 
 
-def test_sorted_late_and_merged_events():
-    """All of which bring rows into another order."""
+def test_sorted_late_and_merged_events_keep_their_fields():
+    """Each of these changes the order of rows."""
     query = cer_gpu.compile(f"SELECT * FROM S WHERE {TEXT}", time_column="ts")
     table = pa.Table.from_batches([events()])
     expected = query.evaluate(table)
@@ -239,7 +239,7 @@ def test_sorted_late_and_merged_events():
     assert sorted(found["positions"].to_pylist()) == [[0, 3], [0, 9], [6, 9]]
 
 
-def test_a_checkpoint_goes_on():
+def test_a_checkpoint_of_a_query_on_fields_is_restored():
     query = cer_gpu.compile("SELECT a[st.p], b[st.q.r] FROM S WHERE A AS a ; B AS b WITHIN 9 [ts]")
     one, other = events().slice(0, 2), events().slice(2)
     evaluator = query.evaluator(output="events")
@@ -249,8 +249,8 @@ def test_a_checkpoint_goes_on():
     assert pa.Table.from_batches([first, rest]).equals(query.evaluate(events(), output="events"))
 
 
-def test_batches_whose_structs_have_other_fields():
-    """Fields in another order, of another width, and others besides."""
+def test_structs_may_change_their_other_fields_between_batches():
+    """Fields in another order, of another width, and additional ones."""
     wider = pa.record_batch({"type": ["A"], "st": pa.array([{"x": 1, "p": 0.75}])})
     narrow = pa.record_batch({"type": ["A"], "st": pa.array([{"p": 0.25}], pa.struct({"p": pa.float32()}))})
     assert positions("A FILTER A[st.p > 0.5]", iter([wider, narrow, wider])) == [[0], [2]]
@@ -260,7 +260,7 @@ def test_batches_whose_structs_have_other_fields():
 
 
 @pytest.mark.parametrize("sort", [False, True])
-def test_dictionaries_inside_structs_that_change_and_hold_nulls(sort):
+def test_dictionaries_inside_structs_may_change_and_hold_nulls(sort):
     def batch(names, values):
         coded = pa.DictionaryArray.from_arrays(pa.array([values.index(name) for name in names]), pa.array(values))
         inside = pa.ListArray.from_arrays(pa.array(range(len(names) + 1), pa.int32()), coded)
@@ -283,10 +283,10 @@ def test_damaged_fields_of_files_are_refused(tmp_path):
         positions("A ; A PARTITION BY [st.d]", tmp_path / "e.arrow")
 
 
-# ---- on the way out --------------------------------------------------------------------------------------------------
+# ---- messages and devices --------------------------------------------------------------------------------------------
 
 
-def test_a_predicate_is_written_with_its_path():
+def test_explain_shows_a_field_by_its_path():
     facts = str(cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[st.`o d`.r > 1] PARTITION BY [st.p]").explain())
     assert "A[st.`o d`.r > 1]" in facts
     assert "the same st.p" in facts

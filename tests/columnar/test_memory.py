@@ -1,4 +1,4 @@
-"""Numbers of some rows, clocks that fall, and the memory for both, which is taken again."""
+"""Reusable and growing memory, gathered numbers, and the first decrease of a clock."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cer_gpu.columnar.memory import GROWS_IN_PLACE, LARGE, Gathered, Rows, Scrat
 DTYPES = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)] + ["float32", "float64"]
 
 
-def test_memory_is_taken_again_and_grows() -> None:
+def test_scratch_memory_is_reused_and_grows() -> None:
     scratch = Scratch(np.int64, 3)
     first = scratch.empty(5)
     assert first.shape == (5, 3)
@@ -22,21 +22,21 @@ def test_memory_is_taken_again_and_grows() -> None:
     assert scratch.empty(0).shape == (0, 3)
 
 
-@pytest.mark.parametrize("looked_at", [False, True])
+@pytest.mark.parametrize("viewed", [False, True])
 @pytest.mark.parametrize("n_bytes", [800, LARGE - 16, 2 * LARGE])
-def test_rows_become_more(n_bytes: int, looked_at: bool) -> None:
-    """Whether the system lets them grow where they are or they are copied: they stay what they are."""
+def test_rows_keep_their_values_as_they_grow(n_bytes: int, viewed: bool) -> None:
+    """The memory grows in place, or is copied if another view of it exists."""
     rows = Rows(n_bytes // 16, 2)
     expected = np.arange(n_bytes // 8).reshape(-1, 2)
     rows.array[:] = expected
     views = []
     for factor in (1.5, 2, 40):
-        if looked_at:
+        if viewed:
             views.append(rows.array[1:])
         before = rows._memory
         rows.grow(int(factor * len(expected)))
         if GROWS_IN_PLACE and before is not None:
-            assert (rows._memory is before) == (not looked_at)
+            assert (rows._memory is before) == (not viewed)
         assert rows.array.shape == (int(factor * len(expected)), 2)
         np.testing.assert_array_equal(rows.array[: len(expected)], expected)
         rows.array[len(expected) :] = -1
@@ -46,7 +46,7 @@ def test_rows_become_more(n_bytes: int, looked_at: bool) -> None:
 
 @pytest.mark.parametrize("stride", [1, 2, -1])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_numbers_of_rows(dtype: str, stride: int) -> None:
+def test_gathered_numbers_have_64_bits(dtype: str, stride: int) -> None:
     numbers = np.random.default_rng(1).integers(0, 256, 400, np.uint8).view(dtype)[::stride]
     rows = np.arange(0, len(numbers), 3, dtype=np.int32)
     taken = Gathered().take(numbers, rows)
@@ -56,12 +56,12 @@ def test_numbers_of_rows(dtype: str, stride: int) -> None:
 
 
 @given(st.integers(1, 2 * FALL_CHUNK + 2), st.data())
-def test_the_first_value_that_falls(n: int, data: st.DataObject) -> None:
+def test_first_fall_finds_the_first_decrease(n: int, data: st.DataObject) -> None:
     floats = data.draw(st.booleans())
     values = np.repeat(np.arange(n, dtype=np.float64 if floats else np.int64), 2)[:n]
     wrong = sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=3)))
     for row in wrong:
-        values[row] = np.nan if floats and data.draw(st.booleans()) else -1 - row  # even below one before that fell
+        values[row] = np.nan if floats and data.draw(st.booleans()) else -1 - row  # below all values before it
     expected = next((row for row in wrong if row or np.isnan(values[0])), n)
-    # after a first value that fell by itself, the next is no fall
+    # a low value in the first row is no decrease
     assert first_fall(values) == expected

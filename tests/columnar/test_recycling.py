@@ -1,4 +1,4 @@
-"""Memory of results is taken again, and never while anything refers to it."""
+"""Memory of results is reused, but never while anything refers to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_arrays_have_their_shapes_and_lie_apart() -> None:
     assert all((array == value).all() for value, array in enumerate(arrays))
 
 
-def test_what_nobody_uses_is_taken_again() -> None:
+def test_unreferenced_memory_is_reused() -> None:
     recycler = Recycler()
     first = address(recycler.empty((1000,), np.int64))
     assert address(recycler.empty((2, 500), np.float64)) == first
@@ -47,7 +47,7 @@ KEEPERS: dict[str, Callable[[npt.NDArray[Any]], Any]] = {
 
 
 @pytest.mark.parametrize("keeper", KEEPERS)
-def test_what_somebody_uses_is_not(keeper: str) -> None:
+def test_referenced_memory_is_not_reused(keeper: str) -> None:
     recycler = Recycler()
     array = recycler.empty((1000,), np.float64)
     array[:] = 7
@@ -63,7 +63,7 @@ def test_what_somebody_uses_is_not(keeper: str) -> None:
     assert address(recycler.empty((1000,), np.float64)) == used
 
 
-def test_few_arrays_wait() -> None:
+def test_few_free_arrays_are_kept() -> None:
     recycler = Recycler()
     many = [recycler.empty((1000,), np.int64) for _ in range(MOST_FREE + 5)]
     del many
@@ -71,7 +71,7 @@ def test_few_arrays_wait() -> None:
 
 
 @pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])
-def test_results_that_are_kept_stay(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_results_do_not_change(output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matches, "OUTPUT_ROWS", 4)
     events = pa.table({"type": ["A", "B"] * 40, "x": range(80)})
     query = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b WITHIN 20 EVENTS")

@@ -1,4 +1,4 @@
-"""Columns in the memory of a GPU are used where they lie, and nothing on the host reads them."""
+"""Columns in the memory of a GPU are read in place, and nothing on the host reads them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5 AND k < 100] AND B[x <= 0.
 
 
 class OnDevice:
-    """An array that says it is on a device."""
+    """Array with the CUDA array interface."""
 
     def __init__(self, values, **changed):
         self.values = np.ascontiguousarray(values)
@@ -67,7 +67,7 @@ def device(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("asked", ["cuda", "auto"])
-def test_columns_are_used_in_place(device, asked, monkeypatch):
+def test_columns_are_read_in_place(device, asked, monkeypatch):
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 300)
     columns, query = arrays(5001), cer_gpu.compile(QUERY)
     events = on_device({name: values.copy() for name, values in columns.items()})
@@ -93,7 +93,7 @@ def test_some_columns_may_be_on_the_host(device):
 
 
 class ByArrow:
-    """An Arrow array that says it is on a device."""
+    """Arrow array with the device interface."""
 
     def __init__(self, array, device_type=2):
         self.array, self.device_type = array, device_type
@@ -106,7 +106,7 @@ class ByArrow:
 
 
 class ByDlpack:
-    """An array of a library that has DLPack alone."""
+    """Array with DLPack as its only interface."""
 
     def __init__(self, values):
         self.values = values
@@ -115,7 +115,7 @@ class ByDlpack:
         return 2, 0
 
 
-def test_all_interfaces(device, monkeypatch):
+def test_each_interface_gives_the_same_columns(device, monkeypatch):
     monkeypatch.setattr(cupy_backend, "from_dlpack", lambda values: OnDevice(values.values))
     columns = arrays(3000)
     expected = cer_gpu.compile(QUERY).evaluate(on_host(columns).slice(7), device="cpu")
@@ -125,7 +125,7 @@ def test_all_interfaces(device, monkeypatch):
     assert cer_gpu.compile(QUERY).evaluate(events, device="cuda").equals(expected)
 
 
-# memory that nobody can read but the kernels, while they run; whoever else does ends the process
+# memory that only running kernels can read; any other access ends the process
 PROTECTED = """
 import ctypes, mmap, pathlib, sys
 import numpy as np, pyarrow as pa
@@ -187,7 +187,7 @@ REFUSED = [
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs mprotect")
-def test_the_host_reads_none_of_it(tmp_path):
+def test_the_host_never_reads_resident_columns(tmp_path):
     if not has_compiler():
         pytest.skip("g++ is not installed: it builds the kernels for the host")
     here = os.path.dirname(__file__)
@@ -202,7 +202,7 @@ def test_the_host_reads_none_of_it(tmp_path):
     assert len([line for line in refused if "cannot compare" in line]) == 1
 
 
-def test_what_is_no_column_is_refused():
+def test_unfit_arrays_are_refused():
     for values, message in (
         (OnDevice(np.zeros(3, np.bool_)), r"column 'x': expected integers, float32 or float64 .*\nhint: .*'uint8'"),
         (OnDevice(np.zeros((3, 2))), "one dimension"),

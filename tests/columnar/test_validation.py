@@ -1,4 +1,4 @@
-"""Columns from outside that lead out of their memory are refused, and all others pass as they are."""
+"""Columns from outside that lead out of their memory are refused, and all others pass unchanged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def list_of(values, offsets):
 
 
 def views(change):
-    """String views of which one was changed: its length, prefix, buffer and offset."""
+    """Return string views, one of which is changed: its length, prefix, buffer and offset."""
     array = TEXTS.cast(pa.string_view())
     words = np.frombuffer(array.buffers()[1], "i4").copy().reshape(-1, 4)
     change(words[3])
@@ -141,7 +141,7 @@ def check(array, first=0):
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
-def test_what_leads_out_of_its_memory_is_refused(kind):
+def test_arrays_that_lead_out_of_their_memory_are_refused(kind):
     array, message = DAMAGED[kind]
     with pytest.raises(
         cer_gpu.EventsError, match=f"^a file: column 'x' of {'.*' if message[0] != 'e' else ''}{message}"
@@ -150,8 +150,8 @@ def test_what_leads_out_of_its_memory_is_refused(kind):
 
 
 @pytest.mark.parametrize("offset", [1000, -1])
-def test_lengths_are_checked(tmp_path, offset):
-    """A column that Arrow itself makes of such buffers only where it reads them."""
+def test_last_offsets_are_checked(tmp_path, offset):
+    """Arrow accepts such buffers only when it reads them from a file."""
     texts = with_offsets([0, 2, 5, 6], pa.string())
     path = file_of(tmp_path / "e.arrow", pa.ipc.new_file, pa.record_batch({"x": texts}))
     offsets, changed = (np.array([0, 2, 5, last], "i4").tobytes() for last in (6, offset))
@@ -161,18 +161,18 @@ def test_lengths_are_checked(tmp_path, offset):
 
 
 @pytest.mark.parametrize("kind", SOUND)
-def test_what_leads_nowhere_else_passes(kind):
+def test_sound_arrays_pass(kind):
     array = SOUND[kind]
     for start, n in [(0, N), (0, 0), (N, 0), (1, 4), (3, 1), (2, 4)]:
         check(array.slice(start, n))
 
 
-def test_other_columns_are_left_alone():
+def test_columns_that_the_query_does_not_read_are_not_checked():
     batch = pa.record_batch({"x": coded([0, 1]), "y": coded([0, 9])})
     assert list(validated([batch], ["x"], "a file")) == [batch]
 
 
-def test_rows_are_those_of_all_batches():
+def test_the_message_numbers_events_over_all_batches():
     sound, damaged = (pa.record_batch({"x": coded([0, 1, code])}) for code in (2, 3))
     batches = validated([sound, sound, damaged], ["x"], "a file", 100)
     assert [next(batches), next(batches)] == [sound, sound]
@@ -190,13 +190,13 @@ def test_a_dictionary_is_checked_once(monkeypatch):
     assert len(checked) == 2
 
 
-# ---- what is checked ------------------------------------------------------------------------------------------------
+# ---- sources that are checked ---------------------------------------------------------------------------------------
 
 EVENTS = pa.record_batch({"type": ["A", "B"] * 3, "d": DAMAGED["an index past its dictionary"][0]})
 
 
 class Capsule:
-    """What has the PyCapsule interface of a stream, or of an array."""
+    """Object with the PyCapsule interface of a stream, or of an array."""
 
     def __init__(self, name):
         setattr(self, name, getattr(EVENTS if name == "__arrow_c_array__" else pa.table(EVENTS), name))

@@ -1,4 +1,4 @@
-"""Files and pipes of complex events: nested columns, dictionaries, and what happens when writing fails."""
+"""Files and pipes of complex events: nested columns, dictionaries, and errors of writing."""
 
 import contextlib
 import csv
@@ -28,7 +28,7 @@ PLAIN = pa.schema(
 
 
 def batch(k, n=2):
-    """Rows whose dictionaries are those of no other batch."""
+    """Return rows with dictionaries that no other batch has."""
     kinds = pa.DictionaryArray.from_arrays(pa.array([0, 1, None] * n, pa.int8()), pa.array([f"k{k}", f'"{k}"']))
     events = pa.StructArray.from_arrays([kinds, pa.array([float(k), None, 0.5] * n, pa.float64())], fields=list(EVENT))
     lists = pa.ListArray.from_arrays(pa.array([3 * i for i in range(n + 1)], pa.int32()), events)
@@ -37,7 +37,7 @@ def batch(k, n=2):
 
 
 def read(file, format):
-    """Rows as Python values."""
+    """Return the rows as Python values."""
     match format:
         case "parquet":
             return pq.read_table(file).to_pylist()
@@ -53,8 +53,8 @@ def read(file, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_dictionaries_of_many_batches(tmp_path, format, monkeypatch):
-    """More values in all than one dictionary of 8-bit codes has."""
+def test_batches_may_have_dictionaries_of_their_own(tmp_path, format, monkeypatch):
+    """All batches together have more values than one dictionary of 8-bit codes."""
     monkeypatch.setattr(sinks, "WRITE_ROWS", 300)
     monkeypatch.setattr(sinks, "TEXT_ROWS", 3)
     batches = [batch(k, 7) for k in range(150)]
@@ -66,7 +66,7 @@ def test_dictionaries_of_many_batches(tmp_path, format, monkeypatch):
 
 
 @pytest.mark.parametrize("format", PIPE_FORMATS)
-def test_a_pipe_has_rows_as_they_are_written(format, monkeypatch):
+def test_rows_are_in_a_pipe_as_soon_as_they_are_written(format, monkeypatch):
     monkeypatch.setattr(sinks, "TEXT_ROWS", 3)
     file, written, n_whole = io.BytesIO(), [], 0
 
@@ -99,7 +99,7 @@ def test_long_rows_are_cut_into_pieces(monkeypatch):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_error_leaves_nothing(tmp_path, format):
+def test_an_error_leaves_the_earlier_file_unchanged(tmp_path, format):
     path = tmp_path / f"out.{format}"
     path.write_text("from before")
     with contextlib.suppress(ZeroDivisionError), open_sink(path, SCHEMA) as sink:
@@ -109,7 +109,7 @@ def test_an_error_leaves_nothing(tmp_path, format):
     assert path.read_text() == "from before"
 
 
-def test_an_error_does_not_end_a_stream_as_if_it_were_whole():
+def test_an_error_leaves_a_stream_without_its_end():
     file = io.BytesIO()
     with contextlib.suppress(ZeroDivisionError), open_pipe(file, SCHEMA, "arrow") as sink:
         sink.write(batch(1))
@@ -117,7 +117,7 @@ def test_an_error_does_not_end_a_stream_as_if_it_were_whole():
     assert not file.getvalue().endswith(b"\xff\xff\xff\xff\0\0\0\0")
 
 
-def test_what_a_format_cannot_hold(tmp_path):
+def test_results_that_a_format_cannot_hold_are_refused(tmp_path):
     intervals = pa.schema([("a", pa.month_day_nano_interval())])
     message = r"out\.parquet: the format cannot hold these results: .*\nhint: another format"
     with pytest.raises(OptionError, match=message), open_sink(tmp_path / "out.parquet", intervals):
@@ -125,7 +125,7 @@ def test_what_a_format_cannot_hold(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_format_is_that_of_the_ending_or_the_one_given(tmp_path):
+def test_a_given_format_takes_precedence_over_the_ending(tmp_path):
     for name, format in ("a.JSONL", None), ("b", "jsonl"), ("c.csv", "jsonl"):
         with open_sink(tmp_path / name, SCHEMA, format=format) as sink:
             sink.write(batch(1))

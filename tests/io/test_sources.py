@@ -1,4 +1,4 @@
-"""Every kind of source gives the same events, only the columns that are needed are read, and errors are readable."""
+"""Every kind of source gives the same events, reads only the needed columns, and has readable errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ EXPECTED = QUERY.evaluate(TABLE)
 
 
 class Stream:
-    """An object with the PyCapsule interface and nothing else."""
+    """Object with the PyCapsule interface of a stream, and nothing else."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
@@ -50,7 +50,7 @@ class Stream:
 
 
 class Batch:
-    """The same, for one batch."""
+    """Object with the PyCapsule interface of an array, and nothing else."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -60,7 +60,7 @@ class Batch:
 
 
 def dictionaries_that_differ(table: pa.Table, rows: int) -> list[pa.RecordBatch]:
-    """Batches in which strings are dictionaries of their own."""
+    """Return batches with strings in a dictionary for each batch."""
     batches = []
     for batch in table.to_batches(max_chunksize=rows):
         arrays = [a.dictionary_encode() if pa.types.is_string(a.type) else a for a in batch.columns]
@@ -89,7 +89,7 @@ def in_memory() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("kind", list(in_memory()))
-def test_sources_in_memory(kind):
+def test_sources_in_memory_give_the_same_events(kind):
     assert QUERY.evaluate(in_memory()[kind]).equals(EXPECTED)
 
 
@@ -131,7 +131,7 @@ WRITERS["zipped.csv.gz"] = write_compressed_csv
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_files(name, tmp_path):
+def test_files_of_each_format_give_the_same_events(name, tmp_path):
     path = tmp_path / name
     WRITERS[name](path)
     assert QUERY.evaluate(path).equals(EXPECTED)
@@ -141,7 +141,7 @@ def test_files(name, tmp_path):
 
 @pytest.fixture
 def parts(tmp_path) -> list[Path]:
-    """The events in three files of three formats."""
+    """Write the events to three files of three formats."""
     folder = tmp_path / "parts"
     folder.mkdir()
     files = [folder / "a.parquet", folder / "b.arrow", folder / "c.csv"]
@@ -151,7 +151,7 @@ def parts(tmp_path) -> list[Path]:
     return files
 
 
-def test_lists_of_paths_and_folders(parts):
+def test_lists_of_paths_and_folders_are_read_in_order(parts):
     assert QUERY.evaluate(parts).equals(EXPECTED)
     assert QUERY.evaluate(tuple(str(p) for p in parts)).equals(EXPECTED)
     (parts[0].parent / "README").write_text("not an event file")
@@ -162,7 +162,7 @@ def test_lists_of_paths_and_folders(parts):
     assert not reverse.equals(EXPECTED)  # files are read in the order of the list
 
 
-def test_datasets_of_several_files(tmp_path):
+def test_datasets_of_several_files_are_read_in_order(tmp_path):
     files = []
     for k, start in enumerate((0, 40, 40, 65)):
         files.append(str(tmp_path / f"{k}.parquet"))
@@ -173,12 +173,12 @@ def test_datasets_of_several_files(tmp_path):
     assert QUERY.evaluate(ds.dataset([ds.dataset(files), with_arrow])).equals(EXPECTED)
 
 
-def test_a_dataset_with_a_filter_counts_the_rows_that_are_left():
+def test_positions_count_the_rows_that_the_filter_of_a_dataset_keeps():
     kept = ds.dataset(TABLE).filter(ds.field("type") != "C")
     assert QUERY.evaluate(kept).equals(QUERY.evaluate(kept.to_table()))
 
 
-def test_pandas():
+def test_data_frames_of_pandas_are_read():
     pd = pytest.importorskip("pandas")
     frame = TABLE.drop_columns("unused").to_pandas()
     assert QUERY.evaluate(frame).equals(EXPECTED)
@@ -188,7 +188,7 @@ def test_pandas():
         QUERY.evaluate(pd.DataFrame({"type": ["A", 1], "x": [1, 2], "name": ["a", "b"]}))
 
 
-def test_duckdb():
+def test_relations_of_duckdb_are_read():
     duckdb = pytest.importorskip("duckdb")
     with duckdb.connect() as connection:
         relation = connection.from_arrow(FLAT)
@@ -196,12 +196,12 @@ def test_duckdb():
         assert QUERY.evaluate(relation.order('"at"')).equals(EXPECTED)
 
 
-def test_polars():
+def test_data_frames_of_polars_are_read():
     polars = pytest.importorskip("polars")
     assert QUERY.evaluate(polars.from_arrow(FLAT)).equals(EXPECTED)
 
 
-# ---- only what is needed --------------------------------------------------------------------------------------------
+# ---- columns that are read ------------------------------------------------------------------------------------------
 
 
 def test_parquet_reads_only_the_columns_that_the_query_needs(tmp_path):
@@ -226,7 +226,7 @@ def test_parquet_reads_only_the_columns_that_the_query_needs(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["groups.parquet", "file.arrow", "stream.arrow", "comma.csv"])
-def test_files_give_only_the_columns_that_are_asked_for(name, tmp_path):
+def test_files_give_only_the_requested_columns(name, tmp_path):
     path = tmp_path / name
     WRITERS[name](path)
     for columns in (["x"], ["name", "type"]):
@@ -243,21 +243,21 @@ def test_parquet_is_read_by_row_group(tmp_path):
     assert next(batches).num_rows == 7
 
 
-def test_the_number_of_rows_is_known_where_it_costs_nothing(parts):
+def test_the_number_of_rows_is_known_if_it_costs_nothing(parts):
     assert open_events(TABLE).n_rows == N
     assert open_events(parts[0]).n_rows == 31
     assert open_events(parts).n_rows is None
     assert open_events(iter(TABLE.to_batches())).n_rows is None
 
 
-def test_names_with_dots_and_spaces(tmp_path):
+def test_names_with_dots_and_spaces_are_read(tmp_path):
     table = pa.table({"a.b": ["A", "B"], "a": [{"b": 1}, {"b": 2}], "x y": [1, 2]})
     pq.write_table(table, tmp_path / "dots.parquet")
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER B[`x y` = 2]", type_column="a.b")
     assert query.evaluate(tmp_path / "dots.parquet")["positions"].to_pylist() == [[0, 1]]
 
 
-def test_names_that_occur_twice_matter_only_where_they_are_read(tmp_path):
+def test_columns_of_one_name_may_be_there_if_they_are_not_read(tmp_path):
     table = pa.table([["A", "B"], [1, 2], [1, 2], [9, 9]], names=["type", "y", "y", "x"])
     pq.write_table(table, tmp_path / "twice.parquet")
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x = 9]")
@@ -267,7 +267,7 @@ def test_names_that_occur_twice_matter_only_where_they_are_read(tmp_path):
     assert anything.evaluate(pa.table([[1, 2], [1, 2]], names=["y", "y"])).num_rows == 2
 
 
-# ---- what cannot be read --------------------------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------------------------------
 
 GARBAGE = bytes(random.Random(3).randrange(256) for _ in range(400))
 BROKEN = {
@@ -288,7 +288,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_files(name, tmp_path):
+def test_broken_files_are_refused(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(BROKEN[name])
     with pytest.raises(cer_gpu.EventsError) as caught:
@@ -297,7 +297,7 @@ def test_broken_files(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["groups.parquet", "file.arrow", "stream.arrow", "compressed.arrow", "zipped.csv.gz"])
-def test_truncated_files(name, tmp_path):
+def test_truncated_files_are_refused(name, tmp_path):
     path = tmp_path / name
     WRITERS[name](path)
     whole = path.read_bytes()
@@ -307,7 +307,7 @@ def test_truncated_files(name, tmp_path):
             QUERY.evaluate(path)
 
 
-def test_parquet_with_broken_pages(tmp_path):
+def test_parquet_with_broken_pages_is_refused(tmp_path):
     path = tmp_path / "groups.parquet"
     pq.write_table(TABLE, path, row_group_size=30)
     data = bytearray(path.read_bytes())
@@ -317,14 +317,14 @@ def test_parquet_with_broken_pages(tmp_path):
         QUERY.evaluate(path)
 
 
-def test_csv_whose_types_change_after_its_beginning(tmp_path):
+def test_csv_whose_types_change_after_the_first_rows_is_refused(tmp_path):
     path = tmp_path / "e.csv"
     path.write_text("type,x,name\n" + "A,1,a\n" * 300_000 + "B,one,b\n")
     with pytest.raises(cer_gpu.EventsError, match=r"(?s)e\.csv: cannot be read.*'one'"):
         QUERY.evaluate(path)
 
 
-def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
+def test_paths_that_lead_nowhere_are_refused_with_a_hint(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pq.write_table(TABLE, "flights.parquet")
     Path("folder").mkdir()
@@ -347,7 +347,7 @@ def test_paths_that_lead_nowhere(tmp_path, monkeypatch):
         QUERY.evaluate(["flights.parquet", "other.parquet"])
 
 
-def test_a_second_file_without_a_column(tmp_path):
+def test_a_second_file_without_a_column_is_refused(tmp_path):
     files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     pq.write_table(TABLE, files[0])
     pq.write_table(TABLE.rename_columns(["unused", "type", "xx", "name", "at"]), files[1])
@@ -363,7 +363,7 @@ def test_a_second_file_without_a_column(tmp_path):
         QUERY.evaluate(files)
 
 
-def test_a_second_file_with_another_type(tmp_path):
+def test_a_second_file_may_have_another_type_of_the_same_kind(tmp_path):
     files = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     pq.write_table(TABLE.slice(0, 40), files[0])
     at = TABLE.schema.get_field_index("x")
@@ -375,7 +375,7 @@ def test_a_second_file_with_another_type(tmp_path):
         QUERY.evaluate(files)
 
 
-def test_datasets_that_break(tmp_path):
+def test_datasets_that_break_are_refused(tmp_path):
     files = [str(tmp_path / f"{k}.parquet") for k in "ab"]
     pq.write_table(TABLE, files[0])
     pq.write_table(TABLE.set_column(2, "x", pa.array([1.5] * N)), files[1])
@@ -410,13 +410,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("wrong", "message"), WRONG, ids=[m for _, m in WRONG])
-def test_objects_that_hold_no_events(wrong, message):
+def test_objects_that_hold_no_events_are_refused(wrong, message):
     with pytest.raises(cer_gpu.EventsError) as caught:
         QUERY.evaluate(wrong)
     assert message in str(caught.value)
 
 
-def test_a_stream_that_breaks():
+def test_a_stream_that_breaks_is_an_error():
     def batches(error):
         yield TABLE.to_batches()[0]
         raise error
@@ -427,7 +427,7 @@ def test_a_stream_that_breaks():
             QUERY.evaluate(reader)
 
 
-def test_sources_open_once_and_again(tmp_path):
+def test_sources_can_be_opened_again(tmp_path):
     path = tmp_path / "one.parquet"
     WRITERS["one.parquet"](path)
     for events in (path, TABLE, ds.dataset(TABLE)):

@@ -19,25 +19,25 @@ from strategies import EXAMPLES
 
 from cer_gpu.io.texts import csv_header, csv_lines, json_lines, plain, to_csv, to_json
 
-# ---- what is read back --------------------------------------------------------------------------------------------
+# ---- readers ------------------------------------------------------------------------------------------------------
 
 
 def read_json(batch):
-    """The rows of JSON lines; decimals and other numbers with a point are exact."""
+    """Return the rows of JSON lines; decimals and other numbers with a point are exact."""
     text = json_lines(batch).to_pybytes().decode()
     assert text.endswith("\n") or batch.num_rows == 0
     return [json.loads(line, parse_float=Decimal, parse_constant=pytest.fail) for line in text.split("\n")[:-1]]
 
 
 def read_csv(batch):
-    """The header and the fields of CSV."""
+    """Return the header and the fields of CSV."""
     text = (csv_header(batch.schema.names) + csv_lines(batch).to_pybytes()).decode()
     names, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     return names, rows
 
 
 def expected(value, kind):
-    """What JSON holds for a value, by the table of cer_gpu.io.texts."""
+    """Return the JSON value of a value, by the table of cer_gpu.io.texts."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if value is None:
@@ -73,7 +73,7 @@ def moment(value, unit):
 
 
 def expected_field(value, kind):
-    """What a field of CSV holds for a value."""
+    """Return the CSV field of a value; the ellipsis: compare its JSON or float with the value."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if value is None:
@@ -81,7 +81,7 @@ def expected_field(value, kind):
     if isinstance(value, list) and not pa.types.is_map(kind) and pa.types.is_integer(kind.value_type):
         return " ".join("null" if v is None else str(v) for v in value)
     if pa.types.is_nested(kind):
-        return ...  # JSON
+        return ...
     if isinstance(value, float):
         return ...
     if isinstance(value, bool):
@@ -132,7 +132,7 @@ SCALARS = [
 
 
 def nested(kinds):
-    """Lists, structs and maps of the kinds."""
+    """Draw lists, structs and maps of the kinds."""
     return st.one_of(
         kinds.map(lambda k: (pa.list_(k[0]), st.lists(st.none() | k[1], max_size=3))),
         kinds.map(lambda k: (pa.large_list(k[0]), st.lists(st.none() | k[1], max_size=3))),
@@ -152,7 +152,7 @@ KINDS = st.recursive(st.sampled_from(SCALARS), nested, max_leaves=4)
 
 @st.composite
 def batches(draw, kinds=KINDS):
-    """A batch that is a slice of a longer one, and the values of its columns."""
+    """Draw a batch that is a slice of a longer one, and the values of its columns."""
     n_before, n, n_after = draw(st.integers(0, 2)), draw(st.integers(0, 4)), draw(st.integers(0, 2))
     names = draw(st.lists(TEXTS, min_size=1, max_size=3, unique=True))
     arrays, columns = [], []
@@ -169,7 +169,7 @@ def batches(draw, kinds=KINDS):
     return pa.RecordBatch.from_arrays(arrays, names).slice(n_before, n), columns
 
 
-# pa.array takes no Python floats for float16 inside of others
+# pa.array takes no Python floats for float16 in nested types
 NESTABLE = KINDS.filter(lambda k: k[0] == pa.float16() or "halffloat" not in str(k[0]))
 
 
@@ -191,7 +191,7 @@ def test_csv_reads_back(drawn):
     batch, columns = drawn
     names, rows = read_csv(batch)
     assert names == batch.schema.names
-    if len(names) == 1:  # the reader takes a line that is an empty field for no row
+    if len(names) == 1:  # the reader returns no field for a line with one empty field
         rows = [row or [""] for row in rows]
     assert len(rows) == batch.num_rows
     for k, (kind, column) in enumerate(zip(batch.schema.types, columns, strict=True)):
@@ -205,14 +205,14 @@ def test_csv_reads_back(drawn):
                 assert json.loads(row[k], parse_float=Decimal) == expected(value, kind)
 
 
-# ---- what the table says ------------------------------------------------------------------------------------------
+# ---- the table of cer_gpu.io.texts --------------------------------------------------------------------------------
 
 
 def texts(values, kind, render=to_json):
     return render(pa.array(values, kind)).to_pylist()
 
 
-def test_floats():
+def test_floats_have_the_shortest_text():
     values = [
         1.0,
         -0.0,
@@ -245,18 +245,18 @@ def test_floats():
     assert texts([0.1, 16777216.0, 3.4e38], pa.float32()) == ["0.1", "16777216.0", "3.4e+38"]
 
 
-def test_times():
+def test_times_are_iso_8601():
     instant = datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC)
     paris = pa.timestamp("ns", "Europe/Paris")
     assert texts([instant, None], paris, to_csv) == ["2024-07-01T12:00:00.000000000Z", ""]
     assert texts([instant, None], paris) == ['"2024-07-01T12:00:00.000000000Z"', "null"]
-    # a year of five digits changes where the time begins
+    # a year of five digits moves the place of the T
     assert texts([0, 253_402_300_800], pa.timestamp("s"), plain) == ["1970-01-01T00:00:00", "10000-01-01T00:00:00"]
     assert texts([253_402_300_799], pa.timestamp("s"), plain) == ["9999-12-31T23:59:59"]
     assert texts([1], pa.time64("ns"), plain) == ["00:00:00.000000001"]
 
 
-def test_what_is_null_and_what_is_empty():
+def test_null_and_empty_differ_in_csv():
     batch = pa.record_batch({"a": pa.array(["", None, 'say "x"']), "b": pa.array([None, "null", "1"])})
     assert csv_lines(batch).to_pybytes() == b'"",\n,"null"\n"say ""x""","1"\n'
     options = pa_csv.ConvertOptions(
@@ -266,12 +266,12 @@ def test_what_is_null_and_what_is_empty():
     assert pa_csv.read_csv(io.BytesIO(text), convert_options=options).to_pylist() == batch.to_pylist()
 
 
-def test_names_are_quoted_where_they_must_be():
+def test_names_are_quoted_if_necessary():
     assert csv_header(["start", "a b", 'a"b', "a,b", "a\rb", ""]) == b'start,a b,"a""b","a,b","a\rb",""\n'
     assert json_lines(pa.record_batch({'"\\\n': [1]})).to_pybytes() == b'{"\\"\\\\\\n": 1}\n'
 
 
-def test_events_look_like_this():
+def test_lists_of_structs_are_json():
     kind = pa.list_(pa.struct([("type", pa.string()), ("price", pa.float64())]))
     rows = [[{"type": "SELL", "price": 101.0}, {"type": "BUY", "price": None}], [], None, [None]]
     batch = pa.record_batch({"end": [1, 2, 3, 4], "events": pa.array(rows, kind)})
@@ -289,14 +289,14 @@ def test_events_look_like_this():
     ]
 
 
-def test_bytes_that_are_no_text():
+def test_bytes_that_are_not_utf_8_are_replaced():
     raw = pa.array([b"\xff", b"ok", None], pa.binary())
     broken = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
     assert [json.loads(t) for t in to_json(broken).to_pylist()] == ["\ufffd", "ok", None]
     assert to_csv(broken).to_pylist() == ['"\ufffd"', '"ok"', ""]
 
 
-def test_rare_types():
+def test_rare_types_have_a_text():
     assert texts([(1, 2, 3), None], pa.month_day_nano_interval()) == ["[1, 2, 3]", "null"]
     assert texts([(1, 2, 3), None], pa.month_day_nano_interval(), to_csv) == ['"[1, 2, 3]"', ""]
     union = pa.UnionArray.from_dense(
@@ -316,7 +316,7 @@ def pc_run_end(values):
     return pa.array(values, pa.run_end_encoded(pa.int32(), pa.int64()))
 
 
-def test_maps_that_are_a_slice():
+def test_slices_of_maps_have_their_own_entries():
     rows = [[("a", 1)], [("b", None), ("c", 3)], None, [], [("d", 4)]]
     array = pa.array(rows, pa.map_(pa.string(), pa.int64()))
     for start in range(5):
@@ -326,7 +326,7 @@ def test_maps_that_are_a_slice():
             assert written == [r if r is None else [{"key": k, "value": v} for k, v in r] for r in kept]
 
 
-def test_many_texts_that_must_be_escaped():
+def test_special_characters_are_escaped_in_many_texts():
     values = [re.sub("x", '"', f"x{i}") if i % 3 else str(i) for i in range(1000)]
     array = pa.array(values).slice(7, 500)
     assert [json.loads(t) for t in to_json(array).to_pylist()] == values[7:507]
