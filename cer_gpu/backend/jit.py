@@ -20,6 +20,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from numba import njit
+from numba.core.caching import IndexDataCacheFile
 
 Function = Callable[..., Any]
 
@@ -39,6 +40,23 @@ def source_stamp(folder: Traversable, *others: Traversable) -> str:
 _STAMP = source_stamp(files("cer_gpu.backend"), files("cer_gpu.automaton") / "encoding.py")
 
 
+class CacheFile(IndexDataCacheFile):
+    """The index and the machine code of one kernel on disk, safe where several processes compile at the same time.
+
+    Numba numbers the files of machine code and writes the index before them: a process could load what another one
+    wrote for other types of arguments, or what an earlier version of the sources left there.  Here the name of a file
+    is a digest of sources and types, and the index names it only once it is there.  Where two processes write the
+    index at once, one of them leaves out the other's kernel, which is then compiled again.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save the machine code for a key (types of arguments, processor and bytecode)."""
+        digest = hashlib.sha256(repr((self._source_stamp, key)).encode()).hexdigest()[:16]
+        name = self._data_name_pattern.format(number=int(digest, 16))
+        self._save_data(name, data)
+        self._save_index({**self._load_index(), key: name})
+
+
 def kernel(function: Function, *, keep: bool = True) -> Function:
     """Compile a function that loops over arrays; it must not allocate or return arrays.
 
@@ -54,7 +72,8 @@ def kernel(function: Function, *, keep: bool = True) -> Function:
     except (KeyError, TypeError):
         compiled = _njit(**options)(function)
     with contextlib.suppress(AttributeError):
-        compiled._cache._cache_file._source_stamp = _STAMP
+        cache = compiled._cache
+        cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], _STAMP)
     return compiled  # type: ignore[no-any-return]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 import cer_gpu
-from cer_gpu.backend import jit
+from cer_gpu.backend import evaluation, jit
 
 
 @jit.helper
@@ -62,3 +62,41 @@ def test_a_kernel_is_compiled_again_when_another_file_that_it_is_made_of_changes
     assert run_with("x * 2") == ["6", "0"]
     codes.write_text(codes.read_text().replace("QUIET = 0", "QUIET = 10"))
     assert run_with("x * 2") == ["16", "0"]
+
+
+# ---- machine code on disk, with several processes ------------------------------------------------------------------
+
+
+def cache_file(folder, stamp="sources"):
+    return jit.CacheFile(str(folder), "kernel", stamp)
+
+
+def test_machine_code_is_loaded_for_its_own_types_only(tmp_path, monkeypatch):
+    """Two processes find no index, and save code for different types, one within the other's saving."""
+    first, second = cache_file(tmp_path), cache_file(tmp_path)
+    for file in (first, second):
+        monkeypatch.setattr(file, "_load_index", dict)
+    save_data = first._save_data
+    monkeypatch.setattr(first, "_save_data", lambda *data: (second.save("(int64)", "for int64"), save_data(*data)))
+    first.save("(float64)", "for float64")
+    found = [cache_file(tmp_path).load(types) for types in ("(int64)", "(float64)")]
+    assert found in ([None, "for float64"], ["for int64", None])
+
+
+def test_machine_code_of_earlier_sources_is_never_loaded(tmp_path, monkeypatch):
+    cache_file(tmp_path, "old sources").save("(int64)", "old code")
+    writer, seen = cache_file(tmp_path, "new sources"), []
+    for step in ("_save_index", "_save_data"):
+        made = getattr(writer, step)
+
+        def save(*arguments, made=made):
+            made(*arguments)
+            seen.append(cache_file(tmp_path, "new sources").load("(int64)"))
+
+        monkeypatch.setattr(writer, step, save)
+    writer.save("(int64)", "new code")
+    assert seen == [None, "new code"]
+
+
+def test_kernels_are_kept_in_such_files():
+    assert isinstance(evaluation.run_events._cache._cache_file, jit.CacheFile)
