@@ -129,6 +129,8 @@ SECTIONS: dict[str, list[str]] = {
         f"run {AB} cut.parquet",
         f"run {AB} text.parquet",
         f"run {AB} cut.arrow",
+        "run 'SELECT * FROM S WHERE A ; B PARTITION BY [name]' damaged.arrow",
+        f"run {AB} runs.arrow --output events",
         f"run {AB} empty.csv",
         f"run {AB} ragged.csv",
         f"run {AB} twice.csv",
@@ -228,6 +230,13 @@ def make_files() -> None:
     feather.write_feather(events, "whole.arrow", compression="uncompressed")
     Path("cut.arrow").write_bytes(Path("whole.arrow").read_bytes()[:100])
     Path("whole.arrow").unlink()
+    names = pa.DictionaryArray.from_arrays(pa.array([0, 1, 7, 2], pa.int32()), ["AMZN", "INTC", "MSFT"], safe=False)
+    damaged = pa.table({"type": events["type"], "name": names})
+    with pa.ipc.new_file("damaged.arrow", damaged.schema) as writer:
+        writer.write_table(damaged)
+    runs = pa.table({"type": events["type"], "name": pa.RunEndEncodedArray.from_arrays([4], ["MSFT"])})
+    with pa.ipc.new_file("runs.arrow", runs.schema) as writer:
+        writer.write_table(runs)
     Path("empty.csv").touch()
     Path("ragged.csv").write_text("type,price\nA,1\nB,2,3\n")
     Path("twice.csv").write_text("type,type\nA,1\nB,2\n")

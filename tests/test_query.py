@@ -338,6 +338,20 @@ def test_a_column_that_arrow_cannot_move_is_not_listed():
     assert query.evaluate(events).num_rows == 1
 
 
+def test_a_union_of_nothing_is_not_listed():
+    evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator(output="events")
+    with pytest.raises(cer_gpu.EventsError, match=r"'x' is sparse_union<>, and events with such a column cannot be"):
+        evaluator.expect(pa.schema({"type": pa.string(), "x": pa.sparse_union([])}))
+
+
+def test_two_columns_of_one_name_are_not_listed():
+    events = pa.table([["A", "B"], [1, 2], [3, 4]], ["type", "x", "x"])
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    assert query.evaluate(events).num_rows == 1
+    with pytest.raises(cer_gpu.QueryTypeError, match="the events have 2 columns 'x'\nhint: rename all but one"):
+        query.evaluate(events, output="events")
+
+
 # ---- schemas, attributes and notes ----------------------------------------------------------------------------------
 
 

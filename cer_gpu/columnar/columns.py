@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
     "moment",
     "null",
 )
+
+_WITHOUT_ARRAYS = (pa.lib.Type_INTERVAL_MONTHS, pa.lib.Type_INTERVAL_DAY_TIME)
 
 
 def kind_of(data_type: pa.DataType) -> str | None:
@@ -98,6 +101,14 @@ def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
     return column.take(rows)
 
 
+def has_arrays(data_type: pa.DataType) -> bool:
+    """Return True if pyarrow has arrays of a type; making one of a union without types ends the process."""
+    return not any(
+        kind.id in _WITHOUT_ARRAYS or (pa.types.is_union(kind) and not kind.num_fields)
+        for kind in types_within(data_type)
+    )
+
+
 def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
     """Refuse a column whose values Arrow cannot move.
 
@@ -113,13 +124,14 @@ def check_movable(name: str, data_type: pa.DataType, done: str) -> None:
     ------
     EventsError
     """
-    try:
-        pa.nulls(1, data_type).take(pa.array([0]))
-    except pa.ArrowNotImplementedError:
-        raise EventsError(
-            f"column {name!r} is {data_type}, and events with such a column cannot be {done}\n"
-            "hint: leave the column out, or cast it to another type"
-        ) from None
+    with suppress(pa.ArrowNotImplementedError):
+        if has_arrays(data_type):
+            pa.nulls(0, data_type).take(pa.array([], pa.int64()))
+            return
+    raise EventsError(
+        f"column {name!r} is {data_type}, and events with such a column cannot be {done}\n"
+        "hint: leave the column out, or cast it to another type"
+    )
 
 
 @dataclass(frozen=True)

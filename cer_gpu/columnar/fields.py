@@ -116,8 +116,8 @@ def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
             kind, whose = ("field", f"the struct {above!r} has") if depth else ("column", "the events have")
             how_many = f"no {kind}" if not n_found else f"{n_found} {kind}s"
             known = holder.names if isinstance(holder, pa.Schema) else [field.name for field in holder]
-            hint = "rename all but one" if n_found else did_you_mean(name, known, f"{kind}s")
-            return f"{whose} {how_many} {name!r}", _in_backquotes(schema, attribute) or hint
+            hint = _in_backquotes(schema, attribute) or did_you_mean(name, known, f"{kind}s")
+            return f"{whose} {how_many} {name!r}", "rename all but one" if n_found else hint
         found = holder.field(name).type
     raise AssertionError(attribute)
 

@@ -19,7 +19,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of, plain_type
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string, kind_of, plain_type, types_within
 from cer_gpu.columnar.fields import attribute_type, columns_with, names_in
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
@@ -169,7 +169,7 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
     if datasets is not None and isinstance(events, datasets.Dataset):
         return _open_dataset(events)
     if isinstance(events, pa.RecordBatchReader):
-        return Source(events.schema, lambda columns: validated(_batches_of(events), columns, "the stream of events"))
+        return _open_reader(events)
     if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
         return _open_capsule(events)
     if isinstance(events, Mapping):
@@ -215,6 +215,26 @@ def _open_iterable(batches: Iterator[Any]) -> Source:
     return Source(first.schema, lambda columns: validated(read(columns), columns, "the stream of events"))
 
 
+def _open_reader(reader: pa.RecordBatchReader) -> Source:
+    try:
+        _check_names(reader.schema)
+    except UnicodeDecodeError as error:
+        raise EventsError(f"the stream of events cannot be read: {error}") from error
+    runs = not isinstance(reader, pa.ipc.RecordBatchStreamReader)
+    return Source(
+        reader.schema,
+        lambda columns: validated(_batches_of(reader), columns, "the stream of events", runs=runs),
+    )
+
+
+def _check_names(schema: pa.Schema) -> None:
+    """Raise UnicodeDecodeError if the name of a column, of a field or of a time zone is not UTF-8."""
+    names = schema.names
+    for kind in (kind for each in schema.types for kind in types_within(each)):
+        names += [kind.field(i).name for i in range(kind.num_fields)]
+        names += [kind.tz] if pa.types.is_timestamp(kind) else []
+
+
 def _batches_of(reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
     while True:
         try:
@@ -243,7 +263,7 @@ def _open_dataset(dataset: Any) -> Source:
 
     return Source(
         dataset.schema,
-        lambda columns: validated(read(columns), columns, "the dataset"),
+        lambda columns: validated(read(columns), columns, "the dataset", runs=False),
         rereadable=isinstance(dataset, pa_dataset.FileSystemDataset),
     )
 
@@ -270,7 +290,7 @@ def _open_paths(paths: list[Path]) -> Source:
         for i, (file, source) in enumerate(zip(files, sources, strict=True)):
             origins[i:] = [(n_rows, str(file))]
             with _reading(file):
-                for batch in validated(source.batches(columns), columns_with(schema, columns), str(file), n_rows):
+                for batch in validated(source.batches(columns), columns, str(file), n_rows, runs=False):
                     yield batch
                     n_rows += batch.num_rows
 
@@ -286,7 +306,7 @@ def _open_paths(paths: list[Path]) -> Source:
                 with _reading(file):
                     start = max(begin, first)
                     batches = parts.read(columns, start - first, min(end, last) - first)
-                    yield from validated(batches, columns_with(schema, columns), str(file), start)
+                    yield from validated(batches, columns, str(file), start, runs=False)
 
     in_parts = len(every) == len(sources)
     if in_parts:
@@ -378,7 +398,9 @@ def _reason(error: Exception) -> str:
 
 def _open_file(path: Path) -> Source:
     with _reading(path):
-        return {"parquet": _open_parquet, "ipc": _open_ipc, "csv": _open_csv}[_format(path) or ""](path)
+        source = {"parquet": _open_parquet, "ipc": _open_ipc, "csv": _open_csv}[_format(path) or ""](path)
+        _check_names(source.schema)
+        return source
 
 
 def _open_parquet(path: Path) -> Source:
@@ -386,12 +408,14 @@ def _open_parquet(path: Path) -> Source:
     with pq.ParquetFile(path, memory_map=True, pre_buffer=False) as file:
         schema, metadata = file.schema_arrow, file.metadata
     begins = [0, *accumulate(metadata.row_group(group).num_rows for group in range(metadata.num_row_groups))]
+    most_rows: dict[tuple[str, ...], int] = {}
 
     def read(columns: list[str], begin: int, end: int, *, several_threads: bool = False) -> Iterator[pa.RecordBatch]:
         types = {".".join(names_in(schema, name)): attribute_type(schema, name) for name in columns}
         names, texts = list(types), [name for name, data_type in types.items() if is_string(data_type)]
-        most = _rows_at_once(metadata, types)
         with pq.ParquetFile(path, memory_map=True, pre_buffer=False, read_dictionary=texts) as file:
+            if (most := most_rows.get(tuple(names))) is None:
+                most = most_rows[tuple(names)] = _rows_at_once(file, types)
             for group in range(bisect_right(begins, begin) - 1, file.num_row_groups):
                 size = min(most, max(end - begin, 1))
                 for batch in file.iter_batches(size, row_groups=[group], columns=names, use_threads=several_threads):
@@ -410,7 +434,7 @@ def _open_parquet(path: Path) -> Source:
     )
 
 
-def _rows_at_once(metadata: pq.FileMetaData, types: dict[str, pa.DataType | None]) -> int:
+def _rows_at_once(file: pq.ParquetFile, types: dict[str, pa.DataType | None]) -> int:
     """Return the number of rows to decode at once: more if rows are short, by types and by the first row group."""
     n_bytes = 1.0
     for data_type in map(plain_type, types.values()):
@@ -420,9 +444,12 @@ def _rows_at_once(metadata: pq.FileMetaData, types: dict[str, pa.DataType | None
             n_bytes += data_type.bit_width / 8
         else:
             return min(FILE_ROWS, BATCH_ROWS)
-    if metadata.num_row_groups and (first := metadata.row_group(0)).num_rows:
-        chunks = [first.column(i) for i in range(first.num_columns)]
-        stored = sum(each.total_uncompressed_size for each in chunks if each.path_in_schema in types)
+    metadata = file.metadata
+    if metadata.num_row_groups and (first := metadata.row_group(0)).num_rows > BATCH_ROWS:
+        # `column` ends the process if the description of a column is damaged; reading a row raises an error before
+        next(file.iter_batches(1, row_groups=[0], columns=list(types)), None)
+        own = [i for i in range(len(metadata.schema)) if metadata.schema.column(i).path in types]
+        stored = sum(first.column(i).total_uncompressed_size for i in own)
         n_bytes = max(n_bytes, stored / first.num_rows)
     return min(FILE_ROWS, max(BATCH_ROWS, int(FILE_BYTES / n_bytes)))
 
@@ -465,7 +492,6 @@ def _open_csv(path: Path) -> Source:
 
     with open_csv(None) as reader:
         schema = reader.schema
-        _ = schema.names  # raises if they are not UTF-8
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         with open_csv(columns or None) as reader:

@@ -66,12 +66,11 @@ class Binding:
         Raises
         ------
         QueryTypeError
-            When an attribute in SELECT is missing, or two would have one name.
+            When an attribute in SELECT is missing, or two would have, or columns have, one name.
         """
         plan, schema = self.plan, self.schema
         if plan.attributes is None:
-            types = dict(zip(schema.names, schema.types, strict=True))
-            return pa.schema([(name, plain_type(types[name])) for name in self.attributes])
+            return pa.schema([(name, plain_type(column_type(schema, name, None, None))) for name in self.attributes])
         named: dict[str, pa.DataType] = {}
         for name in plan.attributes:
             shown = dotted(name.name)

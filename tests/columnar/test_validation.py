@@ -8,6 +8,7 @@ import pyarrow.dataset as pa_dataset
 import pytest
 
 import cer_gpu
+from cer_gpu.ceql.paths import path_of
 from cer_gpu.columnar import validation
 from cer_gpu.columnar.validation import validated
 
@@ -61,9 +62,8 @@ LIST_VIEWS = pa.array([[1], [2, 3], [], [4], [5], [6]], pa.list_view(pa.int64())
 
 
 def runs(ends):
-    kind = RUNS.type
     children = [pa.array(ends, pa.int32()), RUNS.values]
-    return pa.Array.from_buffers(kind, N, [None], null_count=0, children=children)
+    return pa.Array.from_buffers(RUNS.type, N, [None], null_count=0, children=children)
 
 
 def union(i, values, dtype):
@@ -135,9 +135,9 @@ SOUND = {
 }
 
 
-def check(array, first=0):
+def check(array, **options):
     batch = pa.record_batch({"x": array, "other": pa.nulls(len(array))})
-    assert next(validated([batch], ["x"], "a file", first)) is batch
+    assert next(validated([batch], ["x"], "a file", **options)) is batch
 
 
 @pytest.mark.parametrize("kind", DAMAGED)
@@ -165,6 +165,52 @@ def test_sound_arrays_pass(kind):
     array = SOUND[kind]
     for start, n in [(0, N), (0, 0), (N, 0), (1, 4), (3, 1), (2, 4)]:
         check(array.slice(start, n))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        RUNS,
+        pa.ListArray.from_arrays([0, 1, 6], RUNS),
+        pa.StructArray.from_arrays([RUNS], ["a"]),
+        pa.DictionaryArray.from_arrays([0, 1], RUNS),
+        pa.ExtensionArray.from_storage(pa.opaque(RUNS.type, "a", "b"), RUNS),
+    ],
+)
+def test_runs_are_not_read_from_bytes(column):
+    with pytest.raises(cer_gpu.EventsError, match=r"a file: column 'x' is .*run_end_encoded.*, which is not read"):
+        check(column, runs=False)
+
+
+@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_runs_of_files_and_streams_are_not_read(tmp_path, new):
+    events = pa.record_batch({"type": ["A", "B"] * 3, "x": RUNS})
+    path = file_of(tmp_path / "e.arrow", new, events)
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    stored = new is pa.ipc.new_file
+    for given in (path, pa_dataset.dataset(path, format="ipc") if stored else pa.ipc.open_stream(path)):
+        with pytest.raises(cer_gpu.EventsError, match=r"column 'x' is run_end_encoded.*, which is not read"):
+            query.evaluate(given, output="events")
+    assert query.evaluate([events], output="events").num_rows == query.evaluate(path).num_rows
+
+
+def test_a_type_without_arrays_is_not_read(tmp_path):
+    """A kind of intervals that Arrow has, and not pyarrow."""
+    intervals = pa.array([(1, 2, 3)] * 2, pa.month_day_nano_interval())
+    path = file_of(tmp_path / "e.arrow", pa.ipc.new_stream, pa.record_batch({"type": ["A", "B"], "x": intervals}))
+    data, query = path.read_bytes(), cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+    for place in [i for i in range(300) if data[i] == 2]:
+        path.write_bytes(data[:place] + b"\x01" + data[place + 1 :])
+        try:
+            found = str(pa.ipc.open_stream(path).schema)
+        except pa.ArrowException:
+            continue
+        if "x: day_time_interval" in found:
+            break
+    assert query.evaluate(path).num_rows == 1
+    for events in (path, pa.ipc.open_stream(path)):
+        with pytest.raises(cer_gpu.EventsError, match="column 'x' is day_time_interval, "):
+            query.evaluate(events, output="events")
 
 
 def test_columns_that_the_query_does_not_read_are_not_checked():
@@ -206,6 +252,12 @@ def file_of(path, new, events=EVENTS):
     with new(str(path), events.schema) as writer:
         writer.write_batch(events)
     return path
+
+
+def test_columns_are_checked_whose_fields_are_read():
+    damaged = pa.record_batch({"st": pa.StructArray.from_arrays([pa.array([1, 2]), coded([0, 9])], ["p", "q"])})
+    with pytest.raises(cer_gpu.EventsError, match="column 'st' of events 0 to 1 is damaged: inside it, its dictionary"):
+        next(validated([damaged], [path_of(["st", "p"])], "a file"))
 
 
 @pytest.mark.parametrize("where", ["file", "stream", "reader", "batches", "dataset", "c_stream", "c_array"])

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
+from cer_gpu.io import sources
 from cer_gpu.io.sources import open_events
 
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 5 AND name <> 'n3'] WITHIN 6 EVENTS")
@@ -315,6 +316,36 @@ def test_parquet_with_broken_pages_is_refused(tmp_path):
     path.write_bytes(data)
     with pytest.raises(cer_gpu.EventsError, match=r"groups\.parquet: cannot be read"):
         QUERY.evaluate(path)
+
+
+def test_parquet_with_a_damaged_description_of_a_column_is_refused(tmp_path, monkeypatch):
+    """pyarrow ends the process where it looks at this histogram of levels before it reads a row."""
+    path = tmp_path / "e.parquet"
+    pq.write_table(
+        pa.table({"type": ["A", "B"] * 500, "x": [9] * 1000}), path, compression="none", use_dictionary=False
+    )
+    of_two, of_three = b"\x26\x00\xd0\x0f", b"\x36\x00\x50\x0f"
+    data = path.read_bytes()
+    assert of_two in data
+    path.write_bytes(data.replace(of_two, of_three))
+    monkeypatch.setattr(sources, "BATCH_ROWS", 100)
+    with pytest.raises(cer_gpu.EventsError, match=r"e\.parquet: cannot be read: .*histogram size mismatch"):
+        cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[x > 5]").evaluate(path)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.struct([("label", pa.int64())]), pa.timestamp("s", tz="label")])
+@pytest.mark.parametrize("new", [pa.ipc.new_file, pa.ipc.new_stream])
+def test_names_that_are_not_utf_8_are_refused(tmp_path, kind, new):
+    path = tmp_path / "e.arrow"
+    schema = pa.schema({"type": pa.string(), "label": kind})
+    with new(str(path), schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays([pa.array(["A"]), pa.nulls(1, kind)], schema=schema))
+    path.write_bytes(path.read_bytes().replace(b"label", b"\xff\xff\xff\xff\xff"))
+    with pytest.raises(cer_gpu.EventsError, match=r"e\.arrow: cannot be read: .*codec can't decode"):
+        QUERY.evaluate(path)
+    if new is pa.ipc.new_stream:
+        with path.open("rb") as file, pytest.raises(cer_gpu.EventsError, match="the stream of events cannot be read"):
+            QUERY.evaluate(pa.ipc.open_stream(file))
 
 
 def test_csv_whose_types_change_after_the_first_rows_is_refused(tmp_path):
