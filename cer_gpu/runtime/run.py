@@ -163,7 +163,12 @@ class Run(Loop):
         return found
 
     def live(self) -> int | Int64:
-        """Return the positions that complex events to come may hold, ascending; not for a GLOBAL_WINDOW."""
+        """Return the first position, or all (ascending), that complex events to come may hold.
+
+        The nodes of a GLOBAL_WINDOW lie in a ring, and are never collected.
+        """
+        if self.options.window == GLOBAL_WINDOW:
+            return self.last_low
         self._collect()
         marks = self._nodes[: self._regs[tecs.NEXT_NODE], 0] >= 0
         column = self._layout[tecs.PLACE_COLUMN]

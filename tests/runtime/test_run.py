@@ -7,6 +7,7 @@ import pytest
 from cases import by_automaton
 
 import cer_gpu
+from cer_gpu.output import retention
 from cer_gpu.runtime import run
 
 QUERIES = [
@@ -105,3 +106,18 @@ def test_events_too_far_apart_for_a_query_without_a_window(monkeypatch):
     evaluator._blocks.n_events = 1 << 31
     with pytest.raises(cer_gpu.EventsError, match="add WITHIN"):
         evaluator.push(pa.record_batch({"type": ["B"]}))
+
+
+@pytest.mark.parametrize("within", ["3 EVENTS", "3 [ts]"])
+@pytest.mark.parametrize("keys", ["", "PARTITION BY [k]"])
+def test_trimming_kept_rows_loses_no_complex_event(monkeypatch, keys, within):
+    rng = random.Random(0)
+    n = 300
+    events = pa.table({"type": ["A"] * n, "ts": range(n), "k": rng.choices([1, 2], k=n), "m": rng.choices([0, 1], k=n)})
+    text = f"SELECT * FROM S WHERE A ; A ; (A FILTER A[m = 1]) {keys} WITHIN {within}"
+    query = by_automaton(cer_gpu.compile(text))
+    expected = query.evaluate(events, output="events")
+    assert expected.num_rows > 30
+    monkeypatch.setattr(retention, "TRIM_FROM", 5)
+    monkeypatch.setattr(run, "INITIAL_SIZE", 4)
+    assert query.evaluate(pa.Table.from_batches(events.to_batches(max_chunksize=7)), output="events").equals(expected)
