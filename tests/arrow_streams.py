@@ -62,7 +62,7 @@ class Layout:
 
 
 def _nested(types: dict[str, pa.DataType]) -> dict[str, pa.DataType]:
-    """Types of columns, those of the fields ``st.p`` put into structs."""
+    """Return the types of columns, with those of the fields ``st.p`` put into structs."""
     found: dict[str, Any] = {}
     for name, type_ in types.items():
         first, dot, rest = name.partition(".")
@@ -234,7 +234,7 @@ def _array(values: list[Any], type_: pa.DataType, padding: int, rng: random.Rand
 
 
 def _struct_array(values: list[Any], type_: pa.StructType, padding: int, rng: random.Random) -> pa.Array:
-    """Structs; under those that are NULL lie values that count for nothing."""
+    """Return structs; under those that are NULL lie arbitrary values."""
     children = []
     for field_ in type_:
         known = [value[field_.name] for value in values if value is not None] or [None]

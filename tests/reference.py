@@ -287,7 +287,7 @@ def wrap(value: int) -> int:
 
 
 def attribute(event: Event, name: str) -> Any:
-    """Value of an attribute, None for NULL."""
+    """Return the value of an attribute, None for NULL."""
     value: Any = event
     for part in name.split("."):
         value = None if value is None else value.get(part)

@@ -43,7 +43,7 @@ class _Writer:
         self.rng = rng
         self.ticks_per_second = ticks_per_second
         self.filtered: str | None = None  # the variable whose filter is being written
-        self.outside = False  # whether that is without brackets, so that it stands before each attribute
+        self.outside = False  # True: that filter has no brackets, and the variable stands before each attribute
         self.only_stream: str | None = None  # its name may stand before a type without effect
 
     def chance(self, probability: float) -> bool:
@@ -67,7 +67,7 @@ class _Writer:
         return name if plain and not self.chance(0.1) else f"`{name}`"
 
     def attribute(self, name: str, variable: str | None = None) -> list[str]:
-        """Tokens of an attribute, at times as one of the variable in whose brackets it stands."""
+        """Return the tokens of an attribute, at times behind the variable in whose brackets it stands."""
         names = name.split(".")
         if variable is not None and (self.outside or self.chance(0.1)):
             names = [variable.rpartition(">")[2], *names]
@@ -199,7 +199,7 @@ class _Writer:
         needed = _binding(formula) < least
         if needed and first and isinstance(formula, ref.Filter) and self.chance(0.4):
             tokens = self.bare_formula(formula, first)
-            return self.wrapped(tokens, tokens[-1] not in ("]", ")"))  # a + would go on with what is compared
+            return self.wrapped(tokens, tokens[-1] not in ("]", ")"))  # a + would continue the comparison
         return self.wrapped(self.bare_formula(formula, first or needed), needed)
 
     def bare_formula(self, formula: ref.Formula, first: bool) -> list[str]:

@@ -458,7 +458,7 @@ def streams(draw, query, longest=None):
 
 
 def with_structs(event, sparse):
-    """The event with the fields whose names have dots in structs; where `sparse`, one of NULL alone is NULL itself."""
+    """Return the event with dotted fields in structs; `sparse`: a struct of NULLs alone is NULL itself."""
     found = {}
     for name, value in event.items():
         first, dot, rest = name.partition(".")

@@ -67,8 +67,8 @@ SOURCES = [
 ]
 
 
-def test_names_of_modules():
-    """A dotted name, in pages and sources, leads to a module, and to a name that stands in it."""
+def test_modules_named_in_pages_and_sources_exist():
+    """A dotted name, in pages and sources, names a module, and a name in it."""
     wrong = {
         f"{path.relative_to(ROOT)}: {name}"
         for path in [*PAGES, *SOURCES]
@@ -79,15 +79,15 @@ def test_names_of_modules():
 
 
 @pages
-def test_names_of_files(page):
-    """A file or folder between backquotes is there: from the root, or from the package."""
+def test_files_named_in_backquotes_exist(page):
+    """The path is from the root, or from the package."""
     named = FILES_OF_THE_HOUSE.findall(page.read_text(encoding="utf-8"))
     places = {ROOT, ROOT / "cer_gpu", *(path.parent for path in SOURCES)}
     assert {name for name in named if not any((place / name).exists() for place in places)} == set()
 
 
 def stands(name):
-    """Whether a dotted name is a folder, a module, or a name in one; files such as cer_gpu.zip are none."""
+    """Return True if a dotted name is a folder, a module, or a name in one, or a file such as cer_gpu.zip."""
     place, *rest = (ROOT / name.split(".")[0], *name.split(".")[1:])
     while rest and (place / rest[0]).is_dir():
         place /= rest.pop(0)

@@ -130,7 +130,7 @@ def test_the_query_decides_between_keys_ranges_and_one_thread(monkeypatch):
 
 
 @pytest.mark.parametrize("clause", ["", "WITHIN 3 EVENTS"])
-def test_keys_that_are_null_with_an_empty_dictionary(clause):
+def test_keys_that_are_null_with_an_empty_dictionary_are_dealt(clause):
     """No text has a number yet when the shares of the first keys are computed."""
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [text], [x] {clause}")
     nothing = pa.DictionaryArray.from_arrays(pa.nulls(2, pa.int32()), pa.array([], pa.string()))
