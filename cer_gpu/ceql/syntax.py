@@ -132,7 +132,7 @@ class _Flat(Node):
 
     @property
     def left(self) -> Any:
-        """All operands but the last; where that is one, this one."""
+        """All operands but the last; a single one stands for itself."""
         first = self.operands[:-1]
         return first[0] if len(first) == 1 else type(self)(first)  # type: ignore[call-arg]
 

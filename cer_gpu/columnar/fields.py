@@ -123,6 +123,6 @@ def _missing(schema: pa.Schema, attribute: str) -> tuple[str, str | None]:
 
 
 def _in_backquotes(schema: pa.Schema, attribute: str) -> str | None:
-    """Return a hint where a column has the whole of a path for its name."""
+    """Return a hint if the whole path, with dots, is the name of a column."""
     name = dotted(attribute)
     return f"a column is called so: `{name}`" if name != attribute and name in schema.names else None
