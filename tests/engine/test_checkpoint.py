@@ -265,7 +265,7 @@ def test_a_checkpoint_of_another_query_is_refused(text, options, different):
 def test_a_checkpoint_of_another_version_is_refused(monkeypatch):
     blob = blob_of()
     monkeypatch.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
-    with pytest.raises(cer_gpu.CheckpointError, match=r"has version 5, and this cer_gpu reads 6"):
+    with pytest.raises(cer_gpu.CheckpointError, match=r"has version 6, and this cer_gpu reads 7"):
         cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(blob)
 
 
