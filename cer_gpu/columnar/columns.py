@@ -97,7 +97,7 @@ def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
         runs = np.searchsorted(column.run_ends.to_numpy(), rows.to_numpy() + column.offset, side="right")
         return take_rows(column.values, pa.array(runs))
     if pa.types.is_dictionary(column.type):
-        return column.take(rows)  # which moves the codes alone
+        return column.take(rows)  # moves the codes alone
     if any(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) for kind in types_within(column.type)):
         column = column.cast(plain_type(column.type))
     return column.take(rows)

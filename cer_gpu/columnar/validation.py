@@ -86,7 +86,7 @@ def validated(
 
 
 def _check_type(field: pa.Field, where: str, runs: bool) -> None:
-    """Refuse a column of a type that pyarrow has no arrays of, or whose arrays can end the process."""
+    """Refuse a column of a type without arrays in pyarrow, or with arrays that can end the process."""
     # Arrow ends the process if the bytes announce a validity bitmap for runs
     has_runs = not runs and any(map(pa.types.is_run_end_encoded, types_within(field.type)))
     if has_runs or not has_arrays(field.type):

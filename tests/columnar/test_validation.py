@@ -195,7 +195,7 @@ def test_runs_of_files_and_streams_are_not_read(tmp_path, new):
 
 
 def test_a_type_without_arrays_is_not_read(tmp_path):
-    """A kind of intervals that Arrow has, and not pyarrow."""
+    """The type is one of intervals that Arrow has, but pyarrow does not."""
     intervals = pa.array([(1, 2, 3)] * 2, pa.month_day_nano_interval())
     path = file_of(tmp_path / "e.arrow", pa.ipc.new_stream, pa.record_batch({"type": ["A", "B"], "x": intervals}))
     data, query = path.read_bytes(), cer_gpu.compile("SELECT * FROM S WHERE A ; B")

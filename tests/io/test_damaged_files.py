@@ -1,4 +1,4 @@
-"""No damage to a file of events ends the process, hangs, or is told as anything but an error of the package."""
+"""Files of events damaged at random: each is read or raises a CerError, in bounded time, and none ends the process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from damaged_files import FILES
 
 PROGRAM = Path(__file__).parent.parent / "damaged_files.py"
 N_CASES = int(os.environ.get("CER_GPU_EXAMPLES", "60"))
-"""Cases of each file; `make test-long` tries 6,000."""
+"""Number of cases of each file; `make test-long` tries 6,000."""
 SECONDS = 60
-"""That a case may take: some hundred times what one does on a machine under load."""
+"""Most seconds of a case: some hundred times the usual time on a machine under load."""
 
 
 class Worker:
@@ -43,7 +43,7 @@ class Worker:
         self._said.put("")
 
     def attempt(self, case: str) -> tuple[str, str]:
-        """Return the outcome of a case, and what there is to say."""
+        """Return the outcome of a case, and a message."""
         print(case, file=self._process.stdin, flush=True)
         try:
             line = self._said.get(timeout=SECONDS)
