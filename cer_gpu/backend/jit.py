@@ -69,8 +69,14 @@ def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
 
 
 def helper(function: Function) -> Function:
-    """Compile a part of kernels, inlined where it is called.
+    """Compile a part of kernels, which LLVM inlines where it is called.
 
-    What is long and seldom called is better a kernel, which others may call: each place of a helper is compiled.
+    Numba types it once for all calls with the same types of arguments; inlined by Numba itself (``inline="always"``) it
+    would be typed anew at each call, and nested parts at each level again.  What is long and seldom called is better a
+    kernel: machine code stands once for each call of a helper.
     """
-    return _njit(inline="always")(function)  # type: ignore[no-any-return]
+    options = {**_OPTIONS, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    try:
+        return _njit(_nrt=False, forceinline=True, **options)(function)  # type: ignore[no-any-return]
+    except (KeyError, TypeError):
+        return _njit(inline="always")(function)  # type: ignore[no-any-return]

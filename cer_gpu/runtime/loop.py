@@ -12,6 +12,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend import collection, tecs
+from cer_gpu.backend.arguments import Events, Options, Tables
 
 FARTHEST = 1 << 29
 """Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
@@ -103,6 +104,11 @@ class Relevant:
     moments: npt.NDArray[Any]
 
     @property
+    def of_loops(self) -> Events:
+        """The events as the loops take them."""
+        return Events(self.symbols, self.positions, self.places, self.partitions, self.ordinals, self.lows, self.clocks)
+
+    @property
     def reported(self) -> Int64:
         """The positions that are reported."""
         return self.places if len(self.places) else self.positions
@@ -162,7 +168,12 @@ class Loop:
         self._parts = np.zeros((0, self.N_PART), np.int64)
         self._slots = slots
         self._slot_of = np.zeros(0, np.int32)
+        self._options = Options(options.window, options.width, options.consume, options.limit, options.first_end)
         self.reserve_partitions(1)
+
+    @property
+    def _lists(self) -> tecs.Lists:
+        return tecs.Lists(self._regs, self._parts, self._slots, self._slot_of)
 
     @property
     def n_relevant(self) -> int:
@@ -175,9 +186,7 @@ class Loop:
         """Return which of the first partitions hold nothing, after what has expired is dropped."""
         options, idle = self.options, np.zeros(n_partitions, np.bool_)
         low = self.last_low - self.base if options.window == GLOBAL_WINDOW else 0
-        collection.drop_expired(
-            self._parts, n_partitions, self._slots, self._slot_of, self._regs, low, options.window, options.width, idle
-        )
+        collection.drop_expired(self._lists, self._options, n_partitions, low, idle)
         return idle
 
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
@@ -243,3 +252,8 @@ class Loop:
         self._regs[tecs.FREE_SLOT] = old
         self._regs[tecs.N_FREE] += n - old
         self._slots = slots
+
+
+def tables_of(table: Determinization) -> Tables:
+    """Return the tables of a determinised automaton as the loops take them."""
+    return Tables(table.steps, table.touched, table.steady, table.fresh, table.moves, table.max_moves, table.has_gaps)

@@ -15,11 +15,12 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
+from cer_gpu.backend.arguments import Matches
 from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.loop import Int32, Int64, Loop, Relevant, RunOptions
+from cer_gpu.runtime.loop import Int32, Int64, Loop, Relevant, RunOptions, tables_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 
 REBASE_POSITION = 1 << 30
@@ -66,6 +67,10 @@ class Run(Loop):
         """The id from which on ids are counted anew; where nodes are collected, they are then."""
         return REBASE_NODE if self.options.window == GLOBAL_WINDOW else 1 << 40
 
+    @property
+    def _arena(self) -> tecs.Arena:
+        return tecs.Arena(self._nodes, self._extras, self._layout, self._here, len(self._nodes) - 1)
+
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         if not len(events.symbols):
@@ -73,50 +78,20 @@ class Run(Loop):
         self._make_room(events)
         self._regs[tecs.EVENT] = 0
         options, out = self.options, self._out
+        taken = events.of_loops
         while True:
             status = ev.run_events(
-                events.symbols,
-                events.positions,
-                events.places,
-                events.partitions,
-                events.ordinals,
-                events.lows,
-                events.clocks,
-                options.window,
-                options.width,
-                self._apart,
-                options.numbers_its_partitions,
-                options.consume,
-                self.table.has_gaps,
-                self.base,
-                options.limit,
-                options.first_end,
-                self.table.steps,
-                self.table.touched,
-                self.table.steady,
-                self.table.fresh,
-                self.table.moves,
-                self.table.max_moves,
-                self._regs,
-                self._parts,
-                self._slots,
-                self._slot_of,
-                self._nodes,
-                self._extras,
-                self._layout,
-                self._here,
+                taken,
+                self._options,
+                ev.Numbering(self.base, options.numbers_its_partitions, self._apart),
+                tables_of(self.table),
+                self._lists,
+                self._arena,
                 self._history,
-                self._scratch,
-                self._roots,
-                self._stack,
-                self._path,
-                self._path_marks,
-                self._root_weights,
-                self._weights,
-                self._stamps,
-                self._share,
-                self._indices,
-                *out.to_fill,
+                self._sources,
+                tecs.Listing(self._roots, self._stack, self._path, self._path_marks),
+                tecs.Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
+                Matches(*out.to_fill),
             )
             match Status(status):
                 case Status.DONE:
@@ -193,7 +168,7 @@ class Run(Loop):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _reserve_for(self, n_states: int) -> None:
-        self._scratch = np.zeros((n_states + 1, 6), np.int32)
+        self._sources = np.zeros((n_states + 1, ev.N_SOURCE), np.int32)
         self._roots = np.zeros(((n_states + 1) * self.table.max_moves, 3), np.int32)
         self._root_weights = np.zeros(len(self._roots) + 1 if self.options.share else 0)
 
@@ -254,15 +229,14 @@ class Run(Loop):
 
     def _collect(self, shift_from: int = 1 << 29) -> int:
         """Move the nodes that are alive together; return the smallest number among them."""
-        options, regs = self.options, self._regs
+        regs = self._regs
         self.idle(len(self._parts))
         n = int(regs[tecs.NEXT_NODE])
         ids, n_parts = np.full(n, -1, np.int32), len(self._parts)
         lows = np.empty(n_parts, np.int64)
-        smallest = collection.mark(
-            self._parts, n_parts, self._slots, self._nodes, n, options.window, options.width, shift_from, lows, ids
-        )
-        collection.move(self._parts, n_parts, self._slots, self._nodes, self._extras, regs, ids)
+        lists, arena = self._lists, self._arena
+        smallest = collection.mark(lists, arena, self._options, n_parts, n, shift_from, lows, ids)
+        collection.move(lists, arena, n_parts, ids)
         return int(smallest)
 
     def _grow_nodes(self) -> None:

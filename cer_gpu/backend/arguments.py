@@ -1,0 +1,127 @@
+"""Groups of arguments that several loops take: events, options, and what they write results to.
+
+A group is a named tuple of arrays and numbers: for Numba a structure that it takes apart where the kernel is called,
+so that a loop over grouped arrays runs as fast as one over single ones (a call costs some 5 us more, once a block).
+The docstring of a group says what its fields hold, as that of a kernel does for its arguments (`tests/contracts.py`);
+a field is `written` by the kernels that take the group.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class Events(NamedTuple):
+    """Relevant events, in the order of the stream.
+
+    Attributes
+    ----------
+    symbols : int32, shape (n,)
+    positions : int64, shape (n,)
+    places : int64, shape (n,), or (0,)
+        The positions that are reported, where they are others.
+    partitions : int32, shape (n,), or (0,)
+        None: there is one partition.
+    ordinals : int64, shape (n,), or (0,)
+        Number of each event in its partition, where that matters: for contiguity, or for the window.
+    lows : int64, shape (n,), or (0,)
+        For GLOBAL_WINDOW, unless it is measured in positions, the ordinal (over all relevant events) of the first event
+        in the window that ends at each.
+    times : int64, shape (n,), or (0,)
+        Time of each event, where the output has it.
+    """
+
+    symbols: Any
+    positions: Any
+    places: Any
+    partitions: Any
+    ordinals: Any
+    lows: Any
+    times: Any
+
+
+class Options(NamedTuple):
+    """How events are read, and which complex events are wanted.
+
+    Attributes
+    ----------
+    window : int
+        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW.
+    width : int
+        Of a window that counts events; -1: it does not.
+    consume : int
+        CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
+    limit : int
+        Complex events listed or counted at most for one end; 0: all.
+    first_end : int
+        Complex events that end before this position are left out.
+    """
+
+    window: Any
+    width: Any
+    consume: Any
+    limit: Any
+    first_end: Any
+
+
+class Tables(NamedTuple):
+    """The tables of a `cer_gpu.automaton.determinize.Determinization` (papers: Δ, as far as it is known).
+
+    Attributes
+    ----------
+    steps : int32, shape (symbols, states)
+    touched : int32, shape (symbols, states touched)
+    steady : int32, shape (symbols, steady columns)
+    fresh : int32, shape (symbols, controls, 2)
+    moves : int32, shape (moves, 3)
+    max_moves : int
+    has_gaps : bool
+        Whether the gap between two events matters.
+    """
+
+    steps: Any
+    touched: Any
+    steady: Any
+    fresh: Any
+    moves: Any
+    max_moves: Any
+    has_gaps: Any
+
+
+class Matches(NamedTuple):
+    """Buffers for complex events that are listed; positions and marks are those of an Arrow list array.
+
+    Attributes
+    ----------
+    spans : int64, shape (2, rows), written
+        Positions of the starts, and of the ends.
+    times : int64, shape (2, rows), or (2, 0), written
+        Their times.
+    offsets : int32, shape (rows + 1,), written
+    positions : int64, shape (values,), written
+        The kept positions.
+    marks : int32, shape (values,), or (0,), written
+        The mark of each.
+    """
+
+    spans: Any
+    times: Any
+    offsets: Any
+    positions: Any
+    marks: Any
+
+
+class Counts(NamedTuple):
+    """Buffers for complex events that are counted.
+
+    Attributes
+    ----------
+    ends : int64, shape (rows,), written
+    counts : int64, shape (rows,), written
+        How many end there.
+    times : int64, shape (rows,), or (0,), written
+    """
+
+    ends: Any
+    counts: Any
+    times: Any
