@@ -64,6 +64,35 @@ class Options(NamedTuple):
     first_end: Any
 
 
+class Window(NamedTuple):
+    """The window of a chain, as clocks: ``clock(end) - clock(start) <= length``.
+
+    Attributes
+    ----------
+    clocks : clock, shape (n,)
+        Of the events; within a partition they do not decrease.
+    length : clock
+    """
+
+    clocks: Any
+    length: Any
+
+
+class Steps(NamedTuple):
+    """The steps of a `cer_gpu.automaton.chain.Chain`, at least two.
+
+    Attributes
+    ----------
+    steps_of : int32, shape (symbols, steps + 1)
+    repeated : bool, shape (steps,)
+    neighbours : bool, shape (steps + 1,)
+    """
+
+    steps_of: Any
+    repeated: Any
+    neighbours: Any
+
+
 class Tables(NamedTuple):
     """The tables of a `cer_gpu.automaton.determinize.Determinization` (papers: Δ, as far as it is known).
 

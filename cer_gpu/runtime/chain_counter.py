@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.chain import Chain
-from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend import chain_counting as loop
+from cer_gpu.backend.arguments import Counts, Steps, Window
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
@@ -54,25 +54,16 @@ class ChainCounter:
         self._regs[loop.EVENT] = 0
         while True:
             status = loop.count_chain(
-                events.symbols,
-                events.positions,
-                events.moments,
-                events.clocks,
+                events.of_loops,
+                Window(events.moments, self._length),
                 self._windowed,
-                self._length,
-                self.options.limit,
-                self.options.consume != CONSUME_NONE,
-                self.options.first_end,
-                self._chain.steps_of,
-                self._chain.repeated,
+                self.options.of_loops,
+                Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours),
                 self._regs,
                 self._rows,
                 self._ways,
-                self._seen,
-                self._seen_clocks,
-                self._start_clocks,
-                self._front,
-                *self._out.to_fill,
+                loop.Seen(self._seen, self._seen_clocks, self._start_clocks, self._front),
+                Counts(*self._out.to_fill),
             )
             match Status(status):
                 case Status.DONE:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import keyed_stacks as loops
+from cer_gpu.backend.arguments import Events
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.loop import Int64, Relevant, RunOptions
@@ -67,23 +68,12 @@ class KeyedStacks(ChainLister):
         while begin < n:
             stopped, n_ends = loops.push_events(
                 begin,
-                events.symbols,
-                events.reported,
-                events.partitions,
-                events.ordinals,
-                events.moments,
-                events.clocks,
-                self._length,
-                self.options.first_end,
-                self._chain.steps_of,
-                self._chain.repeated,
-                self._chain.neighbours,
-                self.options.consume,
-                self._tops,
-                self._tops.view(self._clock),
-                self._lasts,
-                self._instances,
-                self._instances.view(self._clock),
+                self._reported(events),
+                self._window(events),
+                self.options.of_loops,
+                self._steps,
+                self._tops_of,
+                self._instances_of,
                 self._regs,
                 ends,
             )
@@ -98,16 +88,11 @@ class KeyedStacks(ChainLister):
         status: int = loops.list_ends(
             self._ends.empty(n_ends),
             n_ends,
-            events.reported,
-            events.moments,
-            events.clocks,
-            self._length,
-            self._chain.repeated,
-            self._chain.neighbours,
-            self.options.limit,
-            self._marks,
-            self._instances,
-            self._instances.view(self._clock),
+            self._reported(events),
+            self._window(events),
+            self.options.of_loops,
+            self._steps,
+            self._instances_of,
             *self._listing,
         )
         return status
@@ -116,6 +101,18 @@ class KeyedStacks(ChainLister):
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         self._drop(self._last_clock)
         return np.unique(self._instances[self._kept, loops.PLACE])
+
+    def _reported(self, events: Relevant) -> Events:
+        """Return the events as the loops take them, at the positions that are reported."""
+        return events.of_loops._replace(positions=events.reported)
+
+    @property
+    def _tops_of(self) -> loops.Tops:
+        return loops.Tops(self._tops, self._tops.view(self._clock), self._lasts)
+
+    @property
+    def _instances_of(self) -> loops.Ring:
+        return loops.Ring(self._instances, self._instances.view(self._clock))
 
     @property
     def _instances(self) -> Int64:
@@ -224,23 +221,17 @@ class KeyedStacks(ChainLister):
         """Return whether, as a sample tells, so many instances may be out of reach."""
         if self.options.window == GLOBAL_WINDOW:
             return True
-        tops, instances = self._tops, self._instances
         stride = max(SAMPLE, self._n_instances // LARGEST_SAMPLE)
-        n_alive = stride * loops.count_alive(
-            stride, tops, tops.view(self._clock), self._length, instances, instances.view(self._clock), self._regs
-        )
+        n_alive = stride * loops.count_alive(stride, self._tops_of, self._length, self._instances_of, self._regs)
         return bool(n_alive <= self._n_instances - n)
 
     def _drop(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return how many instances are left."""
-        tops, instances = self._tops, self._instances
-        latest_of = instances.view(self._clock)
         if self.options.window == GLOBAL_WINDOW:
-            return int(loops.drop_oldest(clock, self._length, latest_of, self._regs))
+            return int(loops.drop_oldest(clock, self._length, self._instances_of, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
-        left = loops.collect(
-            len(tops), tops, tops.view(self._clock), self._length, instances, latest_of, self._regs, new_ids
-        )
+        tops, ring = self._tops_of, self._instances_of
+        left = loops.collect(len(self._tops), tops, self._length, ring, self._regs, new_ids)
         return int(left)
 
 

@@ -61,6 +61,11 @@ class RunOptions:
     placed: bool = False
 
     @property
+    def of_loops(self) -> Options:
+        """The options as the loops take them."""
+        return Options(self.window, self.width, self.consume, self.limit, self.first_end)
+
+    @property
     def numbers_its_partitions(self) -> bool:
         """Whether starts are numbered in each partition by itself."""
         return self.partitioned and self.window != GLOBAL_WINDOW
@@ -168,7 +173,7 @@ class Loop:
         self._parts = np.zeros((0, self.N_PART), np.int64)
         self._slots = slots
         self._slot_of = np.zeros(0, np.int32)
-        self._options = Options(options.window, options.width, options.consume, options.limit, options.first_end)
+        self._options = options.of_loops
         self.reserve_partitions(1)
 
     @property

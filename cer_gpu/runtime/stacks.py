@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend import stacks as loops
+from cer_gpu.backend.arguments import Matches, Steps, Window
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError
@@ -71,9 +72,17 @@ class ChainLister:
                     raise AssertionError(other)
 
     @property
-    def _listing(self) -> tuple[npt.NDArray[Any], ...]:
+    def _steps(self) -> Steps:
+        return Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours)
+
+    def _window(self, events: Relevant) -> Window:
+        return Window(events.moments, self._length)
+
+    @property
+    def _listing(self) -> tuple[npt.NDArray[Any], loops.Frames, Matches]:
         """What the loops that list go on with, and write to: their last arguments."""
-        return self._regs, self._frames, self._path, self._path_marks, *self._out.to_fill
+        frames = loops.Frames(self._marks, self._frames, self._path, self._path_marks)
+        return self._regs, frames, Matches(*self._out.to_fill)
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         """Call the loop that lists, and return its status."""
@@ -121,23 +130,11 @@ class Stacks(ChainLister):
                 self._make_room(events.moments[begin])
             begin, n_ends = loops.push_events(
                 begin,
-                events.symbols,
-                events.positions,
-                events.moments,
-                events.clocks,
-                self._length,
-                self.options.first_end,
-                self._chain.steps_of,
-                self._chain.repeated,
-                self._chain.neighbours,
-                self._consume,
-                self._counts,
-                self._bottoms,
-                self._tops,
-                self._places,
-                self._below,
-                self._latest,
-                self._began,
+                events.of_loops,
+                self._window(events),
+                self.options.of_loops,
+                self._steps,
+                self._stacks,
                 ends,
             )
             yield from self._list(events, n_ends)
@@ -148,21 +145,20 @@ class Stacks(ChainLister):
         status: int = loops.list_ends(
             self._ends.empty(n_ends),
             n_ends,
-            events.positions,
-            events.moments,
-            events.clocks,
-            self._length,
-            self._chain.repeated,
-            self._chain.neighbours,
-            self.options.limit,
-            self._marks,
-            self._places,
-            self._below,
-            self._latest,
-            self._began,
+            events.of_loops,
+            self._window(events),
+            self.options.of_loops,
+            self._steps,
+            self._stacks,
             *self._listing,
         )
         return status
+
+    @property
+    def _stacks(self) -> loops.Stacks:
+        return loops.Stacks(
+            self._counts, self._bottoms, self._tops, self._places, self._below, self._latest, self._began
+        )
 
     @property
     def _heights(self) -> Int64:
@@ -198,16 +194,7 @@ class Stacks(ChainLister):
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
-        if loops.drop_dead(
-            clock,
-            self._length,
-            self._counts,
-            self._bottoms,
-            self._places,
-            self._below,
-            self._latest,
-            self._began,
-        ):
+        if loops.drop_dead(clock, self._length, self._stacks):
             return
         size = self._places.shape[1]
         try:
