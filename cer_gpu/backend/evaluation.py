@@ -466,18 +466,6 @@ def _close(options, lists, p, n_roots, listed):
             lists.parts[p, EPOCH] = regs[CONSUMED]
 
 
-@helper
-def _list(events, options, numbering, lists, arena, listing, share, output, event, place, low):
-    """List the complex events that end at the open event; return a status (papers: procedure Output)."""
-    time = events.times[event] if arena.layout[TIME_COLUMN] >= 0 else np.int64(0)
-    status = DONE
-    if share.share.shape[0] > 0 and lists.regs[WEIGHED] == 0:
-        status = tecs.weigh(arena, lists, listing, share, low, options.limit)
-    if status == DONE:
-        status = tecs.list_roots(arena, lists, listing, share, low, place, time, numbering.base, options.limit, output)
-    return status
-
-
 @kernel
 def run_events(events, options, numbering, tables, lists, arena, history, sources, listing, share, output):
     """Feed relevant events to the automaton, from register EVENT on, until all are read or something is needed.
@@ -509,6 +497,7 @@ def run_events(events, options, numbering, tables, lists, arena, history, source
     regs, parts = lists.regs, lists.parts
     n_events = events.symbols.shape[0]
     partitioned = events.partitions.shape[0] > 0
+    timed = arena.layout[TIME_COLUMN] >= 0
     quickly = not (partitioned or tables.has_gaps)
     status = DONE
     i = regs[EVENT]
@@ -540,7 +529,9 @@ def run_events(events, options, numbering, tables, lists, arena, history, source
                 if last:
                     _close(options, lists, p, n_roots, place >= options.first_end)
         if status == DONE and regs[ROOT] < regs[N_ROOTS]:
-            status = _list(events, options, numbering, lists, arena, listing, share, output, event, place, low)
+            time = events.times[event] if timed else np.int64(0)
+            status = tecs.list_roots(arena, lists, listing, share, low, place, time, numbering.base, options.limit,
+                                     output)  # fmt: skip
         if status != DONE:
             break
         regs[OPEN] = BETWEEN

@@ -24,7 +24,7 @@ from numba import njit
 Function = Callable[..., Any]
 
 _njit: Any = njit  # its stubs do not know all that it takes
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def source_stamp(folder: Traversable, *others: Traversable) -> str:
@@ -48,14 +48,11 @@ def kernel(function: Function, *, keep: bool = True) -> Function:
     keep
         Whether to keep it on disk.
     """
-    options = _OPTIONS if keep else {**_OPTIONS, "cache": False}
-    try:
-        compiled = _njit(_nrt=False, **options)(function)
-    except (KeyError, TypeError):
-        compiled = _njit(**options)(function)
+    # said, as what a helper calls would inherit it from the helper
+    compiled = _compiled(function, {**_OPTIONS, "cache": keep, "forceinline": False})
     with contextlib.suppress(AttributeError):
-        compiled._cache._cache_file._source_stamp = _STAMP
-    return compiled  # type: ignore[no-any-return]
+        compiled._cache._cache_file._source_stamp = _STAMP  # type: ignore[attr-defined]
+    return compiled
 
 
 def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
@@ -72,11 +69,15 @@ def helper(function: Function) -> Function:
     """Compile a part of kernels, which LLVM inlines where it is called.
 
     Numba types it once for all calls with the same types of arguments; inlined by Numba itself (``inline="always"``) it
-    would be typed anew at each call, and nested parts at each level again.  What is long and seldom called is better a
-    kernel: machine code stands once for each call of a helper.
+    would be typed anew at each call.  What is long and seldom called is better a kernel: the machine code of a helper
+    stands once for each call.
     """
-    options = {**_OPTIONS, "cache": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+
+
+def _compiled(function: Function, options: dict[str, Any]) -> Function:
     try:
-        return _njit(_nrt=False, forceinline=True, **options)(function)  # type: ignore[no-any-return]
+        compiled: Function = _njit(_nrt=False, **options)(function)
     except (KeyError, TypeError):
-        return _njit(inline="always")(function)  # type: ignore[no-any-return]
+        compiled = _njit(**options)(function)
+    return compiled

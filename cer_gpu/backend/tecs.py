@@ -559,13 +559,15 @@ def list_roots(arena, lists, listing, shares, low, position, time, base, limit, 
     out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
     out_positions, out_marks = output.positions, output.marks
     shared = share.shape[0] > 0
-    first = share[FIRST] if shared else 0.0
-    last = share[END] if shared else 0.0
     index = 0.0
     time_column, place_column, mark_column = layout[TIME_COLUMN], layout[PLACE_COLUMN], layout[MARK_COLUMN]
     floor = regs[FLOOR]
     n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
     status = DONE
+    if shared and regs[WEIGHED] == 0:
+        status = weigh(arena, lists, listing, shares, low, limit)
+    first = share[FIRST] if shared else 0.0
+    last = share[END] if shared else 0.0
     while regs[ROOT] < regs[N_ROOTS] and status == DONE:
         root_mark = roots[regs[ROOT], 2]
         if depth == 0 and shared:
