@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_NONE
+from cer_gpu.backend.arguments import Counts, Events, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_WINDOW, OUTPUT_FULL, TOO_MANY
@@ -91,30 +92,32 @@ def _set_boundary(clock, length, steps, regs, next_seen, next_start, rows, ways,
 
 
 @kernel
-def count_chain(events, window, windowed, options, steps, regs, rows, ways, seen, output):
+def count_chain(events, window, options, steps, seen, output, windowed, regs, rows, ways):
     """Count the complex events that end at each event, from register EVENT on.
 
     Parameters
     ----------
     events : Events
     window : Window
-    windowed : bool
-        Whether there is one.
     options : Options
     steps : Steps
+    seen : Seen
+    output : Counts
+    windowed : bool
+        Whether there is a window.
     regs : int64, shape (N_REGS,), written
     rows : uint64, shape (columns + 1, columns + 1), written
         1 and zeros, of which events begin; then a row for each step that a run can go on from: for all but the last,
         and for that where it is repeated.
     ways : uint64, shape (columns, columns), written
-    seen : Seen
-    output : Counts
 
     Returns
     -------
     int
         DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    seen, output = Seen(*seen), Counts(*output)
     symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
     limit, consume, first_end = options.limit, options.consume != CONSUME_NONE, options.first_end
     steps_of, repeated, front = steps.steps_of, steps.repeated, seen.front

@@ -11,6 +11,7 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.backend import tecs
+from cer_gpu.backend.arguments import Options
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.tecs import (
     CONSUMED,
@@ -25,6 +26,8 @@ from cer_gpu.backend.tecs import (
     ORIGIN,
     PREVIOUS,
     STATE,
+    Arena,
+    Lists,
 )
 
 _U = np.uint64
@@ -54,6 +57,7 @@ def drop_expired(lists, options, n_parts, low, idle):
     idle : bool, shape (n_parts,), written
         Whether nothing is known of the partition that a new one would not know.
     """
+    lists, options = Lists(*lists), Options(*options)
     parts, slots, slot_of, regs = lists.parts, lists.slots, lists.slot_of, lists.regs
     for i in range(n_parts):
         p = _U(i)
@@ -99,6 +103,7 @@ def mark(lists, arena, options, n_parts, n_nodes, shift_from, lows, owners):
     int
         The smallest number or position (as nodes have them) that is alive, or that of the next event.
     """
+    lists, arena, options = Lists(*lists), Arena(*arena), Options(*options)
     parts, slots, nodes, window = lists.parts, lists.slots, arena.nodes, options.window
     for i in range(n_parts):
         p = _U(i)
@@ -156,6 +161,7 @@ def move(lists, arena, n_parts, new_ids):
     new_ids : int32, shape (n_nodes,), written
         The owners of `mark`; then the new id of each node, -1 where it is dropped.
     """
+    lists, arena = Lists(*lists), Arena(*arena)
     parts, slots, regs, nodes, extras = lists.parts, lists.slots, lists.regs, arena.nodes, arena.extras
     alive = np.int32(0)
     for i in range(regs[NEXT_NODE]):

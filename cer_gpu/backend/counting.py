@@ -35,6 +35,7 @@ from cer_gpu.automaton.encoding import (
     UNKNOWN,
 )
 from cer_gpu.backend import tecs
+from cer_gpu.backend.arguments import Counts, Events, Options, Tables
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, OUTPUT_FULL, TOO_MANY
@@ -58,6 +59,7 @@ from cer_gpu.backend.tecs import (
     PREVIOUS,
     STATE,
     WANTED,
+    Lists,
 )
 
 # a partition, beyond what `tecs` has: its last record, the first one in the window up to the boundary, the boundary,
@@ -416,7 +418,7 @@ def _write_count(events, options, lists, output, p, event, place, total):
 
 
 @kernel
-def count_events(events, options, tables, n_states, lists, numbers, window, output):
+def count_events(events, options, tables, lists, numbers, window, output, n_states):
     """Feed relevant events to the automaton, as `cer_gpu.backend.evaluation.run_events`, and count what ends.
 
     Parameters
@@ -424,19 +426,21 @@ def count_events(events, options, tables, n_states, lists, numbers, window, outp
     events : Events
     options : Options
     tables : Tables
-    n_states : int
-        Determinised states.
     lists : Lists
         Slots are of N_SLOT columns: the header of `cer_gpu.backend.tecs`, and LATEST.
     numbers : Rows
     window : Records
     output : Counts
+    n_states : int
+        Determinised states.
 
     Returns
     -------
     int
         A `Status`.
     """
+    events, options, tables, lists = Events(*events), Options(*options), Tables(*tables), Lists(*lists)
+    numbers, window, output = Rows(*numbers), Records(*window), Counts(*output)
     regs, parts, records = lists.regs, lists.parts, window.records
     mask, rows = records.shape[0] - 1, numbers.rows
     windowed, globally = options.window != NO_WINDOW, options.window == GLOBAL_WINDOW
@@ -500,18 +504,20 @@ def count_events(events, options, tables, n_states, lists, numbers, window, outp
 
 
 @kernel
-def compact_records(lists, options, n_parts, window, new_ids):
+def compact_records(lists, options, window, n_parts, new_ids):
     """Move the records that are in the windows of their partitions together (COUNT_WINDOW).
 
     Parameters
     ----------
     lists : Lists
     options : Options
-    n_parts : int
     window : Records
+    n_parts : int
+        Partitions that there are.
     new_ids : int64, shape (2**ring,), written
         All -1 before.
     """
+    lists, options, window = Lists(*lists), Options(*options), Records(*window)
     parts, regs, records, front, width = lists.parts, lists.regs, window.records, window.front, options.width
     for i in range(n_parts):
         p = _U(i)

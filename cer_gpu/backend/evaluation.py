@@ -39,6 +39,7 @@ from cer_gpu.automaton.encoding import (
     UNKNOWN,
 )
 from cer_gpu.backend import tecs
+from cer_gpu.backend.arguments import Events, Matches, Options, Tables
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, RENUMBER
@@ -78,6 +79,10 @@ from cer_gpu.backend.tecs import (
     TIME_COLUMN,
     WANTED,
     WEIGHED,
+    Arena,
+    Listing,
+    Lists,
+    Share,
 )
 
 MAX_NUMBER = (1 << 31) - 2
@@ -467,7 +472,7 @@ def _close(options, lists, p, n_roots, listed):
 
 
 @kernel
-def run_events(events, options, numbering, tables, lists, arena, history, sources, listing, share, output):
+def run_events(events, options, numbering, tables, lists, arena, listing, share, output, history, sources):
     """Feed relevant events to the automaton, from register EVENT on, until all are read or something is needed.
 
     papers: procedure Evaluation.
@@ -480,20 +485,23 @@ def run_events(events, options, numbering, tables, lists, arena, history, source
     tables : Tables
     lists : Lists
     arena : Arena
+    listing : Listing
+    share : Share
+    output : Matches
     history : int32, shape (2**history, 2), written
         For GLOBAL_WINDOW, NUMBER and FIRST_NODE of each relevant event, by ordinal; where it is measured in positions,
         of `LANDMARKS` of them.
     sources : int32, shape (states + 1, N_SOURCE), written
         The lists that an event moves.
-    listing : Listing
-    share : Share
-    output : Matches
 
     Returns
     -------
     int
         A `Status`.
     """
+    events, options, numbering, tables = Events(*events), Options(*options), Numbering(*numbering), Tables(*tables)
+    lists, arena, listing, share = Lists(*lists), Arena(*arena), Listing(*listing), Share(*share)
+    output = Matches(*output)
     regs, parts = lists.regs, lists.parts
     n_events = events.symbols.shape[0]
     partitioned = events.partitions.shape[0] > 0

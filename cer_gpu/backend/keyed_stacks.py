@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
+from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
-from cer_gpu.backend.stacks import DEPTH, END, N_HERE, N_OUT, N_VALUES, write_rows
+from cer_gpu.backend.stacks import DEPTH, END, N_HERE, N_OUT, N_VALUES, Frames, write_rows
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 # an instance
@@ -108,13 +109,11 @@ def _before(instance, links):
 
 
 @kernel
-def push_events(begin, events, window, options, steps, tops_of, ring, regs, ends):
+def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends):
     """Push each event to the stacks of its partition, and note which events end complex events.
 
     Parameters
     ----------
-    begin : int
-        Event to begin at.
     events : Events
         Of which each satisfies some step; positions are those that are reported.
     window : Window
@@ -122,6 +121,8 @@ def push_events(begin, events, window, options, steps, tops_of, ring, regs, ends
     steps : Steps
     tops_of : Tops
     ring : Ring
+    begin : int
+        Event to begin at.
     regs : int64, shape (N_REGS,), written
     ends : int64, shape (n, N_END), written
 
@@ -131,6 +132,8 @@ def push_events(begin, events, window, options, steps, tops_of, ring, regs, ends
         The event after the last one read (n, or where there may be no room for its instances), and how many ends were
         written.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    tops_of, ring = Tops(*tops_of), Ring(*ring)
     symbols, positions, partitions, ordinals = events.symbols, events.positions, events.partitions, events.ordinals
     times, clocks, length, first_end = events.times, window.clocks, window.length, options.first_end
     steps_of, repeated, neighbours, consume = steps.steps_of, steps.repeated, steps.neighbours, options.consume
@@ -215,7 +218,7 @@ def push_events(begin, events, window, options, steps, tops_of, ring, regs, ends
 
 
 @kernel
-def list_ends(ends, n_ends, events, window, options, steps, ring, regs, listing, output):
+def list_ends(events, window, options, steps, ring, listing, output, ends, n_ends, regs):
     """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.stacks.list_ends` does.
 
     Frame d lists the instances before the d-th event from the end: (stack, the next one of it, the next one of the
@@ -223,30 +226,27 @@ def list_ends(ends, n_ends, events, window, options, steps, ring, regs, listing,
 
     Parameters
     ----------
-    ends : int64, shape (at least n_ends, N_END)
-    n_ends : int
     events : Events
         Positions are those that are reported.
     window : Window
     options : Options
     steps : Steps
     ring : Ring, read
-    regs : int64, shape (N_REGS,), written
     listing : Frames
     output : Matches
+    ends : int64, shape (at least n_ends, N_END)
+    n_ends : int
+    regs : int64, shape (N_REGS,), written
 
     Returns
     -------
     int
         DONE, OUTPUT_FULL or GROW_PATH, as `cer_gpu.backend.stacks.list_ends`.
     """
-    positions, times, clocks, length, limit = (
-        events.positions,
-        events.times,
-        window.clocks,
-        window.length,
-        options.limit,
-    )
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    ring, listing, output = Ring(*ring), Frames(*listing), Matches(*output)
+    positions, times, limit = events.positions, events.times, options.limit
+    clocks, length = window.clocks, window.length
     repeated, neighbours, instances, latest_of = steps.repeated, steps.neighbours, ring.instances, ring.latest_of
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
@@ -335,7 +335,7 @@ def list_ends(ends, n_ends, events, window, options, steps, ring, regs, listing,
 
 
 @helper
-def _is_alive(i, tops_of, length, ring, regs):
+def _is_alive(i, tops_of, ring, length, regs):
     """Return whether a complex event to come may hold instance `i`, where windows do not end for all at once."""
     tops, tops_latest, instances, latest_of = tops_of.tops, tops_of.tops_latest, ring.instances, ring.latest_of
     row = _U(i)
@@ -352,16 +352,16 @@ def _is_alive(i, tops_of, length, ring, regs):
 
 
 @kernel
-def drop_oldest(clock, length, ring, regs):
+def drop_oldest(ring, clock, length, regs):
     """Drop what is older than all that is in the window that ends at `clock`, which ends for all partitions at once.
 
     The first instance whose start is in the window is in it, and so are all that came later.
 
     Parameters
     ----------
+    ring : Ring, read
     clock : clock
     length : clock
-    ring : Ring, read
     regs : int64, shape (N_REGS,), written
 
     Returns
@@ -369,7 +369,7 @@ def drop_oldest(clock, length, ring, regs):
     int
         How many are left.
     """
-    latest_of = ring.latest_of
+    latest_of = Ring(*ring).latest_of
     size, origin = latest_of.shape[0], regs[ORIGIN]
     first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
     while first < next_id and clock - latest_of[_row(first, origin, size), LATEST] > length:
@@ -381,41 +381,42 @@ def drop_oldest(clock, length, ring, regs):
 
 
 @kernel
-def count_alive(stride, tops_of, length, ring, regs):
+def count_alive(tops_of, ring, stride, length, regs):
     """Return how many instances `collect` would keep of one in each so many, anywhere among them.
 
     Parameters
     ----------
+    tops_of : Tops, read
+    ring : Ring, read
     stride : int
         How many.
-    tops_of : Tops, read
     length : clock
-    ring : Ring, read
     regs : int64, shape (N_REGS,)
 
     Returns
     -------
     int
     """
+    tops_of, ring = Tops(*tops_of), Ring(*ring)
     n_alive = 0
     for i in range(regs[NEXT_ID] // stride):
         anywhere = np.int64((_U(i) * _U(0x9E3779B97F4A7C15)) >> _U(40)) % stride
-        n_alive += _is_alive(i * stride + anywhere, tops_of, length, ring, regs)
+        n_alive += _is_alive(i * stride + anywhere, tops_of, ring, length, regs)
     return n_alive
 
 
 @kernel
-def collect(n_partitions, tops_of, length, ring, regs, new_ids):
+def collect(tops_of, ring, n_partitions, length, regs, new_ids):
     """Keep what partitions still reach, where each has a window of its own, or none.
 
     Ids then begin at 0 again, as they did before: what is kept is moved to the front.
 
     Parameters
     ----------
-    n_partitions : int
     tops_of : Tops
-    length : clock
     ring : Ring
+    n_partitions : int
+    length : clock
     regs : int64, shape (N_REGS,), written
     new_ids : int64, shape (kept,), written
 
@@ -424,6 +425,7 @@ def collect(n_partitions, tops_of, length, ring, regs, new_ids):
     int
         How many instances are left.
     """
+    tops_of, ring = Tops(*tops_of), Ring(*ring)
     tops, instances = tops_of.tops, ring.instances
     n_stacks = tops.shape[1] // 2
     n = regs[NEXT_ID]
@@ -431,7 +433,7 @@ def collect(n_partitions, tops_of, length, ring, regs, new_ids):
     for i in range(n):
         if i + AHEAD < n:
             prefetch(tops, _U(instances[_U(i + AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
-        if _is_alive(i, tops_of, length, ring, regs):
+        if _is_alive(i, tops_of, ring, length, regs):
             lower, before = _lower(i, instances[_U(i), LINKS]), _before(i, instances[_U(i), LINKS])
             for c in range(instances.shape[1]):
                 instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_NONE
+from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
@@ -80,21 +81,22 @@ class Frames(NamedTuple):
 
 
 @kernel
-def drop_dead(clock, length, stacks):
+def drop_dead(stacks, clock, length):
     """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
 
     Parameters
     ----------
+    stacks : Stacks
     clock : clock
     length : clock
         Of the window.
-    stacks : Stacks
 
     Returns
     -------
     bool
         Whether half of the room is free.
     """
+    stacks = Stacks(*stacks)
     counts, bottoms, places, below = stacks.counts, stacks.bottoms, stacks.places, stacks.below
     latest, began = stacks.latest, stacks.began
     n_steps = places.shape[0]
@@ -122,19 +124,19 @@ def drop_dead(clock, length, stacks):
 
 
 @kernel
-def push_events(begin, events, window, options, steps, stacks, ends):
+def push_events(events, window, options, steps, stacks, begin, ends):
     """Push each event to the stacks of the steps that it satisfies, and note which of them end complex events.
 
     Parameters
     ----------
-    begin : int
-        Event to begin at.
     events : Events
         Of which each satisfies some step.
     window : Window
     options : Options
     steps : Steps
     stacks : Stacks
+    begin : int
+        Event to begin at.
     ends : int64, shape (n, BOTTOMS), or (n, BOTTOMS + steps), written
         The event, and for a last step that is repeated the index of the instance, else how many instances the
         step before had; then, where they consume, `bottoms`.
@@ -144,6 +146,8 @@ def push_events(begin, events, window, options, steps, stacks, ends):
     (int, int)
         The event after the last one read (n, or where a stack is full), and how many ends were written.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    stacks = Stacks(*stacks)
     symbols, positions, times, first_end = events.symbols, events.positions, events.times, options.first_end
     clocks, length, steps_of = window.clocks, window.length, steps.steps_of
     repeated, neighbours, consume = steps.repeated, steps.neighbours, options.consume != CONSUME_NONE
@@ -161,7 +165,7 @@ def push_events(begin, events, window, options, steps, stacks, ends):
         event = _U(i)
         clock = clocks[event]
         if full:
-            if n_ends > 0 or not drop_dead(clock, length, stacks):
+            if n_ends > 0 or not drop_dead(stacks, clock, length):
                 break
             full = False
         ended = False
@@ -241,7 +245,7 @@ def write_rows(n_out, n_values, n_rows, depth, first, position, listing, output)
 
 
 @kernel
-def list_ends(ends, n_ends, events, window, options, steps, stacks, regs, listing, output):
+def list_ends(events, window, options, steps, stacks, listing, output, ends, n_ends, regs):
     """List the complex events of the ends that `push_events` noted, from where the last call stopped.
 
     papers: CORE, theorem 2: depth first, the latest instance first, and downwards a stack only while its instances
@@ -250,29 +254,26 @@ def list_ends(ends, n_ends, events, window, options, steps, stacks, regs, listin
 
     Parameters
     ----------
-    ends : int64, shape (at least n_ends, BOTTOMS), or (at least n_ends, BOTTOMS + steps)
-    n_ends : int
     events : Events
     window : Window
     options : Options
     steps : Steps
     stacks : Stacks, read
-    regs : int64, shape (N_REGS,), written
     listing : Frames
     output : Matches
+    ends : int64, shape (at least n_ends, BOTTOMS), or (at least n_ends, BOTTOMS + steps)
+    n_ends : int
+    regs : int64, shape (N_REGS,), written
 
     Returns
     -------
     int
         DONE; OUTPUT_FULL, when the buffers are to be emptied (or made larger, when they are empty); GROW_PATH.
     """
-    positions, times, clocks, length, limit = (
-        events.positions,
-        events.times,
-        window.clocks,
-        window.length,
-        options.limit,
-    )
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    stacks, listing, output = Stacks(*stacks), Frames(*listing), Matches(*output)
+    positions, times, limit = events.positions, events.times, options.limit
+    clocks, length = window.clocks, window.length
     repeated, neighbours = steps.repeated, steps.neighbours
     places, below, latest, began = stacks.places, stacks.below, stacks.latest, stacks.began
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks

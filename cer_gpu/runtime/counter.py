@@ -10,7 +10,7 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend import counting, tecs
-from cer_gpu.backend.arguments import Counts
+from cer_gpu.backend.arguments import Counts, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import run
@@ -44,16 +44,16 @@ class Counter(Loop):
         options = self.options
         taken = events.of_loops
         while True:
-            status = counting.count_events(
+            groups = plain(
                 taken,
                 self._options,
                 tables_of(self.table),
-                self.table.n_states,
                 self._lists,
                 counting.Rows(self._rows, self._sources, self._copies),
                 self._window,
                 Counts(*self._out.to_fill),
             )
+            status = counting.count_events(*groups, self.table.n_states)
             match Status(status):
                 case Status.DONE:
                     break
@@ -123,7 +123,7 @@ class Counter(Loop):
             self._regs[tecs.FLOOR] = max(int(self._regs[tecs.FLOOR]), n - len(self._records))
         else:
             ids = np.full(len(self._records), -1, np.int64)
-            counting.compact_records(self._lists, self._options, len(self._parts), self._window, ids)
+            counting.compact_records(*plain(self._lists, self._options, self._window), len(self._parts), ids)
             n = int(self._regs[tecs.NEXT_NODE])
             if 2 * n <= len(self._records):
                 return

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import keyed_stacks as loops
-from cer_gpu.backend.arguments import Events
+from cer_gpu.backend.arguments import Events, Matches, plain
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.loop import Int64, Relevant, RunOptions
@@ -66,17 +66,15 @@ class KeyedStacks(ChainLister):
         begin, n = 0, len(events.symbols)
         ends = self._ends.empty(n)
         while begin < n:
-            stopped, n_ends = loops.push_events(
-                begin,
+            groups = plain(
                 self._reported(events),
                 self._window(events),
                 self.options.of_loops,
                 self._steps,
                 self._tops_of,
                 self._instances_of,
-                self._regs,
-                ends,
             )
+            stopped, n_ends = loops.push_events(*groups, begin, self._regs, ends)
             yield from self._list(events, n_ends)
             if stopped < n and stopped == begin:
                 self._make_room(events.moments[begin])
@@ -85,16 +83,16 @@ class KeyedStacks(ChainLister):
             self._last_clock = events.moments[-1]
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        status: int = loops.list_ends(
-            self._ends.empty(n_ends),
-            n_ends,
+        groups = plain(
             self._reported(events),
             self._window(events),
             self.options.of_loops,
             self._steps,
             self._instances_of,
-            *self._listing,
+            self._listing,
+            Matches(*self._out.to_fill),
         )
+        status: int = loops.list_ends(*groups, self._ends.empty(n_ends), n_ends, self._regs)
         return status
 
     def live_positions(self) -> Int64:
@@ -222,16 +220,18 @@ class KeyedStacks(ChainLister):
         if self.options.window == GLOBAL_WINDOW:
             return True
         stride = max(SAMPLE, self._n_instances // LARGEST_SAMPLE)
-        n_alive = stride * loops.count_alive(stride, self._tops_of, self._length, self._instances_of, self._regs)
+        n_alive = stride * loops.count_alive(
+            *plain(self._tops_of, self._instances_of), stride, self._length, self._regs
+        )
         return bool(n_alive <= self._n_instances - n)
 
     def _drop(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return how many instances are left."""
         if self.options.window == GLOBAL_WINDOW:
-            return int(loops.drop_oldest(clock, self._length, self._instances_of, self._regs))
+            return int(loops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
-        tops, ring = self._tops_of, self._instances_of
-        left = loops.collect(len(self._tops), tops, self._length, ring, self._regs, new_ids)
+        groups = plain(self._tops_of, self._instances_of)
+        left = loops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
         return int(left)
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend import collection, tecs
-from cer_gpu.backend.arguments import Events, Options, Tables
+from cer_gpu.backend.arguments import Events, Options, Tables, plain
 
 FARTHEST = 1 << 29
 """Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
@@ -191,7 +191,7 @@ class Loop:
         """Return which of the first partitions hold nothing, after what has expired is dropped."""
         options, idle = self.options, np.zeros(n_partitions, np.bool_)
         low = self.last_low - self.base if options.window == GLOBAL_WINDOW else 0
-        collection.drop_expired(self._lists, self._options, n_partitions, low, idle)
+        collection.drop_expired(*plain(self._lists, self._options), n_partitions, low, idle)
         return idle
 
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:

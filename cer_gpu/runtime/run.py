@@ -15,7 +15,7 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
-from cer_gpu.backend.arguments import Matches
+from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
@@ -80,19 +80,18 @@ class Run(Loop):
         options, out = self.options, self._out
         taken = events.of_loops
         while True:
-            status = ev.run_events(
+            groups = plain(
                 taken,
                 self._options,
                 ev.Numbering(self.base, options.numbers_its_partitions, self._apart),
                 tables_of(self.table),
                 self._lists,
                 self._arena,
-                self._history,
-                self._sources,
                 tecs.Listing(self._roots, self._stack, self._path, self._path_marks),
                 tecs.Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
                 Matches(*out.to_fill),
             )
+            status = ev.run_events(*groups, self._history, self._sources)
             match Status(status):
                 case Status.DONE:
                     break
@@ -235,8 +234,8 @@ class Run(Loop):
         ids, n_parts = np.full(n, -1, np.int32), len(self._parts)
         lows = np.empty(n_parts, np.int64)
         lists, arena = self._lists, self._arena
-        smallest = collection.mark(lists, arena, self._options, n_parts, n, shift_from, lows, ids)
-        collection.move(lists, arena, n_parts, ids)
+        smallest = collection.mark(*plain(lists, arena, self._options), n_parts, n, shift_from, lows, ids)
+        collection.move(*plain(lists, arena), n_parts, ids)
         return int(smallest)
 
     def _grow_nodes(self) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend import stacks as loops
-from cer_gpu.backend.arguments import Matches, Steps, Window
+from cer_gpu.backend.arguments import Matches, Steps, Window, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError
@@ -79,10 +79,8 @@ class ChainLister:
         return Window(events.moments, self._length)
 
     @property
-    def _listing(self) -> tuple[npt.NDArray[Any], loops.Frames, Matches]:
-        """What the loops that list go on with, and write to: their last arguments."""
-        frames = loops.Frames(self._marks, self._frames, self._path, self._path_marks)
-        return self._regs, frames, Matches(*self._out.to_fill)
+    def _listing(self) -> loops.Frames:
+        return loops.Frames(self._marks, self._frames, self._path, self._path_marks)
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         """Call the loop that lists, and return its status."""
@@ -128,30 +126,23 @@ class Stacks(ChainLister):
         while begin < n:
             if self._heights.max() == self._places.shape[1]:
                 self._make_room(events.moments[begin])
-            begin, n_ends = loops.push_events(
-                begin,
-                events.of_loops,
-                self._window(events),
-                self.options.of_loops,
-                self._steps,
-                self._stacks,
-                ends,
-            )
+            groups = plain(events.of_loops, self._window(events), self.options.of_loops, self._steps, self._stacks)
+            begin, n_ends = loops.push_events(*groups, begin, ends)
             yield from self._list(events, n_ends)
             if not self._chain.repeated[-1]:
                 self._heights[-1] = self._bottoms[-1] = 0  # what ended there is listed
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        status: int = loops.list_ends(
-            self._ends.empty(n_ends),
-            n_ends,
+        groups = plain(
             events.of_loops,
             self._window(events),
             self.options.of_loops,
             self._steps,
             self._stacks,
-            *self._listing,
+            self._listing,
+            Matches(*self._out.to_fill),
         )
+        status: int = loops.list_ends(*groups, self._ends.empty(n_ends), n_ends, self._regs)
         return status
 
     @property
@@ -194,7 +185,7 @@ class Stacks(ChainLister):
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
-        if loops.drop_dead(clock, self._length, self._stacks):
+        if loops.drop_dead(*plain(self._stacks), clock, self._length):
             return
         size = self._places.shape[1]
         try:
