@@ -12,8 +12,12 @@ after the boundary leaves the window, the present is made the boundary, by one w
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from cer_gpu.automaton.encoding import CONSUME_NONE
+from cer_gpu.backend.arguments import Counts, Events, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_WINDOW, OUTPUT_FULL, TOO_MANY
@@ -27,13 +31,31 @@ _U = np.uint64
 _ONE = np.uint64(1)
 
 
+class Seen(NamedTuple):
+    """The relevant events of the window at ``id & mask``, and likewise its starts.
+
+    Attributes
+    ----------
+    symbols : int32, shape (2**ring,), written
+    clocks : clock, shape (2**ring,), written
+    start_clocks : clock, shape (2**ring,), written
+    front : uint64, shape (2**ring, columns), written
+        Of the starts up to the boundary.
+    """
+
+    symbols: Any
+    clocks: Any
+    start_clocks: Any
+    front: Any
+
+
 @helper
-def _set_boundary(clock, length, steps_of, repeated, regs, next_seen, next_start, rows, ways, seen, seen_clocks, front,
-                  mask):  # fmt: skip
+def _set_boundary(clock, length, steps, regs, next_seen, next_start, rows, ways, seen):
     """Make the present the boundary: a column for each step, and `front` for each start in the window.
 
     Return the first of these starts.
     """
+    steps_of, repeated, front, mask = steps.steps_of, steps.repeated, seen.front, seen.symbols.shape[0] - 1
     n_columns = ways.shape[1]
     for k in range(n_columns):
         rows[_U(k + 1), 0] = _U(0)
@@ -43,8 +65,8 @@ def _set_boundary(clock, length, steps_of, repeated, regs, next_seen, next_start
             ways[_U(k), _U(c)] = same
     start = next_start
     i = next_seen - 1
-    while i >= regs[FIRST_SEEN] and not (clock - seen_clocks[_U(i & mask)] > length):
-        symbol = _U(seen[_U(i & mask)])
+    while i >= regs[FIRST_SEEN] and not (clock - seen.clocks[_U(i & mask)] > length):
+        symbol = _U(seen.symbols[_U(i & mask)])
         n_steps = 0
         while steps_of[symbol, _U(n_steps)] >= 0:
             n_steps += 1
@@ -70,57 +92,39 @@ def _set_boundary(clock, length, steps_of, repeated, regs, next_seen, next_start
 
 
 @kernel
-def count_chain(
-    symbols,
-    positions,
-    clocks,
-    times_of,
-    windowed,
-    length,
-    limit,
-    consume,
-    first_end,
-    steps_of,
-    repeated,
-    regs,
-    rows,
-    ways,
-    seen,
-    seen_clocks,
-    start_clocks,
-    front,
-    out_ends,
-    out_counts,
-    out_times,
-):
+def count_chain(events, window, options, steps, seen, output, windowed, regs, rows, ways):
     """Count the complex events that end at each event, from register EVENT on.
 
     Parameters
     ----------
-    symbols, positions, clocks, times_of, length, first_end, steps_of, repeated
-        As in `cer_gpu.backend.stacks.push_events`.
+    events : Events
+    window : Window
+    options : Options
+    steps : Steps
+    seen : Seen
+    output : Counts
     windowed : bool
         Whether there is a window.
-    limit, consume
-        Complex events counted at most for one end (0: all); whether an end forgets all that was before.
-    regs : int64, shape (N_REGS,)
-    rows : uint64, shape (columns + 1, columns + 1)
+    regs : int64, shape (N_REGS,), written
+    rows : uint64, shape (columns + 1, columns + 1), written
         1 and zeros, of which events begin; then a row for each step that a run can go on from: for all but the last,
         and for that where it is repeated.
-    ways : uint64, shape (columns, columns)
-    seen, seen_clocks : int32 and like `clocks`, shape (a power of two,)
-        The relevant events of the window, at ``id & mask``.
-    start_clocks, front : like `clocks` (as many,) and uint64 (as many, columns)
-        Its starts, likewise; `front` of those up to the boundary.
-    out_ends, out_counts, out_times : int64, shape (rows,)
+    ways : uint64, shape (columns, columns), written
 
     Returns
     -------
     int
         DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    seen, output = Seen(*seen), Counts(*output)
+    symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
+    limit, consume, first_end = options.limit, options.consume != CONSUME_NONE, options.first_end
+    steps_of, repeated, front = steps.steps_of, steps.repeated, seen.front
+    seen_symbols, seen_clocks, start_clocks = seen.symbols, seen.clocks, seen.start_clocks
+    out_ends, out_counts, out_times = output.ends, output.counts, output.times
     last = repeated.shape[0] - 1
-    mask = seen.shape[0] - 1
+    mask = seen_symbols.shape[0] - 1
     n_columns = ways.shape[1]
     last_repeated = repeated[_U(last)]
     i, n_out = regs[EVENT], regs[N_OUT]
@@ -142,8 +146,7 @@ def count_chain(
             while first_start < boundary and clock - start_clocks[_U(first_start & mask)] > length:
                 first_start += 1
             if boundary < next_start and clock - start_clocks[_U(boundary & mask)] > length:
-                first_start = _set_boundary(clock, length, steps_of, repeated, regs, next_seen, next_start, rows, ways,
-                                            seen, seen_clocks, front, mask)  # fmt: skip
+                first_start = _set_boundary(clock, length, steps, regs, next_seen, next_start, rows, ways, seen)
                 boundary = next_start
         total = _U(0)
         # from the last step down: each reads the row below it before the event is there
@@ -176,7 +179,7 @@ def count_chain(
         if windowed:
             start_clocks[_U(next_start & mask)] = clock
             next_start += step == 0
-            seen[_U(next_seen & mask)] = symbols[event]
+            seen_symbols[_U(next_seen & mask)] = symbols[event]
             seen_clocks[_U(next_seen & mask)] = clock
             next_seen += 1
         i += 1
@@ -198,7 +201,7 @@ def count_chain(
                 out_ends[out] = positions[event]
                 out_counts[out] = np.int64(total)
                 if out_times.shape[0] > 0:
-                    out_times[out] = times_of[event]
+                    out_times[out] = events.times[event]
                 n_out += 1
                 if n_out == out_ends.shape[0]:
                     status = OUTPUT_FULL

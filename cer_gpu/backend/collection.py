@@ -11,6 +11,7 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import COUNT_WINDOW
 from cer_gpu.backend import tecs
+from cer_gpu.backend.arguments import Options
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.tecs import (
     CONSUMED,
@@ -25,75 +26,88 @@ from cer_gpu.backend.tecs import (
     ORIGIN,
     PREVIOUS,
     STATE,
+    Arena,
+    Lists,
 )
 
 _U = np.uint64
 
 
 @helper
-def _low(parts, p, window, width):
+def _low(parts, p, options):
     """Return the first number that is in the window of the partition's next event."""
     low = np.int64(0)
-    if window == COUNT_WINDOW:
-        low = parts[p, PREVIOUS] + 1 - parts[p, ORIGIN] - width
+    if options.window == COUNT_WINDOW:
+        low = parts[p, PREVIOUS] + 1 - parts[p, ORIGIN] - options.width
     return max(low, np.int64(0))
 
 
 @kernel
-def drop_expired(parts, n_parts, slots, slot_of, regs, low, window, width, idle):
+def drop_expired(lists, options, n_parts, low, idle):
     """Free the lists that have left their window, and note which partitions hold nothing.
 
     Parameters
     ----------
-    parts, n_parts, slots, slot_of, regs
-        See `cer_gpu.backend.tecs` and `cer_gpu.backend.evaluation`.
+    lists : Lists
+    options : Options
+    n_parts : int
+        Partitions that are looked at, of those there is room for.
     low : int
         First number in the window, of all partitions; ignored for COUNT_WINDOW.
-    idle : bool, shape (n_parts,)
-        Written: nothing is known of the partition that a new one would not know.
+    idle : bool, shape (n_parts,), written
+        Whether nothing is known of the partition that a new one would not know.
     """
+    lists, options = Lists(*lists), Options(*options)
+    parts, slots, slot_of, regs = lists.parts, lists.slots, lists.slot_of, lists.regs
     for i in range(n_parts):
         p = _U(i)
         if parts[p, EPOCH] != regs[CONSUMED]:
-            tecs.forget(slots, parts, regs, slot_of, p)
+            tecs.forget(lists, p)
             parts[p, EPOCH] = regs[CONSUMED]
-        first = _low(parts, p, window, width) if window == COUNT_WINDOW else np.int64(low)
+        first = _low(parts, p, options) if options.window == COUNT_WINDOW else np.int64(low)
         slot = parts[p, HEAD]
         while slot >= 0:
             onward = slots[_U(slot), NEXT_SLOT]
             if tecs.max_of(slots, _U(slot), 0) < first:
                 if regs[CURRENT] == i:
                     slot_of[_U(slots[_U(slot), STATE])] = -1
-                tecs.release(slots, parts, regs, p, slot)
+                tecs.release(lists, p, slot)
             slot = onward
         idle[p] = parts[p, HEAD] < 0 and parts[p, CONTROL] == 0
 
 
 @kernel
-def mark(parts, n_parts, slots, nodes, n_nodes, window, width, shift_from, lows, owners):
+def mark(lists, arena, options, n_parts, n_nodes, shift_from, lows, owners):
     """Find the nodes that the lists reach, and forget what has left the windows.
 
     A node refers to older ones only, so that one pass from the latest to the oldest finds them all.
 
     Parameters
     ----------
+    lists : Lists
+    arena : Arena
+    options : Options
+    n_parts : int
+        Partitions that there are.
     n_nodes : int
         Nodes that there are.
     shift_from : int
         In a partition whose numbers passed this, they are counted anew from the first one in the window.
-    lows : int64, shape (n_parts,)
-        Written: the first number in the window of each partition, as it was before.
-    owners : int32, shape (nodes,)
-        All -1; written: the partition of each node that is alive.
+    lows : int64, shape (n_parts,), written
+        The first number in the window of each partition, as it was before.
+    owners : int32, shape (n_nodes,), written
+        The partition of each node that is alive; -1 before, and where none is.
 
     Returns
     -------
     int
         The smallest number or position (as nodes have them) that is alive, or that of the next event.
     """
+    lists, arena, options = Lists(*lists), Arena(*arena), Options(*options)
+    parts, slots, nodes, window = lists.parts, lists.slots, arena.nodes, options.window
     for i in range(n_parts):
         p = _U(i)
-        low = _low(parts, p, window, width)
+        low = _low(parts, p, options)
         lows[p] = low
         shift = _shift(low, window, shift_from)
         parts[p, ORIGIN] += shift
@@ -135,8 +149,20 @@ def _shift(low, window, shift_from):
 
 
 @kernel
-def move(parts, n_parts, slots, nodes, extras, regs, new_ids):
-    """Move the marked nodes together, in their order, and let everything refer to their new ids."""
+def move(lists, arena, n_parts, new_ids):
+    """Move the marked nodes together, in their order, and let everything refer to their new ids.
+
+    Parameters
+    ----------
+    lists : Lists
+    arena : Arena
+    n_parts : int
+        Partitions that there are.
+    new_ids : int32, shape (n_nodes,), written
+        The owners of `mark`; then the new id of each node, -1 where it is dropped.
+    """
+    lists, arena = Lists(*lists), Arena(*arena)
+    parts, slots, regs, nodes, extras = lists.parts, lists.slots, lists.regs, arena.nodes, arena.extras
     alive = np.int32(0)
     for i in range(regs[NEXT_NODE]):
         if new_ids[_U(i)] >= 0:

@@ -13,6 +13,8 @@ Numbers are those of `cer_gpu.backend.saturating`.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from cer_gpu.automaton.encoding import (
@@ -24,6 +26,7 @@ from cer_gpu.automaton.encoding import (
     LAST,
     MARK,
     NEXT_CONTROL,
+    NO_STATE,
     NO_WINDOW,
     OUTPUT,
     QUIET,
@@ -32,13 +35,16 @@ from cer_gpu.automaton.encoding import (
     UNKNOWN,
 )
 from cer_gpu.backend import tecs
+from cer_gpu.backend.arguments import Counts, Events, Options, Tables
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, OUTPUT_FULL, TOO_MANY
 from cer_gpu.backend.tecs import (
+    BETWEEN,
     CONSUMED,
     CONTROL,
     CURRENT,
+    ENTERED,
     EPOCH,
     EVENT,
     FLOOR,
@@ -53,6 +59,7 @@ from cer_gpu.backend.tecs import (
     PREVIOUS,
     STATE,
     WANTED,
+    Lists,
 )
 
 # a partition, beyond what `tecs` has: its last record, the first one in the window up to the boundary, the boundary,
@@ -64,35 +71,62 @@ LATEST = tecs.PAIRS + 1
 N_SLOT = tecs.PAIRS + 2
 
 # a record of a relevant event
-SYMBOL, BEFORE, GAP, NUMBER, PREVIOUS_RECORD, NEXT_RECORD = range(6)
+SYMBOL, BEFORE, GAP, NUMBER, PREVIOUS_RECORD, NEXT_RECORD, N_RECORD = range(7)
+
+# columns of `sources`: the slot of a state, the first of its moves, its latest start, and the state that it stays in
+SLOT, MOVE, LATEST_START, STAYS_AT, N_SOURCE = range(5)
 
 _U = np.uint64
 _ONE = np.uint64(1)
 
 
-@helper
-def _slot_for(slots, parts, rows, regs, slot_of, p, state):
-    """Return the slot of a state, which is made if there is none."""
-    slot = slot_of[_U(state)]
-    if slot >= 0:
-        s = _U(slot)
-    else:
-        s = tecs.take_slot(slots, parts, slot_of, regs, p, state)
-        slots[s, LATEST] = -1
-        for c in range(parts[p, LAST_COLUMN] + 2):
-            rows[s, _U(c)] = _U(0)
-    return s
+class Records(NamedTuple):
+    """The relevant events of the windows, and how many runs began from each on.
+
+    Attributes
+    ----------
+    records : int64, shape (2**ring, N_RECORD), written
+        At ``id & mask``; none before register FLOOR is there.
+    front : uint64, shape (2**ring, columns), written
+    ways : uint64, shape (2, states, columns), written
+        Scratch of `_set_boundary`: the ways from each state to the columns, before and after an event.
+    """
+
+    records: Any
+    front: Any
+    ways: Any
+
+
+class Rows(NamedTuple):
+    """The numbers of active states, and those that an event moves.
+
+    Attributes
+    ----------
+    rows : uint64, shape (slots, columns), written
+    sources : int64, shape (states, N_SOURCE), written
+        The states that the event moves.
+    copies : uint64, shape (states, columns), written
+        Their rows, before any is written.
+    """
+
+    rows: Any
+    sources: Any
+    copies: Any
+
+
+# ---- the window -------------------------------------------------------------------------------------------------
 
 
 @helper
-def _advance_front(parts, p, records, mask, oldest, window, low, first):
+def _advance_front(parts, p, records, oldest, options, low, first):
     """Let FRONT be the first record in the window up to the boundary.
 
     Under GLOBAL_WINDOW `first` is the first id in it; `oldest` is the first that is not overwritten.
     """
+    mask = records.shape[0] - 1
     front = parts[p, FRONT]
     boundary = parts[p, BOUNDARY]
-    if front >= 0 and window == GLOBAL_WINDOW:
+    if front >= 0 and options.window == GLOBAL_WINDOW:
         if boundary < first:
             front = np.int64(-1)
         elif front < oldest:
@@ -106,13 +140,14 @@ def _advance_front(parts, p, records, mask, oldest, window, low, first):
 
 
 @helper
-def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fresh, moves, n_states, window, low, first):
-    """Make the present the boundary: a column for each active state, and `front` for each event in the window."""
+def _begin_columns(lists, rows, ways, p, n_states):
+    """Give each active state a column of its own, in which there is one way to it; return how many there are."""
+    slots = lists.slots
     n_columns = 0
     for q in range(n_states):
         for c in range(ways.shape[2]):
             ways[0, _U(q), _U(c)] = _U(0)
-    slot = parts[p, HEAD]
+    slot = lists.parts[p, HEAD]
     while slot >= 0:
         s = _U(slot)
         n_columns += 1
@@ -121,14 +156,46 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
         rows[s, _U(n_columns)] = _ONE
         ways[0, _U(slots[s, STATE]), _U(n_columns - 1)] = _ONE
         slot = slots[s, NEXT_SLOT]
-    parts[p, LAST_COLUMN] = n_columns - 1
-    parts[p, FRONT] = -1
-    parts[p, FIRST_BACK] = -1
+    return n_columns
+
+
+@helper
+def _step_back(tables, ways, now, symbol, n_states, n_columns):
+    """Write the ways from before an event on to the other half of `ways`; return the number of that half."""
+    steps, moves = tables.steps, tables.moves
+    before = _U(1 - now)
+    for q in range(n_states):
+        step = steps[symbol, _U(q)]
+        for c in range(n_columns):
+            same = ways[_U(now), _U(q), _U(c)]
+            ways[before, _U(q), _U(c)] = same if step == STAY else _U(0)
+        if step >= 0:
+            move = step
+            while True:
+                target = moves[_U(move), TARGET]
+                if target >= 0:
+                    for c in range(n_columns):
+                        way = ways[_U(now), _U(target), _U(c)]
+                        ways[before, _U(q), _U(c)] = plus(ways[before, _U(q), _U(c)], way)
+                if moves[_U(move), FLAGS] & LAST:
+                    break
+                move += 1
+    return 1 - now
+
+
+@helper
+def _set_boundary(options, tables, lists, rows, window, p, n_states, low, first):
+    """Make the present the boundary: a column for each active state, and `front` for each event in the window."""
+    parts, records, front, ways = lists.parts, window.records, window.front, window.ways
+    fresh, moves = tables.fresh, tables.moves
+    mask = records.shape[0] - 1
+    n_columns = _begin_columns(lists, rows, ways, p, n_states)
     last = parts[p, LAST_RECORD]
-    parts[p, BOUNDARY] = last
-    record = last
+    parts[p, LAST_COLUMN] = n_columns - 1
+    parts[p, FRONT] = parts[p, FIRST_BACK] = -1
+    parts[p, BOUNDARY] = record = last
     now = 0
-    while record >= 0 and (window != GLOBAL_WINDOW or record >= first):
+    while record >= 0 and (options.window != GLOBAL_WINDOW or record >= first):
         r = _U(record & mask)
         if records[r, NUMBER] < low:
             break
@@ -139,291 +206,319 @@ def _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fres
         for c in range(n_columns):
             front[r, _U(c)] = _U(0) if record == last else front[_U(parts[p, FRONT] & mask), _U(c)]
         move = fresh[symbol, control, FIRST_MOVE]
-        if move >= 0:
-            while True:
-                target = moves[_U(move), TARGET]
-                if target >= 0:
-                    for c in range(n_columns):
-                        front[r, _U(c)] = plus(front[r, _U(c)], ways[_U(now), _U(target), _U(c)])
-                if moves[_U(move), FLAGS] & LAST:
-                    break
-                move += 1
-        parts[p, FRONT] = record
-        # ways from before the event on
-        for part in range(2):
-            if part == 1:
-                if not gap:
-                    break
-                symbol = _U(QUIET)
-            for q in range(n_states):
-                step = steps[symbol, _U(q)]
+        while move >= 0:
+            target = moves[_U(move), TARGET]
+            if target >= 0:
                 for c in range(n_columns):
-                    same = ways[_U(now), _U(q), _U(c)]
-                    ways[_U(1 - now), _U(q), _U(c)] = same if step == STAY else _U(0)
-                if step >= 0:
-                    move = step
-                    while True:
-                        target = moves[_U(move), TARGET]
-                        if target >= 0:
-                            for c in range(n_columns):
-                                ways[_U(1 - now), _U(q), _U(c)] = plus(
-                                    ways[_U(1 - now), _U(q), _U(c)], ways[_U(now), _U(target), _U(c)]
-                                )
-                        if moves[_U(move), FLAGS] & LAST:
-                            break
-                        move += 1
-            now = 1 - now
+                    front[r, _U(c)] = plus(front[r, _U(c)], ways[_U(now), _U(target), _U(c)])
+            move = np.int32(-1) if moves[_U(move), FLAGS] & LAST else move + 1
+        parts[p, FRONT] = record
+        now = _step_back(tables, ways, now, symbol, n_states, n_columns)
+        if gap:
+            now = _step_back(tables, ways, now, _U(QUIET), n_states, n_columns)
         record = records[r, PREVIOUS_RECORD]
 
 
+@helper
+def _enter(options, tables, lists, records, p, symbol, moment, number):
+    """Open an event: let the lists be those of its partition, and write its record."""
+    regs, parts = lists.regs, lists.parts
+    if regs[CURRENT] != np.int64(p):
+        tecs.switch(lists, np.int64(p))
+    if parts[p, EPOCH] != regs[CONSUMED]:
+        tecs.forget(lists, p)
+        parts[p, EPOCH] = regs[CONSUMED]
+    regs[OPEN] = ENTERED
+    regs[GAP_DONE] = not tables.has_gaps or moment == parts[p, PREVIOUS] + 1
+    if options.window != NO_WINDOW:
+        r = _U(regs[NEXT_NODE] & (records.shape[0] - 1))
+        records[r, SYMBOL] = symbol
+        records[r, BEFORE] = parts[p, CONTROL]
+        records[r, GAP] = 1 - regs[GAP_DONE]
+        records[r, NUMBER] = number
+        records[r, PREVIOUS_RECORD] = parts[p, LAST_RECORD]
+        records[r, NEXT_RECORD] = -1
+
+
+@helper
+def _link_record(lists, records, p, oldest, number):
+    """Let the record of the open event be the last one of its partition."""
+    regs, parts = lists.regs, lists.parts
+    newest = regs[NEXT_NODE]
+    last = parts[p, LAST_RECORD]
+    if last >= oldest:
+        records[_U(last & (records.shape[0] - 1)), NEXT_RECORD] = newest
+    parts[p, LAST_RECORD] = newest
+    if parts[p, FIRST_BACK] < 0:
+        parts[p, FIRST_BACK] = number
+    regs[NEXT_NODE] += 1
+
+
+# ---- one event --------------------------------------------------------------------------------------------------
+
+
+@helper
+def _drop_expired(lists, p, low):
+    """Release the states whose latest start has left the window; return how many are left."""
+    slots = lists.slots
+    n_live = 0
+    slot = lists.parts[p, HEAD]
+    while slot >= 0:
+        s = _U(slot)
+        onward = slots[s, NEXT_SLOT]
+        if slots[s, LATEST] < low:
+            lists.slot_of[_U(slots[s, STATE])] = -1
+            tecs.release(lists, p, slot)
+        else:
+            n_live += 1
+        slot = onward
+    return n_live
+
+
+@helper
+def _find_sources(tables, lists, sources, p, symbol):
+    """Note the active states that do not stay on a symbol; return how many, or -1 where a step is not known."""
+    slots = lists.slots
+    missing = False
+    n_live = 0
+    slot = lists.parts[p, HEAD]
+    while slot >= 0:
+        s = _U(slot)
+        step = tables.steps[symbol, _U(slots[s, STATE])]
+        if step != STAY:
+            missing |= step == UNKNOWN
+            sources[_U(n_live), SLOT], sources[_U(n_live), MOVE] = slot, step
+            n_live += 1
+        slot = slots[s, NEXT_SLOT]
+    return -1 if missing else n_live
+
+
+@helper
+def _copy_sources(tables, lists, numbers, n_live, p, n_columns):
+    """Copy the row of each source before any is written, and release those that do not stay where they are."""
+    slots, moves, sources = lists.slots, tables.moves, numbers.sources
+    for k in range(n_live):
+        live = _U(k)
+        s = _U(sources[live, SLOT])
+        state = slots[s, STATE]
+        for c in range(n_columns + 1):
+            numbers.copies[live, _U(c)] = numbers.rows[s, _U(c)]
+        sources[live, LATEST_START] = slots[s, LATEST]
+        stays = False
+        move = _U(sources[live, MOVE])
+        while True:
+            stays |= moves[move, MARK] == 0 and moves[move, TARGET] == state
+            if moves[move, FLAGS] & LAST:
+                break
+            move += _ONE
+        if not stays:
+            lists.slot_of[_U(state)] = -1
+            tecs.release(lists, p, sources[live, SLOT])
+        sources[live, STAYS_AT] = state if stays else NO_STATE
+
+
+@helper
+def _slot_for(lists, rows, p, state):
+    """Return the slot of a state, which is made if there is none."""
+    slot = lists.slot_of[_U(state)]
+    if slot >= 0:
+        s = _U(slot)
+    else:
+        s = tecs.take_slot(lists, p, state)
+        lists.slots[s, LATEST] = -1
+        for c in range(lists.parts[p, LAST_COLUMN] + 2):
+            rows[s, _U(c)] = _U(0)
+    return s
+
+
+@helper
+def _n_ending(lists, window, copies, live, p, n_columns):
+    """Return how many runs in the window the copied row of a source stands for."""
+    total = copies[live, 0]
+    if lists.parts[p, FRONT] >= 0:
+        f = _U(lists.parts[p, FRONT] & (window.records.shape[0] - 1))
+        for c in range(n_columns):
+            total = plus(total, times(copies[live, _U(c + 1)], window.front[f, _U(c)]))
+    return total
+
+
+@helper
+def _write_targets(tables, lists, numbers, window, n_live, p, begins, number, n_columns):
+    """Add the rows of the sources, and a run that begins, to those of their targets; return how many runs end.
+
+    papers: procedure ExecTrans, with numbers in place of union lists.
+    """
+    slots, moves, rows, sources, copies = lists.slots, tables.moves, numbers.rows, numbers.sources, numbers.copies
+    total = _U(0)
+    for k in range(n_live):
+        live = _U(k)
+        move = _U(sources[live, MOVE])
+        while True:
+            mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
+            if flags & OUTPUT:
+                total = plus(total, _n_ending(lists, window, copies, live, p, n_columns))
+            if target >= 0 and not (mark == 0 and target == sources[live, STAYS_AT]):
+                s = _slot_for(lists, rows, p, target)
+                slots[s, LATEST] = max(slots[s, LATEST], sources[live, LATEST_START])
+                for c in range(n_columns + 1):
+                    rows[s, _U(c)] = plus(rows[s, _U(c)], copies[live, _U(c)])
+            if flags & LAST:
+                break
+            move += _ONE
+    while begins >= 0:
+        target, flags = moves[_U(begins), TARGET], moves[_U(begins), FLAGS]
+        if flags & OUTPUT:
+            total = plus(total, _ONE)
+        if target >= 0:
+            s = _slot_for(lists, rows, p, target)
+            slots[s, LATEST] = number
+            rows[s, 0] = plus(rows[s, 0], _ONE)
+        begins = np.int32(-1) if flags & LAST else begins + 1
+    return total
+
+
+@helper
+def _step(tables, lists, numbers, window, p, symbol, number, n_columns):
+    """Step over a gap or an event of this symbol; return (a status, how many runs end)."""
+    regs, parts = lists.regs, lists.parts
+    control = _U(parts[p, CONTROL])
+    begins = tables.fresh[symbol, control, FIRST_MOVE]
+    n_live = _find_sources(tables, lists, numbers.sources, p, symbol)
+    status, total = DONE, _U(0)
+    if n_live < 0 or begins == UNKNOWN:
+        regs[WANTED] = symbol
+        status = NEED_STEP
+    elif regs[N_FREE] < (n_live + 1) * tables.max_moves:
+        status = GROW_SLOTS
+    else:
+        _copy_sources(tables, lists, numbers, n_live, p, n_columns)
+        total = _write_targets(tables, lists, numbers, window, n_live, p, begins, number, n_columns)
+        parts[p, CONTROL] = tables.fresh[symbol, control, NEXT_CONTROL]
+        regs[OPEN] = BETWEEN if regs[GAP_DONE] else ENTERED
+        regs[GAP_DONE] = 1
+    return status, total
+
+
+@helper
+def _write_count(events, options, lists, output, p, event, place, total):
+    """Write how many complex events end at the open event, and forget what they consume."""
+    regs = lists.regs
+    if place >= options.first_end:
+        out = _U(regs[N_OUT])
+        output.ends[out] = place
+        output.counts[out] = np.int64(total)
+        if output.times.shape[0] > 0:
+            output.times[out] = events.times[event]
+        regs[N_OUT] += 1
+    if options.consume != CONSUME_NONE:
+        tecs.forget(lists, p)
+        if options.consume == CONSUME_ANY:
+            regs[CONSUMED] += 1
+            lists.parts[p, EPOCH] = regs[CONSUMED]
+
+
 @kernel
-def count_events(
-    symbols,
-    positions,
-    places,
-    partitions,
-    ordinals,
-    lows,
-    clocks,
-    window,
-    width,
-    consume,
-    has_gaps,
-    limit,
-    first_end,
-    steps,
-    fresh,
-    moves,
-    max_moves,
-    n_states,
-    regs,
-    parts,
-    slots,
-    rows,
-    slot_of,
-    records,
-    front,
-    scratch,
-    copies,
-    ways,
-    out_ends,
-    out_counts,
-    out_times,
-):
+def count_events(events, options, tables, lists, numbers, window, output, n_states):
     """Feed relevant events to the automaton, as `cer_gpu.backend.evaluation.run_events`, and count what ends.
 
     Parameters
     ----------
-    symbols, ..., max_moves
-        As for `run_events`.
+    events : Events
+    options : Options
+    tables : Tables
+    lists : Lists
+        Slots are of N_SLOT columns: the header of `cer_gpu.backend.tecs`, and LATEST.
+    numbers : Rows
+    window : Records
+    output : Counts
     n_states : int
         Determinised states.
-    regs, slot_of
-        As for `run_events`.
-    parts : int64, shape (partitions, N_PART)
-    slots : int64, shape (slots, N_SLOT)
-        The header of `cer_gpu.backend.tecs`, and LATEST.
-    rows : uint64, shape (slots, columns)
-    records : int64, shape (a power of two, 6)
-        The relevant events of the windows, at ``id & mask``; none before register FLOOR is there.
-    front : uint64, shape (as many, columns)
-    scratch, copies, ways : int64 (states, 4), uint64 (states, columns), uint64 (2, states, columns)
-    out_ends, out_counts, out_times : int64, shape (rows,)
 
     Returns
     -------
     int
         A `Status`.
     """
-    mask = records.shape[0] - 1
-    n_events = symbols.shape[0]
-    partitioned = partitions.shape[0] > 0
-    counted = ordinals.shape[0] > 0
+    events, options, tables, lists = Events(*events), Options(*options), Tables(*tables), Lists(*lists)
+    numbers, window, output = Rows(*numbers), Records(*window), Counts(*output)
+    regs, parts, records = lists.regs, lists.parts, window.records
+    mask, rows = records.shape[0] - 1, numbers.rows
+    windowed, globally = options.window != NO_WINDOW, options.window == GLOBAL_WINDOW
+    partitioned, counted = events.partitions.shape[0] > 0, events.ordinals.shape[0] > 0
+    status = DONE
     i = regs[EVENT]
-    while i < n_events:
+    while i < events.symbols.shape[0]:
         event = _U(i)
-        position = positions[event]
-        place = places[event] if places.shape[0] > 0 else position
-        p = _U(partitions[event]) if partitioned else _U(0)
-        moment = ordinals[event] if counted else position
-        number = position if window == GLOBAL_WINDOW or not counted else moment
+        position = events.positions[event]
+        place = events.places[event] if events.places.shape[0] > 0 else position
+        p = _U(events.partitions[event]) if partitioned else _U(0)
+        moment = events.ordinals[event] if counted else position
+        number = position if globally else moment
         newest = regs[NEXT_NODE]
-        if regs[OPEN] == 0:
-            first = lows[event] if window == GLOBAL_WINDOW else np.int64(0)
+        first = events.lows[event] if globally else np.int64(0)
+        if regs[OPEN] == BETWEEN:
             # twice the room of a window, so that records are overwritten only long after they have left it
-            room = 2 * (newest - first) if window == GLOBAL_WINDOW else newest
-            if window != NO_WINDOW and room > mask:
-                regs[EVENT] = i
-                return GROW_NODES
-            if regs[N_OUT] >= out_ends.shape[0]:
-                regs[EVENT] = i
-                return OUTPUT_FULL
-            if regs[CURRENT] != np.int64(p):
-                tecs.switch(slots, parts, slot_of, regs, np.int64(p))
-            if parts[p, EPOCH] != regs[CONSUMED]:
-                tecs.forget(slots, parts, regs, slot_of, p)
-                parts[p, EPOCH] = regs[CONSUMED]
-            regs[OPEN] = 1
-            regs[GAP_DONE] = not has_gaps or moment == parts[p, PREVIOUS] + 1
-            if window != NO_WINDOW:
-                r = _U(newest & mask)
-                records[r, SYMBOL] = symbols[event]
-                records[r, BEFORE] = parts[p, CONTROL]
-                records[r, GAP] = 1 - regs[GAP_DONE]
-                records[r, NUMBER] = number
-                records[r, PREVIOUS_RECORD] = parts[p, LAST_RECORD]
-                records[r, NEXT_RECORD] = -1
-        first = lows[event] if window == GLOBAL_WINDOW else np.int64(0)
+            room = 2 * (newest - first) if globally else newest
+            if windowed and room > mask:
+                status = GROW_NODES
+                break
+            if regs[N_OUT] >= output.ends.shape[0]:
+                status = OUTPUT_FULL
+                break
+            _enter(options, tables, lists, records, p, events.symbols[event], moment, number)
         low = np.int64(-1)
-        if window == GLOBAL_WINDOW:
+        if globally:
             low = records[_U(first & mask), NUMBER]
-        elif window != NO_WINDOW:
-            low = number - width
-        n_live = 0
-        slot = parts[p, HEAD]
-        while slot >= 0:
-            s = _U(slot)
-            onward = slots[s, NEXT_SLOT]
-            if slots[s, LATEST] < low:
-                slot_of[_U(slots[s, STATE])] = -1
-                tecs.release(slots, parts, regs, p, slot)
-            else:
-                n_live += 1
-            slot = onward
-        if n_live + 2 > rows.shape[1]:
-            regs[EVENT] = i
-            return GROW_LISTS
+        elif windowed:
+            low = number - options.width
         oldest = max(regs[FLOOR], newest - mask)
-        if window != NO_WINDOW:
-            _advance_front(parts, p, records, mask, oldest, window, low, first)
+        if _drop_expired(lists, p, low) + 2 > rows.shape[1]:
+            status = GROW_LISTS
+            break
+        if windowed:
+            _advance_front(parts, p, records, oldest, options, low, first)
             if 0 <= parts[p, FIRST_BACK] < low:
-                _set_boundary(parts, p, slots, rows, records, mask, front, ways, steps, fresh, moves, n_states,
-                              window, low, first)  # fmt: skip
+                _set_boundary(options, tables, lists, rows, window, p, n_states, low, first)
         n_columns = parts[p, LAST_COLUMN] + 1
-
         total = _U(0)
-        while regs[OPEN] == 1:
-            symbol = _U(symbols[event]) if regs[GAP_DONE] else _U(QUIET)
-            # 1. read all sources before any write
-            control = _U(parts[p, CONTROL])
-            first_fresh = fresh[symbol, control, FIRST_MOVE]
-            missing = first_fresh == UNKNOWN
-            n_live = 0
-            slot = parts[p, HEAD]
-            while slot >= 0:
-                s = _U(slot)
-                step = steps[symbol, _U(slots[s, STATE])]
-                if step != STAY:
-                    missing |= step == UNKNOWN
-                    scratch[_U(n_live), 0] = slot
-                    scratch[_U(n_live), 1] = step
-                    n_live += 1
-                slot = slots[s, NEXT_SLOT]
-            if missing:
-                regs[WANTED] = symbol
-                regs[EVENT] = i
-                return NEED_STEP
-            if regs[N_FREE] < (n_live + 1) * max_moves:
-                regs[EVENT] = i
-                return GROW_SLOTS
-            for k in range(n_live):
-                live = _U(k)
-                s = _U(scratch[live, 0])
-                state = slots[s, STATE]
-                for c in range(n_columns + 1):
-                    copies[live, _U(c)] = rows[s, _U(c)]
-                scratch[live, 2] = slots[s, LATEST]
-                stays = False
-                move = _U(scratch[live, 1])
-                while True:
-                    stays |= moves[move, MARK] == 0 and moves[move, TARGET] == state
-                    if moves[move, FLAGS] & LAST:
-                        break
-                    move += _ONE
-                if not stays:
-                    slot_of[_U(state)] = -1
-                    tecs.release(slots, parts, regs, p, scratch[live, 0])
-                scratch[live, 3] = state if stays else -1
-            # 2. write the targets, and count what ends here
-            for k in range(n_live):
-                live = _U(k)
-                move = _U(scratch[live, 1])
-                while True:
-                    mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
-                    if flags & OUTPUT:
-                        total = plus(total, copies[live, 0])
-                        if parts[p, FRONT] >= 0:
-                            f = _U(parts[p, FRONT] & mask)
-                            for c in range(n_columns):
-                                total = plus(total, times(copies[live, _U(c + 1)], front[f, _U(c)]))
-                    if target >= 0 and not (mark == 0 and target == scratch[live, 3]):
-                        s = _slot_for(slots, parts, rows, regs, slot_of, p, target)
-                        slots[s, LATEST] = max(slots[s, LATEST], scratch[live, 2])
-                        for c in range(n_columns + 1):
-                            rows[s, _U(c)] = plus(rows[s, _U(c)], copies[live, _U(c)])
-                    if flags & LAST:
-                        break
-                    move += _ONE
-            if first_fresh >= 0:
-                move = _U(first_fresh)
-                while True:
-                    target, flags = moves[move, TARGET], moves[move, FLAGS]
-                    if flags & OUTPUT:
-                        total = plus(total, _ONE)
-                    if target >= 0:
-                        s = _slot_for(slots, parts, rows, regs, slot_of, p, target)
-                        slots[s, LATEST] = number
-                        rows[s, 0] = plus(rows[s, 0], _ONE)
-                    if flags & LAST:
-                        break
-                    move += _ONE
-            parts[p, CONTROL] = fresh[symbol, control, NEXT_CONTROL]
-            if regs[GAP_DONE]:
-                regs[OPEN] = 0
-            else:
-                regs[GAP_DONE] = 1
-
-        if limit > 0 and total > _U(limit):
-            total = _U(limit)
+        while regs[OPEN] == ENTERED and status == DONE:
+            symbol = _U(events.symbols[event]) if regs[GAP_DONE] else _U(QUIET)
+            status, n_ended = _step(tables, lists, numbers, window, p, symbol, number, n_columns)
+            total = plus(total, n_ended)
+        if status != DONE:
+            break
+        if options.limit > 0:
+            total = min(total, _U(options.limit))
         if total > MOST_SIGNED:
-            regs[EVENT] = i
-            return TOO_MANY
-        if window != NO_WINDOW:
-            last = parts[p, LAST_RECORD]
-            if last >= oldest:
-                records[_U(last & mask), NEXT_RECORD] = newest
-            parts[p, LAST_RECORD] = newest
-            if parts[p, FIRST_BACK] < 0:
-                parts[p, FIRST_BACK] = number
-            regs[NEXT_NODE] += 1
-        if total > _U(0) and place >= first_end:
-            out = _U(regs[N_OUT])
-            out_ends[out] = place
-            out_counts[out] = np.int64(total)
-            if out_times.shape[0] > 0:
-                out_times[out] = clocks[event]
-            regs[N_OUT] += 1
-        if total > _U(0) and consume != CONSUME_NONE:
-            tecs.forget(slots, parts, regs, slot_of, p)
-            if consume == CONSUME_ANY:
-                regs[CONSUMED] += 1
-                parts[p, EPOCH] = regs[CONSUMED]
+            status = TOO_MANY
+            break
+        if windowed:
+            _link_record(lists, records, p, oldest, number)
+        if total > _U(0):
+            _write_count(events, options, lists, output, p, event, place, total)
         parts[p, PREVIOUS] = moment
         regs[ORDINAL] += 1
         i += 1
     regs[EVENT] = i
-    return DONE
+    return status
 
 
 @kernel
-def compact_records(parts, n_parts, records, front, width, regs, new_ids):
+def compact_records(lists, options, window, n_parts, new_ids):
     """Move the records that are in the windows of their partitions together (COUNT_WINDOW).
 
     Parameters
     ----------
-    new_ids : int64, shape (records,)
-        All -1.
+    lists : Lists
+    options : Options
+    window : Records
+    n_parts : int
+        Partitions that there are.
+    new_ids : int64, shape (2**ring,), written
+        All -1 before.
     """
+    lists, options, window = Lists(*lists), Options(*options), Records(*window)
+    parts, regs, records, front, width = lists.parts, lists.regs, window.records, window.front, options.width
     for i in range(n_parts):
         p = _U(i)
         low = parts[p, PREVIOUS] + 1 - width

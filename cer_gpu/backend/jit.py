@@ -25,7 +25,7 @@ from numba.core.caching import IndexDataCacheFile
 Function = Callable[..., Any]
 
 _njit: Any = njit  # its stubs do not know all that it takes
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 
 
 def source_stamp(folder: Traversable, *others: Traversable) -> str:
@@ -66,15 +66,12 @@ def kernel(function: Function, *, keep: bool = True) -> Function:
     keep
         Whether to keep it on disk.
     """
-    options = _OPTIONS if keep else {**_OPTIONS, "cache": False}
-    try:
-        compiled = _njit(_nrt=False, **options)(function)
-    except (KeyError, TypeError):
-        compiled = _njit(**options)(function)
+    # said, as what a helper calls would inherit it from the helper
+    compiled = _compiled(function, {**_OPTIONS, "cache": keep, "forceinline": False})
     with contextlib.suppress(AttributeError):
-        cache = compiled._cache
+        cache = compiled._cache  # type: ignore[attr-defined]
         cache._cache_file = CacheFile(cache._cache_file._cache_path, cache._cache_file._index_name[:-4], _STAMP)
-    return compiled  # type: ignore[no-any-return]
+    return compiled
 
 
 def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
@@ -88,8 +85,18 @@ def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
 
 
 def helper(function: Function) -> Function:
-    """Compile a part of kernels, inlined where it is called.
+    """Compile a part of kernels, which LLVM inlines where it is called.
 
-    What is long and seldom called is better a kernel, which others may call: each place of a helper is compiled.
+    Numba types it once for all calls with the same types of arguments; inlined by Numba itself (``inline="always"``) it
+    would be typed anew at each call.  What is long and seldom called is better a kernel: the machine code of a helper
+    stands once for each call.
     """
-    return _njit(inline="always")(function)  # type: ignore[no-any-return]
+    return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
+
+
+def _compiled(function: Function, options: dict[str, Any]) -> Function:
+    try:
+        compiled: Function = _njit(_nrt=False, **options)(function)
+    except (KeyError, TypeError):
+        compiled = _njit(**options)(function)
+    return compiled

@@ -19,12 +19,15 @@ event, and its position.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
+from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
-from cer_gpu.backend.stacks import DEPTH, END, N_HERE, N_OUT, N_VALUES, write_rows
+from cer_gpu.backend.stacks import DEPTH, END, N_HERE, N_OUT, N_VALUES, Frames, write_rows
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 # an instance
@@ -44,6 +47,37 @@ AHEAD = 16
 """So many events later a partition is read, which lies anywhere in memory."""
 
 _U = np.uint64
+
+
+class Tops(NamedTuple):
+    """What there is of each partition.
+
+    Attributes
+    ----------
+    tops : int64, shape (partitions, 2 * stacks + 1), written
+    tops_latest : clock, shape (partitions, 2 * stacks + 1), written
+        The same memory.
+    lasts : int64, shape (at least partitions, 2), or (0, 2), written
+        None where there are no neighbours.
+    """
+
+    tops: Any
+    tops_latest: Any
+    lasts: Any
+
+
+class Ring(NamedTuple):
+    """The instances of all partitions.
+
+    Attributes
+    ----------
+    instances : int64, shape (size, width), written
+    latest_of : clock, shape (size, width), written
+        The same memory.
+    """
+
+    instances: Any
+    latest_of: Any
 
 
 @helper
@@ -75,54 +109,22 @@ def _before(instance, links):
 
 
 @kernel
-def push_events(
-    begin,
-    symbols,
-    positions,
-    partitions,
-    ordinals,
-    clocks,
-    times,
-    length,
-    first_end,
-    steps_of,
-    repeated,
-    neighbours,
-    consume,
-    tops,
-    tops_latest,
-    lasts,
-    instances,
-    latest_of,
-    regs,
-    ends,
-):
+def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends):
     """Push each event to the stacks of its partition, and note which events end complex events.
 
     Parameters
     ----------
+    events : Events
+        Of which each satisfies some step; positions are those that are reported.
+    window : Window
+    options : Options
+    steps : Steps
+    tops_of : Tops
+    ring : Ring
     begin : int
         Event to begin at.
-    symbols : int32, shape (n,)
-        Of events that satisfy some step.
-    positions : int64, shape (n,)
-        As they are reported.
-    partitions : int32, shape (n,)
-    ordinals : int64, shape (n,), or any where there are no neighbours
-        Number of each event in its partition.
-    clocks : uint64 or float64, shape (n,)
-        In which the window is measured; in each partition, they do not decrease.
-    times : int64, shape (n,), or (0,) where the output has none
-    length, first_end, steps_of, repeated, neighbours
-        As in `cer_gpu.backend.stacks.push_events`.
-    consume
-        CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
-    tops, instances : int64, shape (partitions, 2 * stacks + 1) and (up to MOST_INSTANCES, 3 to 5)
-    tops_latest, latest_of : like `clocks`
-        The same memory.
-    lasts : int64, shape (partitions, 2), or (0, 2) where there are no neighbours
-    regs : int64, shape (N_REGS,)
-    ends : int64, shape (n, N_END)
+    regs : int64, shape (N_REGS,), written
+    ends : int64, shape (n, N_END), written
 
     Returns
     -------
@@ -130,6 +132,13 @@ def push_events(
         The event after the last one read (n, or where there may be no room for its instances), and how many ends were
         written.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    tops_of, ring = Tops(*tops_of), Ring(*ring)
+    symbols, positions, partitions, ordinals = events.symbols, events.positions, events.partitions, events.ordinals
+    times, clocks, length, first_end = events.times, window.clocks, window.length, options.first_end
+    steps_of, repeated, neighbours, consume = steps.steps_of, steps.repeated, steps.neighbours, options.consume
+    tops, tops_latest, lasts = tops_of.tops, tops_of.tops_latest, tops_of.lasts
+    instances, latest_of = ring.instances, ring.latest_of
     n_steps = np.int64(repeated.shape[0])
     last = n_steps - 1
     n_stacks = np.int64(tops.shape[1] // 2)
@@ -209,38 +218,42 @@ def push_events(
 
 
 @kernel
-def list_ends(
-    ends,
-    n_ends,
-    positions,
-    clocks,
-    times,
-    length,
-    repeated,
-    neighbours,
-    limit,
-    marks,
-    instances,
-    latest_of,
-    regs,
-    frames,
-    path,
-    path_marks,
-    out_spans,
-    out_times,
-    out_offsets,
-    out_positions,
-    out_marks,
-):
+def list_ends(events, window, options, steps, ring, listing, output, ends, n_ends, regs):
     """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.stacks.list_ends` does.
 
     Frame d lists the instances before the d-th event from the end: (stack, the next one of it, the next one of the
     stack above that comes after them or -1).
+
+    Parameters
+    ----------
+    events : Events
+        Positions are those that are reported.
+    window : Window
+    options : Options
+    steps : Steps
+    ring : Ring, read
+    listing : Frames
+    output : Matches
+    ends : int64, shape (at least n_ends, N_END)
+    n_ends : int
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        DONE, OUTPUT_FULL or GROW_PATH, as `cer_gpu.backend.stacks.list_ends`.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    ring, listing, output = Ring(*ring), Frames(*listing), Matches(*output)
+    positions, times, limit = events.positions, events.times, options.limit
+    clocks, length = window.clocks, window.length
+    repeated, neighbours, instances, latest_of = steps.repeated, steps.neighbours, ring.instances, ring.latest_of
+    marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
+    out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
     last = repeated.shape[0] - 1
     timed, marked = times.shape[0] > 0, marks.shape[0] > 0
     size = path.shape[0]
-    base, origin, ring = regs[BASE], regs[ORIGIN], instances.shape[0]
+    base, origin, n_ring = regs[BASE], regs[ORIGIN], instances.shape[0]
     n_out, n_values, n_here, depth = regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH]
     status = DONE
     while regs[END] < n_ends and status == DONE:
@@ -257,7 +270,7 @@ def list_ends(
             frame = _U(depth - 1)
             s = frames[frame, 0]
             instance = frames[frame, 1]
-            if instance < base or clock - latest_of[_row(instance, origin, ring), LATEST] > length:
+            if instance < base or clock - latest_of[_row(instance, origin, n_ring), LATEST] > length:
                 if frames[frame, 2] >= 0:
                     frames[frame, 0] = s + 1
                     frames[frame, 1] = frames[frame, 2]
@@ -274,7 +287,7 @@ def list_ends(
                 break
             only_one = neighbours[_U(s + 1)]
             if s > 0 or repeated[0]:
-                row = _row(instance, origin, ring)
+                row = _row(instance, origin, n_ring)
                 lower, before = _lower(instance, instances[row, LINKS]), _before(instance, instances[row, LINKS])
                 frames[frame, 1] = np.int64(-1) if only_one else lower
                 path[first - _U(1)] = instances[row, PLACE]
@@ -295,7 +308,7 @@ def list_ends(
                     most = 1
                 n_rows = 0
                 while n_rows < most and instance >= base:
-                    row = _row(instance, origin, ring)
+                    row = _row(instance, origin, n_ring)
                     if clock - latest_of[row, LATEST] > length:
                         break
                     start = instances[row, PLACE]
@@ -308,8 +321,7 @@ def list_ends(
                     instance = _lower(instance, instances[row, LINKS])
                 if not repeated[0]:
                     frames[frame, 1] = np.int64(-1) if only_one else instance
-                write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
-                           out_offsets, out_positions, out_marks)  # fmt: skip
+                write_rows(n_out, n_values, n_rows, width - 1, first, position, listing, output)
                 n_out += n_rows
                 n_here += n_rows
                 n_values += n_rows * width
@@ -323,8 +335,9 @@ def list_ends(
 
 
 @helper
-def _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
+def _is_alive(i, tops_of, ring, length, regs):
     """Return whether a complex event to come may hold instance `i`, where windows do not end for all at once."""
+    tops, tops_latest, instances, latest_of = tops_of.tops, tops_of.tops_latest, ring.instances, ring.latest_of
     row = _U(i)
     n_stacks = tops.shape[1] // 2
     owner = instances[row, _U(instances.shape[1] - 1)]
@@ -339,11 +352,24 @@ def _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
 
 
 @kernel
-def drop_oldest(clock, length, latest_of, regs):
+def drop_oldest(ring, clock, length, regs):
     """Drop what is older than all that is in the window that ends at `clock`, which ends for all partitions at once.
 
-    The first instance whose start is in the window is in it, and so are all that came later.  Return how many are left.
+    The first instance whose start is in the window is in it, and so are all that came later.
+
+    Parameters
+    ----------
+    ring : Ring, read
+    clock : clock
+    length : clock
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        How many are left.
     """
+    latest_of = Ring(*ring).latest_of
     size, origin = latest_of.shape[0], regs[ORIGIN]
     first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
     while first < next_id and clock - latest_of[_row(first, origin, size), LATEST] > length:
@@ -355,33 +381,59 @@ def drop_oldest(clock, length, latest_of, regs):
 
 
 @kernel
-def count_alive(stride, tops, tops_latest, length, instances, latest_of, regs):
-    """Return how many instances `collect` would keep of one in each so many, anywhere among them."""
+def count_alive(tops_of, ring, stride, length, regs):
+    """Return how many instances `collect` would keep of one in each so many, anywhere among them.
+
+    Parameters
+    ----------
+    tops_of : Tops, read
+    ring : Ring, read
+    stride : int
+        How many.
+    length : clock
+    regs : int64, shape (N_REGS,)
+
+    Returns
+    -------
+    int
+    """
+    tops_of, ring = Tops(*tops_of), Ring(*ring)
     n_alive = 0
     for i in range(regs[NEXT_ID] // stride):
         anywhere = np.int64((_U(i) * _U(0x9E3779B97F4A7C15)) >> _U(40)) % stride
-        n_alive += _is_alive(i * stride + anywhere, tops, tops_latest, length, instances, latest_of, regs)
+        n_alive += _is_alive(i * stride + anywhere, tops_of, ring, length, regs)
     return n_alive
 
 
 @kernel
-def collect(n_partitions, tops, tops_latest, length, instances, latest_of, regs, new_ids):
-    """Keep what partitions still reach, where each has a window of its own, or none; return how many are left.
+def collect(tops_of, ring, n_partitions, length, regs, new_ids):
+    """Keep what partitions still reach, where each has a window of its own, or none.
 
     Ids then begin at 0 again, as they did before: what is kept is moved to the front.
 
     Parameters
     ----------
-    new_ids : int64, shape (instances,)
-        Written.
+    tops_of : Tops
+    ring : Ring
+    n_partitions : int
+    length : clock
+    regs : int64, shape (N_REGS,), written
+    new_ids : int64, shape (kept,), written
+
+    Returns
+    -------
+    int
+        How many instances are left.
     """
+    tops_of, ring = Tops(*tops_of), Ring(*ring)
+    tops, instances = tops_of.tops, ring.instances
     n_stacks = tops.shape[1] // 2
     n = regs[NEXT_ID]
     alive = np.int64(0)
     for i in range(n):
         if i + AHEAD < n:
             prefetch(tops, _U(instances[_U(i + AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
-        if _is_alive(i, tops, tops_latest, length, instances, latest_of, regs):
+        if _is_alive(i, tops_of, ring, length, regs):
             lower, before = _lower(i, instances[_U(i), LINKS]), _before(i, instances[_U(i), LINKS])
             for c in range(instances.shape[1]):
                 instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]

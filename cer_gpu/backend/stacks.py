@@ -15,8 +15,12 @@ The stack of step k is row k of arrays, oldest first:
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
+from cer_gpu.automaton.encoding import CONSUME_NONE
+from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
@@ -30,12 +34,71 @@ EVENT, BEFORE, BOTTOMS = range(3)
 _U = np.uint64
 
 
+class Stacks(NamedTuple):
+    """Stacks of instances; there is room for one more in each.
+
+    Attributes
+    ----------
+    counts : int64, shape (steps + 1,), written
+        1, then the heights of the stacks.
+    bottoms : int64, shape (steps + 1,), written
+        0, then how many instances of each stack are forgotten: the lowest.
+    tops : clock, shape (steps + 1,), written
+        Before the `latest` of the top of each stack, the place for the clock of the event.
+    places : int64, shape (steps, capacity), written
+    below : int64, shape (steps, capacity), written
+    latest : clock, shape (steps, capacity), written
+    began : int64, shape (capacity,), or (0,), written
+        Times of the instances of the first step.
+    """
+
+    counts: Any
+    bottoms: Any
+    tops: Any
+    places: Any
+    below: Any
+    latest: Any
+    began: Any
+
+
+class Frames(NamedTuple):
+    """Where the listing of the complex events of one end is.
+
+    Attributes
+    ----------
+    marks : int32, shape (steps,), or (0,)
+        The mark of each step, where the output has marks.
+    frames : int64, shape (depth, 3), written
+    path : int64, shape (depth,), written
+        The complex event, filled from its end.
+    path_marks : int32, shape (depth,), written
+    """
+
+    marks: Any
+    frames: Any
+    path: Any
+    path_marks: Any
+
+
 @kernel
-def drop_dead(clock, length, counts, bottoms, places, below, latest, began):
+def drop_dead(stacks, clock, length):
     """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
 
-    Return whether half of the room is free.
+    Parameters
+    ----------
+    stacks : Stacks
+    clock : clock
+    length : clock
+        Of the window.
+
+    Returns
+    -------
+    bool
+        Whether half of the room is free.
     """
+    stacks = Stacks(*stacks)
+    counts, bottoms, places, below = stacks.counts, stacks.bottoms, stacks.places, stacks.below
+    latest, began = stacks.latest, stacks.began
     n_steps = places.shape[0]
     highest = 0
     for k in range(n_steps):
@@ -61,68 +124,35 @@ def drop_dead(clock, length, counts, bottoms, places, below, latest, began):
 
 
 @kernel
-def push_events(
-    begin,
-    symbols,
-    positions,
-    clocks,
-    times,
-    length,
-    first_end,
-    steps_of,
-    repeated,
-    neighbours,
-    consume,
-    counts,
-    bottoms,
-    tops,
-    places,
-    below,
-    latest,
-    began,
-    ends,
-):
+def push_events(events, window, options, steps, stacks, begin, ends):
     """Push each event to the stacks of the steps that it satisfies, and note which of them end complex events.
 
     Parameters
     ----------
+    events : Events
+        Of which each satisfies some step.
+    window : Window
+    options : Options
+    steps : Steps
+    stacks : Stacks
     begin : int
         Event to begin at.
-    symbols : int32, shape (n,)
-        Of events that satisfy some step.
-    positions : int64, shape (n,)
-    clocks : uint64 or float64, shape (n,)
-        In which the window is measured; they do not decrease.
-    times : int64, shape (n,), or (0,) where the output has none
-    length : like a clock
-        Of the window: ``clock(end) - clock(start) <= length``.
-    first_end : int
-        Complex events that end before this position are not listed.
-    steps_of : int32, shape (symbols, steps + 1)
-        See `cer_gpu.automaton.chain.Chain`.
-    repeated, neighbours : bool, shape (steps,) and (steps + 1,)
-        At least two.
-    consume : bool
-        Whether an end forgets all that was before.
-    counts : int64, shape (steps + 1,)
-        1, then the heights of the stacks; there is room for one more in each.
-    bottoms : int64, shape (steps + 1,)
-        0, then how many instances of each stack are forgotten: the lowest.
-    tops : like `clocks`, shape (steps + 1,)
-        Before the `latest` of the top of each stack, the place for the clock of the event.
-    places, below, latest : shape (steps, capacity)
-        The stacks.
-    began : int64, shape (capacity,), or (0,)
-        Times of the instances of the first step.
-    ends : int64, shape (n, BOTTOMS), or (n, BOTTOMS + steps) where they consume
-        Written: the event, and for a last step that is repeated the index of the instance, else how many instances
-        the step before had; then `bottoms`.
+    ends : int64, shape (n, BOTTOMS), or (n, BOTTOMS + steps), written
+        The event, and for a last step that is repeated the index of the instance, else how many instances the
+        step before had; then, where they consume, `bottoms`.
 
     Returns
     -------
     (int, int)
         The event after the last one read (n, or where a stack is full), and how many ends were written.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    stacks = Stacks(*stacks)
+    symbols, positions, times, first_end = events.symbols, events.positions, events.times, options.first_end
+    clocks, length, steps_of = window.clocks, window.length, steps.steps_of
+    repeated, neighbours, consume = steps.repeated, steps.neighbours, options.consume != CONSUME_NONE
+    counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
+    below, latest, began = stacks.below, stacks.latest, stacks.began
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
     last_repeated = repeated[last]
@@ -135,7 +165,7 @@ def push_events(
         event = _U(i)
         clock = clocks[event]
         if full:
-            if n_ends > 0 or not drop_dead(clock, length, counts, bottoms, places, below, latest, began):
+            if n_ends > 0 or not drop_dead(stacks, clock, length):
                 break
             full = False
         ended = False
@@ -184,9 +214,10 @@ def push_events(
 
 
 @helper
-def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans, out_offsets,
-               out_positions, out_marks):  # fmt: skip
+def write_rows(n_out, n_values, n_rows, depth, first, position, listing, output):
     """Write complex events that differ in their starts alone, which are written: `depth` events from path[first] on."""
+    marks, path, path_marks = listing.marks, listing.path, listing.path_marks
+    out_spans, out_offsets, out_positions, out_marks = output.spans, output.offsets, output.positions, output.marks
     width = depth + 1
     # four columns at a time, so that what is written stays in registers from row to row
     for t in range(0, depth - 3, 4):
@@ -214,31 +245,7 @@ def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks
 
 
 @kernel
-def list_ends(
-    ends,
-    n_ends,
-    positions,
-    clocks,
-    times,
-    length,
-    repeated,
-    neighbours,
-    limit,
-    marks,
-    places,
-    below,
-    latest,
-    began,
-    regs,
-    frames,
-    path,
-    path_marks,
-    out_spans,
-    out_times,
-    out_offsets,
-    out_positions,
-    out_marks,
-):
+def list_ends(events, window, options, steps, stacks, listing, output, ends, n_ends, regs):
     """List the complex events of the ends that `push_events` noted, from where the last call stopped.
 
     papers: CORE, theorem 2: depth first, the latest instance first, and downwards a stack only while its instances
@@ -247,24 +254,31 @@ def list_ends(
 
     Parameters
     ----------
-    ends, positions, clocks, times, length, repeated, neighbours, places, below, latest, began
-        As in `push_events`, after it.
-    limit : int
-        Complex events listed at most for one end; 0 for all.
-    marks : int32, shape (steps,), or (0,)
-        The mark of each step, where the output has marks.
-    regs : int64, shape (N_REGS,)
-    frames : int64, shape (size, 3)
-    path, path_marks : int64 and int32, shape (size,)
-        The complex event, filled from its end.
-    out_spans, out_times, out_offsets, out_positions, out_marks
-        As in `cer_gpu.backend.evaluation.run_events`.
+    events : Events
+    window : Window
+    options : Options
+    steps : Steps
+    stacks : Stacks, read
+    listing : Frames
+    output : Matches
+    ends : int64, shape (at least n_ends, BOTTOMS), or (at least n_ends, BOTTOMS + steps)
+    n_ends : int
+    regs : int64, shape (N_REGS,), written
 
     Returns
     -------
     int
         DONE; OUTPUT_FULL, when the buffers are to be emptied (or made larger, when they are empty); GROW_PATH.
     """
+    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    stacks, listing, output = Stacks(*stacks), Frames(*listing), Matches(*output)
+    positions, times, limit = events.positions, events.times, options.limit
+    clocks, length = window.clocks, window.length
+    repeated, neighbours = steps.repeated, steps.neighbours
+    places, below, latest, began = stacks.places, stacks.below, stacks.latest, stacks.began
+    marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
+    out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
+    out_positions, out_marks = output.positions, output.marks
     last = repeated.shape[0] - 1
     timed, marked = times.shape[0] > 0, marks.shape[0] > 0
     consumed = ends.shape[1] > BOTTOMS
@@ -328,8 +342,7 @@ def list_ends(
                     for r in range(n_rows):
                         out_times[0, _U(n_out + r)] = began[_U(left - 1 - r)]
                         out_times[1, _U(n_out + r)] = times[event]
-                write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans,
-                           out_offsets, out_positions, out_marks)  # fmt: skip
+                write_rows(n_out, n_values, n_rows, depth, first, position, listing, output)
                 n_out += n_rows
                 n_here += n_rows
                 n_values += n_rows * width

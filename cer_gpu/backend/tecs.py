@@ -22,6 +22,8 @@ on; the node of the first has no live sibling unless it stands alone.  The lists
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
@@ -71,16 +73,102 @@ PART, N_PARTS, FIRST, END, DEALT = range(5)
     N_REGS,
 ) = range(23)
 
+# what register OPEN says of the event under way
+BETWEEN, ENTERED, LISTED = range(3)
+
 _U = np.uint64
+
+
+class Lists(NamedTuple):
+    """Partitions, and the union lists of their active states.
+
+    Attributes
+    ----------
+    regs : int64, shape (N_REGS,), written
+    parts : int64, shape (partitions, N_PART or more), written
+    slots : int32 or int64, shape (slots, slot_width), written
+    slot_of : int32, shape (states,), written
+        The list of each state in the partition CURRENT (papers: T); -1: the state is not active.
+    """
+
+    regs: Any
+    parts: Any
+    slots: Any
+    slot_of: Any
+
+
+class Arena(NamedTuple):
+    """Nodes of the tECS.
+
+    Attributes
+    ----------
+    nodes : int32, shape (2**ring, 4), written
+    extras : int64, shape (2**ring, extras), written
+    layout : int64, shape (3,)
+    here : int64, shape (extras,), written
+        Extras of the open event.
+    mask : int
+        Of ids: a node is at ``id & mask``.
+    """
+
+    nodes: Any
+    extras: Any
+    layout: Any
+    here: Any
+    mask: Any
+
+
+class Listing(NamedTuple):
+    """Where the listing of the complex events of one end is.
+
+    Attributes
+    ----------
+    roots : int32, shape (roots, 3), written
+        Of each node where complex events end: the node, whether it is extended by the end, and the mark of the end.
+    stack : int32, shape (depth, 2), written
+        Nodes that are still to be visited, and the size of the path above each, inverted where the sibling of the node
+        is on the stack already.
+    path : int64, shape (depth,), written
+    path_marks : int32, shape (depth,), written
+        The complex event so far, from its end.
+    """
+
+    roots: Any
+    stack: Any
+    path: Any
+    path_marks: Any
+
+
+class Share(NamedTuple):
+    """Which complex events of an end are listed; all fields are empty where all of them are.
+
+    Attributes
+    ----------
+    share : float64, shape (5,), or (0,), written
+    root_weights : float64, shape (roots + 1,), or (0,), written
+        How many complex events come before each root.
+    weights : float64, shape (2**ring,), or (0,), written
+        Complex events below a node (and its siblings), where its stamp is the ordinal of the event.
+    stamps : int64, shape (2**ring,), or (0,), written
+    indices : float64, shape (depth,), or (0,), written
+        How many complex events come before those of each entry of the stack.
+    """
+
+    share: Any
+    root_weights: Any
+    weights: Any
+    stamps: Any
+    indices: Any
 
 
 # ---- nodes ------------------------------------------------------------------------------------------------------
 
 
 @helper
-def put(nodes, extras, here, mask, node, position, onward, sibling, maximum):
-    """Write a node of the open event, whose extras are `here`."""
-    x = _U(node & mask)
+def put(arena, node, position, onward, sibling, maximum):
+    """Write a node of the open event (papers: extend, new-bottom)."""
+    nodes, extras, here = arena.nodes, arena.extras, arena.here
+    x = _U(node & arena.mask)
     nodes[x, 0] = position
     nodes[x, 1] = onward
     nodes[x, 2] = sibling
@@ -90,9 +178,10 @@ def put(nodes, extras, here, mask, node, position, onward, sibling, maximum):
 
 
 @helper
-def put_union(nodes, mask, node, onward, sibling, maximum):
+def put_union(arena, node, onward, sibling, maximum):
     """Write a plain union."""
-    x = _U(node & mask)
+    nodes = arena.nodes
+    x = _U(node & arena.mask)
     nodes[x, 0] = -1
     nodes[x, 1] = onward
     nodes[x, 2] = sibling
@@ -100,10 +189,11 @@ def put_union(nodes, mask, node, onward, sibling, maximum):
 
 
 @helper
-def copy(nodes, extras, mask, node, source, sibling, maximum):
+def copy(arena, node, source, sibling, maximum):
     """Make `node` the output (or bottom) node `source` fused with a union with `sibling`."""
-    x = _U(node & mask)
-    y = _U(source & mask)
+    nodes, extras = arena.nodes, arena.extras
+    x = _U(node & arena.mask)
+    y = _U(source & arena.mask)
     nodes[x, 0] = nodes[y, 0]
     nodes[x, 1] = nodes[y, 1]
     nodes[x, 2] = sibling
@@ -135,31 +225,33 @@ def set_pair(slots, s, i, node, maximum):
 
 
 @helper
-def merge(nodes, extras, mask, slots, floor, slot, next_node):
+def merge(arena, lists, floor, slot, next_node):
     """Return (next free id, node that stands for the whole list): CORE, 5.2, figure 5 (e)."""
+    slots = lists.slots
     s = _U(slot)
     if slots[s, LENGTH] == 1:
         merged = node_of(slots, s, 0)
     else:
         merged = slots[s, MERGED]
         if merged < 0:
-            next_node = merge_all(nodes, extras, mask, slots, floor, slot, next_node)
+            next_node = merge_all(arena, lists, floor, slot, next_node)
             merged = slots[s, MERGED]
     return next_node, merged
 
 
 @kernel
-def merge_all(nodes, extras, mask, slots, floor, slot, next_node):
+def merge_all(arena, lists, floor, slot, next_node):
     """Make the nodes that stand for a whole list of several; return the next free id."""
+    nodes, mask, slots = arena.nodes, arena.mask, lists.slots
     s = _U(slot)
     k = slots[s, LENGTH]
     merged = node_of(slots, s, k - 1)
     for i in range(k - 2, -1, -1):
         node = node_of(slots, s, i)
         if nodes[_U(node & mask), 2] < floor:
-            copy(nodes, extras, mask, next_node, node, merged, max_of(slots, s, i))
+            copy(arena, next_node, node, merged, max_of(slots, s, i))
         else:
-            put_union(nodes, mask, next_node, node, merged, max_of(slots, s, i))
+            put_union(arena, next_node, node, merged, max_of(slots, s, i))
         merged = np.int32(next_node)
         next_node += 1
     slots[s, MERGED] = merged
@@ -167,11 +259,12 @@ def merge_all(nodes, extras, mask, slots, floor, slot, next_node):
 
 
 @kernel
-def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node):
+def insert(arena, lists, floor, low, slot, node, maximum, next_node):
     """Insert a safe node into a list whose first maximum is not smaller; return the next free id.
 
     CORE, 5.2: ``insert`` and ``union`` (figure 5 a to d); the first node is never united with.
     """
+    nodes, mask, slots, regs = arena.nodes, arena.mask, lists.slots, lists.regs
     s = _U(slot)
     k = slots[s, LENGTH]
     slots[s, MERGED] = -1
@@ -180,7 +273,7 @@ def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, ne
         first = node_of(slots, s, 0)
         sibling = nodes[_U(first & mask), 2]
         if sibling >= floor:
-            copy(nodes, extras, mask, next_node, first, -1, max_of(slots, s, 0))
+            copy(arena, next_node, first, -1, max_of(slots, s, 0))
             slots[s, PAIRS] = next_node
             next_node += 1
             sibling_max = nodes[_U(sibling & mask), 3]
@@ -200,20 +293,20 @@ def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, ne
         if b_sibling >= floor and nodes[_U(b_sibling & mask), 3] < low:
             b_sibling = np.int32(-1)
         if a_sibling < floor:
-            copy(nodes, extras, mask, next_node, a, node, maximum)
+            copy(arena, next_node, a, node, maximum)
         elif b_sibling < floor:
-            copy(nodes, extras, mask, next_node, node, a, maximum)
+            copy(arena, next_node, node, a, maximum)
         else:
             left, right = a_sibling, b_sibling
             if nodes[_U(left & mask), 3] < nodes[_U(right & mask), 3]:
                 left, right = right, left
             left_max = nodes[_U(left & mask), 3]
             if nodes[_U(left & mask), 2] < floor and nodes[_U(left & mask), 0] >= 0:
-                copy(nodes, extras, mask, next_node, left, right, left_max)
+                copy(arena, next_node, left, right, left_max)
             else:
-                put_union(nodes, mask, next_node, left, right, left_max)
-            copy(nodes, extras, mask, next_node + 1, node, next_node, maximum)
-            copy(nodes, extras, mask, next_node + 2, a, next_node + 1, maximum)
+                put_union(arena, next_node, left, right, left_max)
+            copy(arena, next_node + 1, node, next_node, maximum)
+            copy(arena, next_node + 2, a, next_node + 1, maximum)
             next_node += 2
         slots[s, _U(PAIRS + 2 * i)] = next_node
         next_node += 1
@@ -244,8 +337,9 @@ def trim(slots, slot, low):
 
 
 @helper
-def link(slots, parts, p, slot):
+def link(lists, p, slot):
     """Put a slot in front of those of partition `p`."""
+    slots, parts = lists.slots, lists.parts
     head = parts[p, HEAD]
     slots[_U(slot), NEXT_SLOT] = head
     slots[_U(slot), PREVIOUS_SLOT] = -1
@@ -255,8 +349,9 @@ def link(slots, parts, p, slot):
 
 
 @helper
-def release(slots, parts, regs, p, slot):
+def release(lists, p, slot):
     """Take a slot out of those of partition `p`, and to the free ones."""
+    slots, parts, regs = lists.slots, lists.parts, lists.regs
     onward = slots[_U(slot), NEXT_SLOT]
     before = slots[_U(slot), PREVIOUS_SLOT]
     if before >= 0:
@@ -271,21 +366,23 @@ def release(slots, parts, regs, p, slot):
 
 
 @kernel
-def forget(slots, parts, regs, slot_of, p):
+def forget(lists, p):
     """Drop all partial matches of partition `p`, and what its selection strategy kept."""
+    slots, parts, regs, slot_of = lists.slots, lists.parts, lists.regs, lists.slot_of
     while parts[p, HEAD] >= 0:
         slot = parts[p, HEAD]
         if regs[CURRENT] == np.int64(p):
             slot_of[_U(slots[_U(slot), STATE])] = -1
-        release(slots, parts, regs, p, slot)
+        release(lists, p, slot)
     parts[p, CONTROL] = 0
     for c in range(N_PART, parts.shape[1]):
         parts[p, _U(c)] = -1
 
 
 @helper
-def switch(slots, parts, slot_of, regs, p):
+def switch(lists, p):
     """Let `slot_of` be about partition `p`."""
+    slots, parts, regs, slot_of = lists.slots, lists.parts, lists.regs, lists.slot_of
     if regs[CURRENT] >= 0:
         slot = parts[_U(regs[CURRENT]), HEAD]
         while slot >= 0:
@@ -299,53 +396,59 @@ def switch(slots, parts, slot_of, regs, p):
 
 
 @helper
-def take_slot(slots, parts, slot_of, regs, p, state):
+def take_slot(lists, p, state):
     """Return a free slot, which is now that of a state of partition `p`."""
+    slots, regs, slot_of = lists.slots, lists.regs, lists.slot_of
     slot = regs[FREE_SLOT]
     s = _U(slot)
     regs[FREE_SLOT] = slots[s, NEXT_SLOT]
     regs[N_FREE] -= 1
     slot_of[_U(state)] = slot
     slots[s, STATE] = state
-    link(slots, parts, p, slot)
+    link(lists, p, slot)
     return s
 
 
 @helper
-def add_node(nodes, extras, here, mask, slots, parts, slot_of, regs, p, floor, low, state, number, onward, maximum,
-             next_node):  # fmt: skip
+def add_node(arena, lists, p, floor, low, state, number, onward, maximum, next_node):
     """Make a node of the open event and add it to the list of a state; return the next free id.
 
-    What it refers to is made before it: a node refers to older ones only.
+    papers: ``extend`` (or ``new-bottom``), then procedure Add.  What the node refers to is made before it: a node
+    refers to older ones only.
     """
-    slot = slot_of[_U(state)]
+    slots = lists.slots
+    slot = lists.slot_of[_U(state)]
     if slot < 0 or max_of(slots, _U(slot), 0) < low:
-        s = _U(slot) if slot >= 0 else take_slot(slots, parts, slot_of, regs, p, state)
+        s = _U(slot) if slot >= 0 else take_slot(lists, p, state)
         slots[s, LENGTH] = 1
         slots[s, MERGED] = -1
-        put(nodes, extras, here, mask, next_node, number, onward, -1, maximum)
+        put(arena, next_node, number, onward, -1, maximum)
         set_pair(slots, s, 0, next_node, maximum)
         return next_node + 1
     s = _U(slot)
     trim(slots, slot, low)
     if maximum >= max_of(slots, s, 0):
         # the new node takes the whole list as its sibling: the list is one node again
-        next_node, merged = merge(nodes, extras, mask, slots, floor, slot, next_node)
-        put(nodes, extras, here, mask, next_node, number, onward, merged, maximum)
+        next_node, merged = merge(arena, lists, floor, slot, next_node)
+        put(arena, next_node, number, onward, merged, maximum)
         set_pair(slots, s, 0, next_node, maximum)
         slots[s, LENGTH] = 1
         slots[s, MERGED] = -1
         return next_node + 1
-    put(nodes, extras, here, mask, next_node, number, onward, -1, maximum)
-    return insert(nodes, extras, mask, slots, regs, floor, low, slot, next_node, maximum, next_node + 1)
+    put(arena, next_node, number, onward, -1, maximum)
+    return insert(arena, lists, floor, low, slot, next_node, maximum, next_node + 1)
 
 
 @helper
-def add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, state, moved, next_node):
-    """Give a state the list in slot `moved`, as it is or put together with its own; return the next free id."""
+def add_list(arena, lists, p, floor, low, state, moved, next_node):
+    """Give a state the list in slot `moved`, as it is or put together with its own; return the next free id.
+
+    papers: procedure Add.
+    """
+    slots, slot_of = lists.slots, lists.slot_of
     slot = slot_of[_U(state)]
     if slot >= 0 and max_of(slots, _U(slot), 0) < low:
-        release(slots, parts, regs, p, slot)
+        release(lists, p, slot)
         slot = np.int32(-1)
     if slot < 0:
         slot_of[_U(state)] = moved
@@ -356,10 +459,10 @@ def add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, st
             slot_of[_U(state)] = moved
             slots[_U(moved), STATE] = state
             slot, moved = moved, slot
-        next_node, merged = merge(nodes, extras, mask, slots, floor, moved, next_node)
+        next_node, merged = merge(arena, lists, floor, moved, next_node)
         maximum = max_of(slots, _U(moved), 0)
-        next_node = insert(nodes, extras, mask, slots, regs, floor, low, slot, merged, maximum, next_node)
-        release(slots, parts, regs, p, moved)
+        next_node = insert(arena, lists, floor, low, slot, merged, maximum, next_node)
+        release(lists, p, moved)
     return next_node
 
 
@@ -367,22 +470,16 @@ def add_list(nodes, extras, mask, slots, parts, slot_of, regs, p, floor, low, st
 
 
 @kernel
-def weigh(nodes, mask, regs, roots, root_weights, weights, stamps, stack, share, low, limit):
+def weigh(arena, lists, listing, shares, low, limit):
     """Count the complex events below the roots, and set which of them are in the share; return a status.
 
     papers: the distributed algorithm, where `paths` is a label of each node.  Here only paths that are in the window
     count, and so they are counted anew at each end, node by node below its roots: no more steps than listing takes.
     Weights are float64, exact up to 2**53, and the same in every process, so that the parts are disjoint and
     together the whole at any size.
-
-    Parameters
-    ----------
-    root_weights : float64, shape (roots + 1,)
-        Written: how many come before each root.
-    weights, stamps : float64 and int64, like nodes
-        Complex events below a node (and its siblings), where its stamp is the ordinal of the event.
-    share : float64, shape (5,)
     """
+    nodes, mask, regs, roots, stack = arena.nodes, arena.mask, lists.regs, listing.roots, listing.stack
+    share, root_weights, weights, stamps = shares.share, shares.root_weights, shares.weights, shares.stamps
     floor, stamp = regs[FLOOR], regs[ORDINAL]
     status = DONE
     total = 0.0
@@ -448,9 +545,7 @@ def _ends_before(end, first):
 
 
 @kernel
-def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks, low, position, time, base, limit,
-               root_weights, weights, share, indices, out_spans, out_times, out_offsets, out_positions,
-               out_marks):  # fmt: skip
+def list_roots(arena, lists, listing, shares, low, position, time, base, limit, output):
     """List the complex events that end at the open event, from where the last call stopped; return a status.
 
     papers: CORE, theorem 2 and appendix B.1: depth first over a time-ordered tECS, left before right, and a right
@@ -458,14 +553,21 @@ def list_roots(nodes, extras, layout, mask, regs, roots, stack, path, path_marks
     path above it); the size is inverted where the sibling of the node is on the stack already.  For a share,
     `indices` says how many complex events come before those of an entry, and what lies outside is passed over.
     """
+    nodes, extras, layout, mask, regs = arena.nodes, arena.extras, arena.layout, arena.mask, lists.regs
+    roots, stack, path, path_marks = listing.roots, listing.stack, listing.path, listing.path_marks
+    share, root_weights, weights, indices = shares.share, shares.root_weights, shares.weights, shares.indices
+    out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
+    out_positions, out_marks = output.positions, output.marks
     shared = share.shape[0] > 0
-    first = share[FIRST] if shared else 0.0
-    last = share[END] if shared else 0.0
     index = 0.0
     time_column, place_column, mark_column = layout[TIME_COLUMN], layout[PLACE_COLUMN], layout[MARK_COLUMN]
     floor = regs[FLOOR]
     n_out, n_values, depth = regs[N_OUT], regs[N_VALUES], regs[DEPTH]
     status = DONE
+    if shared and regs[WEIGHED] == 0:
+        status = weigh(arena, lists, listing, shares, low, limit)
+    first = share[FIRST] if shared else 0.0
+    last = share[END] if shared else 0.0
     while regs[ROOT] < regs[N_ROOTS] and status == DONE:
         root_mark = roots[regs[ROOT], 2]
         if depth == 0 and shared:

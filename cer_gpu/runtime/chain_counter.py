@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.chain import Chain
-from cer_gpu.automaton.encoding import CONSUME_NONE
 from cer_gpu.backend import chain_counting as loop
+from cer_gpu.backend.arguments import Counts, Steps, Window, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
@@ -57,27 +57,15 @@ class ChainCounter(Runtime):
         """Process relevant events and yield full buffers of counts, in order."""
         self._regs[loop.EVENT] = 0
         while True:
-            status = loop.count_chain(
-                events.symbols,
-                events.positions,
-                events.moments,
-                events.clocks,
-                self._windowed,
-                self._length,
-                self.options.limit,
-                self.options.consume != CONSUME_NONE,
-                self.options.first_end,
-                self._chain.steps_of,
-                self._chain.repeated,
-                self._regs,
-                self._rows,
-                self._ways,
-                self._seen,
-                self._seen_clocks,
-                self._start_clocks,
-                self._front,
-                *self._out.to_fill,
+            groups = plain(
+                events.of_loops,
+                Window(events.moments, self._length),
+                self.options.of_loops,
+                Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours),
+                loop.Seen(self._seen, self._seen_clocks, self._start_clocks, self._front),
+                Counts(*self._out.to_fill),
             )
+            status = loop.count_chain(*groups, self._windowed, self._regs, self._rows, self._ways)
             match Status(status):
                 case Status.DONE:
                     break

@@ -10,12 +10,13 @@ import numpy as np
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend import counting, tecs
+from cer_gpu.backend.arguments import Counts, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import run
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
-from cer_gpu.runtime.loop import Loop
+from cer_gpu.runtime.loop import Loop, tables_of
 from cer_gpu.runtime.protocol import Length
 
 
@@ -29,10 +30,14 @@ class Counter(Loop):
         super().__init__(table, options, np.zeros((0, counting.N_SLOT), np.int64))
         self._rows = np.zeros((0, 4), np.uint64)
         n_records = 1 if options.window == NO_WINDOW else run.INITIAL_SIZE
-        self._records = np.zeros((n_records, 6), np.int64)
+        self._records = np.zeros((n_records, counting.N_RECORD), np.int64)
         self._front = np.zeros((n_records, 4), np.uint64)
         self._reserve_states()
         self._out = CountOutput(timed=options.timed, share=options.share)
+
+    @property
+    def _window(self) -> counting.Records:
+        return counting.Records(self._records, self._front, self._ways)
 
     def feed(self, events: Relevant) -> Iterator[CountBuffers]:
         """Process relevant events and yield full buffers of counts, in order."""
@@ -40,38 +45,18 @@ class Counter(Loop):
             return
         self._regs[tecs.EVENT] = 0
         options = self.options
+        taken = events.of_loops
         while True:
-            status = counting.count_events(
-                events.symbols,
-                events.positions,
-                events.places,
-                events.partitions,
-                events.ordinals,
-                events.lows,
-                events.clocks,
-                options.window,
-                options.width,
-                options.consume,
-                self.table.has_gaps,
-                options.limit,
-                options.first_end,
-                self.table.steps,
-                self.table.fresh,
-                self.table.moves,
-                self.table.max_moves,
-                self.table.n_states,
-                self._regs,
-                self._parts,
-                self._slots,
-                self._rows,
-                self._slot_of,
-                self._records,
-                self._front,
-                self._scratch,
-                self._copies,
-                self._ways,
-                *self._out.to_fill,
+            groups = plain(
+                taken,
+                self._options,
+                tables_of(self.table),
+                self._lists,
+                counting.Rows(self._rows, self._sources, self._copies),
+                self._window,
+                Counts(*self._out.to_fill),
             )
+            status = counting.count_events(*groups, self.table.n_states)
             match Status(status):
                 case Status.DONE:
                     break
@@ -122,7 +107,7 @@ class Counter(Loop):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _reserve_for(self, n_states: int) -> None:
-        self._scratch = np.zeros((n_states, 4), np.int64)
+        self._sources = np.zeros((n_states, counting.N_SOURCE), np.int64)
         self._reserve_ways(n_states)
 
     def _reserve_ways(self, n_states: int) -> None:
@@ -141,9 +126,7 @@ class Counter(Loop):
             self._regs[tecs.FLOOR] = max(int(self._regs[tecs.FLOOR]), n - len(self._records))
         else:
             ids = np.full(len(self._records), -1, np.int64)
-            counting.compact_records(
-                self._parts, len(self._parts), self._records, self._front, self.options.width, self._regs, ids
-            )
+            counting.compact_records(*plain(self._lists, self._options, self._window), len(self._parts), ids)
             n = int(self._regs[tecs.NEXT_NODE])
             if 2 * n <= len(self._records):
                 return

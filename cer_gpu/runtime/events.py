@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
+from cer_gpu.backend.arguments import Events, Options
 
 FARTHEST = 1 << 29
 """Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
@@ -58,6 +59,11 @@ class RunOptions:
     placed: bool = False
 
     @property
+    def of_loops(self) -> Options:
+        """The options as the loops take them."""
+        return Options(self.window, self.width, self.consume, self.limit, self.first_end)
+
+    @property
     def numbers_its_partitions(self) -> bool:
         """Whether starts are numbered in each partition by itself."""
         return self.partitioned and self.window != GLOBAL_WINDOW
@@ -102,6 +108,11 @@ class Relevant:
     places: Int64
     moments: npt.NDArray[Any]
     attributes: Int64
+
+    @property
+    def of_loops(self) -> Events:
+        """The events as the loops take them."""
+        return Events(self.symbols, self.positions, self.places, self.partitions, self.ordinals, self.lows, self.clocks)
 
     @property
     def reported(self) -> Int64:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import keyed_stacks as loops
+from cer_gpu.backend.arguments import Events, Matches, plain
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.events import Int64, Relevant, RunOptions
@@ -69,28 +70,15 @@ class KeyedStacks(ChainLister):
         begin, n = 0, len(events.symbols)
         ends = self._ends.empty(n)
         while begin < n:
-            stopped, n_ends = loops.push_events(
-                begin,
-                events.symbols,
-                events.reported,
-                events.partitions,
-                events.ordinals,
-                events.moments,
-                events.clocks,
-                self._length,
-                self.options.first_end,
-                self._chain.steps_of,
-                self._chain.repeated,
-                self._chain.neighbours,
-                self.options.consume,
-                self._tops,
-                self._tops.view(self._clock),
-                self._lasts,
-                self._instances,
-                self._instances.view(self._clock),
-                self._regs,
-                ends,
+            groups = plain(
+                self._reported(events),
+                self._window(events),
+                self.options.of_loops,
+                self._steps,
+                self._tops_of,
+                self._instances_of,
             )
+            stopped, n_ends = loops.push_events(*groups, begin, self._regs, ends)
             yield from self.stages.each(LISTING, self._list(events, n_ends))
             if stopped < n and stopped == begin:
                 self._make_room(events.moments[begin])
@@ -99,27 +87,34 @@ class KeyedStacks(ChainLister):
             self._last_clock = events.moments[-1]
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        status: int = loops.list_ends(
-            self._ends.empty(n_ends),
-            n_ends,
-            events.reported,
-            events.moments,
-            events.clocks,
-            self._length,
-            self._chain.repeated,
-            self._chain.neighbours,
-            self.options.limit,
-            self._marks,
-            self._instances,
-            self._instances.view(self._clock),
-            *self._listing,
+        groups = plain(
+            self._reported(events),
+            self._window(events),
+            self.options.of_loops,
+            self._steps,
+            self._instances_of,
+            self._listing,
+            Matches(*self._out.to_fill),
         )
+        status: int = loops.list_ends(*groups, self._ends.empty(n_ends), n_ends, self._regs)
         return status
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         self._drop(self._last_clock)
         return np.unique(self._instances[self._kept, loops.PLACE])
+
+    def _reported(self, events: Relevant) -> Events:
+        """Return the events as the loops take them, at the positions that are reported."""
+        return events.of_loops._replace(positions=events.reported)
+
+    @property
+    def _tops_of(self) -> loops.Tops:
+        return loops.Tops(self._tops, self._tops.view(self._clock), self._lasts)
+
+    @property
+    def _instances_of(self) -> loops.Ring:
+        return loops.Ring(self._instances, self._instances.view(self._clock))
 
     @property
     def _instances(self) -> Int64:
@@ -228,23 +223,19 @@ class KeyedStacks(ChainLister):
         """Return whether, as a sample tells, so many instances may be out of reach."""
         if self.options.window == GLOBAL_WINDOW:
             return True
-        tops, instances = self._tops, self._instances
         stride = max(SAMPLE, self._n_instances // LARGEST_SAMPLE)
         n_alive = stride * loops.count_alive(
-            stride, tops, tops.view(self._clock), self._length, instances, instances.view(self._clock), self._regs
+            *plain(self._tops_of, self._instances_of), stride, self._length, self._regs
         )
         return bool(n_alive <= self._n_instances - n)
 
     def _drop(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return how many instances are left."""
-        tops, instances = self._tops, self._instances
-        latest_of = instances.view(self._clock)
         if self.options.window == GLOBAL_WINDOW:
-            return int(loops.drop_oldest(clock, self._length, latest_of, self._regs))
+            return int(loops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
-        left = loops.collect(
-            len(tops), tops, tops.view(self._clock), self._length, instances, latest_of, self._regs, new_ids
-        )
+        groups = plain(self._tops_of, self._instances_of)
+        left = loops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
         return int(left)
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
+from cer_gpu.backend.arguments import Tables, plain
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.protocol import Runtime
 
@@ -48,7 +49,12 @@ class Loop(Runtime):
         self._parts = np.zeros((0, self.N_PART), np.int64)
         self._slots = slots
         self._slot_of = np.zeros(0, np.int32)
+        self._options = options.of_loops
         self.reserve_partitions(1)
+
+    @property
+    def _lists(self) -> tecs.Lists:
+        return tecs.Lists(self._regs, self._parts, self._slots, self._slot_of)
 
     @property
     def needs_lows(self) -> bool:
@@ -71,9 +77,7 @@ class Loop(Runtime):
         """Return which of the first partitions hold nothing, after what has expired is dropped."""
         options, idle = self.options, np.zeros(n_partitions, np.bool_)
         low = self.last_low - self.base if options.window == GLOBAL_WINDOW else 0
-        collection.drop_expired(
-            self._parts, n_partitions, self._slots, self._slot_of, self._regs, low, options.window, options.width, idle
-        )
+        collection.drop_expired(*plain(self._lists, self._options), n_partitions, low, idle)
         return idle
 
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
@@ -139,3 +143,8 @@ class Loop(Runtime):
         self._regs[tecs.FREE_SLOT] = old
         self._regs[tecs.N_FREE] += n - old
         self._slots = slots
+
+
+def tables_of(table: Determinization) -> Tables:
+    """Return the tables of a determinised automaton as the loops take them."""
+    return Tables(table.steps, table.touched, table.steady, table.fresh, table.moves, table.max_moves, table.has_gaps)

@@ -15,12 +15,13 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
+from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
-from cer_gpu.runtime.loop import Loop
+from cer_gpu.runtime.loop import Loop, tables_of
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length
 
@@ -71,6 +72,10 @@ class Run(Loop):
         return REBASE_NODE if self.options.window == GLOBAL_WINDOW else 1 << 40
 
     @property
+    def _arena(self) -> tecs.Arena:
+        return tecs.Arena(self._nodes, self._extras, self._layout, self._here, len(self._nodes) - 1)
+
+    @property
     def needs_lows(self) -> bool:
         """True where the window is measured by clocks: positions tell by themselves what has left it."""
         return super().needs_lows and not self.options.in_positions
@@ -82,51 +87,20 @@ class Run(Loop):
         self._make_room(events)
         self._regs[tecs.EVENT] = 0
         options, out = self.options, self._out
+        taken = events.of_loops
         while True:
-            status = ev.run_events(
-                events.symbols,
-                events.positions,
-                events.places,
-                events.partitions,
-                events.ordinals,
-                events.lows,
-                events.clocks,
-                options.window,
-                options.width,
-                self._apart,
-                options.numbers_its_partitions,
-                options.consume,
-                self.table.has_gaps,
-                self.base,
-                options.limit,
-                options.first_end,
-                self.table.steps,
-                self.table.touched,
-                self.table.steady,
-                self.table.fresh,
-                self.table.moves,
-                self.table.max_moves,
-                self._regs,
-                self._parts,
-                self._slots,
-                self._slot_of,
-                self._nodes,
-                self._extras,
-                self._layout,
-                self._here,
-                self._history,
-                self._scratch,
-                self._roots,
-                self._stack,
-                self._path,
-                self._path_marks,
-                self._root_weights,
-                self._weights,
-                self._stamps,
-                self._share,
-                self._indices,
-                *out.to_fill,
+            groups = plain(
+                taken,
+                self._options,
+                ev.Numbering(self.base, options.numbers_its_partitions, self._apart),
+                tables_of(self.table),
+                self._lists,
+                self._arena,
+                tecs.Listing(self._roots, self._stack, self._path, self._path_marks),
+                tecs.Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
+                Matches(*out.to_fill),
             )
+            status = ev.run_events(*groups, self._history, self._sources)
             match Status(status):
                 case Status.DONE:
                     break
@@ -207,7 +181,7 @@ class Run(Loop):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _reserve_for(self, n_states: int) -> None:
-        self._scratch = np.zeros((n_states + 1, 6), np.int32)
+        self._sources = np.zeros((n_states + 1, ev.N_SOURCE), np.int32)
         self._roots = np.zeros(((n_states + 1) * self.table.max_moves, 3), np.int32)
         self._root_weights = np.zeros(len(self._roots) + 1 if self.options.share else 0)
 
@@ -268,15 +242,14 @@ class Run(Loop):
 
     def _collect(self, shift_from: int = 1 << 29) -> int:
         """Move the nodes that are alive together; return the smallest number among them."""
-        options, regs = self.options, self._regs
+        regs = self._regs
         self.idle(len(self._parts))
         n = int(regs[tecs.NEXT_NODE])
         ids, n_parts = np.full(n, -1, np.int32), len(self._parts)
         lows = np.empty(n_parts, np.int64)
-        smallest = collection.mark(
-            self._parts, n_parts, self._slots, self._nodes, n, options.window, options.width, shift_from, lows, ids
-        )
-        collection.move(self._parts, n_parts, self._slots, self._nodes, self._extras, regs, ids)
+        lists, arena = self._lists, self._arena
+        smallest = collection.mark(*plain(lists, arena, self._options), n_parts, n, shift_from, lows, ids)
+        collection.move(*plain(lists, arena), n_parts, ids)
         return int(smallest)
 
     def _grow_nodes(self) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW
 from cer_gpu.backend import stacks as loops
+from cer_gpu.backend.arguments import Matches, Steps, Window, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError
@@ -80,9 +81,15 @@ class ChainLister(Runtime):
                     raise AssertionError(other)
 
     @property
-    def _listing(self) -> tuple[npt.NDArray[Any], ...]:
-        """What the loops that list go on with, and write to: their last arguments."""
-        return self._regs, self._frames, self._path, self._path_marks, *self._out.to_fill
+    def _steps(self) -> Steps:
+        return Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours)
+
+    def _window(self, events: Relevant) -> Window:
+        return Window(events.moments, self._length)
+
+    @property
+    def _listing(self) -> loops.Frames:
+        return loops.Frames(self._marks, self._frames, self._path, self._path_marks)
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         """Call the loop that lists, and return its status."""
@@ -128,50 +135,30 @@ class Stacks(ChainLister):
         while begin < n:
             if self._heights.max() == self._places.shape[1]:
                 self._make_room(events.moments[begin])
-            begin, n_ends = loops.push_events(
-                begin,
-                events.symbols,
-                events.positions,
-                events.moments,
-                events.clocks,
-                self._length,
-                self.options.first_end,
-                self._chain.steps_of,
-                self._chain.repeated,
-                self._chain.neighbours,
-                self._consume,
-                self._counts,
-                self._bottoms,
-                self._tops,
-                self._places,
-                self._below,
-                self._latest,
-                self._began,
-                ends,
-            )
+            groups = plain(events.of_loops, self._window(events), self.options.of_loops, self._steps, self._stacks)
+            begin, n_ends = loops.push_events(*groups, begin, ends)
             yield from self.stages.each(LISTING, self._list(events, n_ends))
             if not self._chain.repeated[-1]:
                 self._heights[-1] = self._bottoms[-1] = 0  # what ended there is listed
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        status: int = loops.list_ends(
-            self._ends.empty(n_ends),
-            n_ends,
-            events.positions,
-            events.moments,
-            events.clocks,
-            self._length,
-            self._chain.repeated,
-            self._chain.neighbours,
-            self.options.limit,
-            self._marks,
-            self._places,
-            self._below,
-            self._latest,
-            self._began,
-            *self._listing,
+        groups = plain(
+            events.of_loops,
+            self._window(events),
+            self.options.of_loops,
+            self._steps,
+            self._stacks,
+            self._listing,
+            Matches(*self._out.to_fill),
         )
+        status: int = loops.list_ends(*groups, self._ends.empty(n_ends), n_ends, self._regs)
         return status
+
+    @property
+    def _stacks(self) -> loops.Stacks:
+        return loops.Stacks(
+            self._counts, self._bottoms, self._tops, self._places, self._below, self._latest, self._began
+        )
 
     @property
     def _heights(self) -> Int64:
@@ -207,16 +194,7 @@ class Stacks(ChainLister):
 
     def _make_room(self, clock: Any) -> None:
         """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
-        if loops.drop_dead(
-            clock,
-            self._length,
-            self._counts,
-            self._bottoms,
-            self._places,
-            self._below,
-            self._latest,
-            self._began,
-        ):
+        if loops.drop_dead(*plain(self._stacks), clock, self._length):
             return
         size = self._places.shape[1]
         try:

@@ -1,9 +1,11 @@
 """What `cer_gpu.backend.jit` does beyond Numba's documentation still does what it is there for."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +13,28 @@ import numpy as np
 import cer_gpu
 from cer_gpu.backend import evaluation, jit
 
+not_kept = partial(jit.kernel, keep=False)  # what comes from the disk cannot be inspected
+
 
 @jit.helper
 def _bump(array, other, i):
     array[i] += other[i]
 
 
-def test_kernels_count_no_references(monkeypatch):
-    monkeypatch.setitem(jit._OPTIONS, "cache", False)  # what comes from the cache cannot be inspected
+@not_kept
+def _bump_each(array, other):
+    for i in range(array.shape[0]):
+        array[i] += other[i]
 
-    @jit.kernel
+
+@jit.helper
+def _bump_each_twice(array, other):
+    _bump_each(array, other)
+    _bump_each(array, other)
+
+
+def test_kernels_count_no_references_and_hold_their_helpers():
+    @not_kept
     def bump_all(array, other):
         for i in range(array.shape[0]):
             if other[i] > 0:
@@ -33,6 +47,21 @@ def test_kernels_count_no_references(monkeypatch):
     assert "define" in compiled
     assert "NRT_incref" not in compiled
     assert "NRT_decref" not in compiled
+    assert not re.search(r"call .*test_jit\d+_bump", compiled)
+
+
+def test_a_kernel_that_a_helper_calls_is_not_inlined_by_force():
+    """Numba would hand the helper's option on to all that it calls."""
+
+    @not_kept
+    def bump_twice(array, other):
+        _bump_each_twice(array, other)
+
+    array = np.arange(3)
+    bump_twice(array, np.ones(3, np.int64))
+    assert array.tolist() == [2, 3, 4]
+    (signature,) = _bump_each.signatures
+    assert "alwaysinline" not in _bump_each.inspect_llvm(signature)
 
 
 def test_a_kernel_is_compiled_again_when_another_file_that_it_is_made_of_changes(tmp_path):

@@ -1,0 +1,164 @@
+"""Groups of arguments that several loops take: events, options, tables, and what they write results to.
+
+A group is a named tuple of arrays and numbers, for Numba a structure that LLVM takes apart again: a loop over groups
+runs as fast as one over single arrays.  A call costs more, most of it for the names: Numba types a named tuple five
+times as slowly as a plain one.  Groups therefore are `plain` in calls from Python, and kernels name them again.
+
+The docstring of a group says what its fields hold, as that of a kernel does for its arguments; a field is `written` by
+the kernels that take the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+
+class Events(NamedTuple):
+    """Relevant events, in the order of the stream.
+
+    Attributes
+    ----------
+    symbols : int32, shape (n,)
+    positions : int64, shape (n,)
+    places : int64, shape (n,), or (0,)
+        The positions that are reported, where they are others.
+    partitions : int32, shape (n,), or (0,)
+        None: there is one partition.
+    ordinals : int64, shape (n,), or (0,)
+        Number of each event in its partition, where that matters: for contiguity, or for the window.
+    lows : int64, shape (n,), or (0,)
+        For GLOBAL_WINDOW, unless it is measured in positions, the ordinal (over all relevant events) of the first event
+        in the window that ends at each.
+    times : int64, shape (n,), or (0,)
+        Time of each event, where the output has it.
+    """
+
+    symbols: Any
+    positions: Any
+    places: Any
+    partitions: Any
+    ordinals: Any
+    lows: Any
+    times: Any
+
+
+class Options(NamedTuple):
+    """How events are read, and which complex events are wanted.
+
+    Attributes
+    ----------
+    window : int
+        NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW.
+    width : int
+        Of a window that counts events; -1: it does not.
+    consume : int
+        CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
+    limit : int
+        Complex events listed or counted at most for one end; 0: all.
+    first_end : int
+        Complex events that end before this position are left out.
+    """
+
+    window: Any
+    width: Any
+    consume: Any
+    limit: Any
+    first_end: Any
+
+
+class Window(NamedTuple):
+    """The window of a chain, as clocks: ``clock(end) - clock(start) <= length``.
+
+    Attributes
+    ----------
+    clocks : clock, shape (n,)
+        Of the events; within a partition they do not decrease.
+    length : clock
+    """
+
+    clocks: Any
+    length: Any
+
+
+class Steps(NamedTuple):
+    """The steps of a `cer_gpu.automaton.chain.Chain`, at least two.
+
+    Attributes
+    ----------
+    steps_of : int32, shape (symbols, steps + 1)
+    repeated : bool, shape (steps,)
+    neighbours : bool, shape (steps + 1,)
+    """
+
+    steps_of: Any
+    repeated: Any
+    neighbours: Any
+
+
+class Tables(NamedTuple):
+    """The tables of a `cer_gpu.automaton.determinize.Determinization` (papers: Δ, as far as it is known).
+
+    Attributes
+    ----------
+    steps : int32, shape (symbols, states)
+    touched : int32, shape (symbols, states touched)
+    steady : int32, shape (symbols, steady columns)
+    fresh : int32, shape (symbols, controls, 2)
+    moves : int32, shape (moves, 3)
+    max_moves : int
+    has_gaps : bool
+        Whether the gap between two events matters.
+    """
+
+    steps: Any
+    touched: Any
+    steady: Any
+    fresh: Any
+    moves: Any
+    max_moves: Any
+    has_gaps: Any
+
+
+class Matches(NamedTuple):
+    """Buffers for complex events that are listed; positions and marks are those of an Arrow list array.
+
+    Attributes
+    ----------
+    spans : int64, shape (2, rows), written
+        Positions of the starts, and of the ends.
+    times : int64, shape (2, rows), or (2, 0), written
+        Their times.
+    offsets : int32, shape (rows + 1,), written
+    positions : int64, shape (values,), written
+        The kept positions.
+    marks : int32, shape (values,), or (0,), written
+        The mark of each.
+    """
+
+    spans: Any
+    times: Any
+    offsets: Any
+    positions: Any
+    marks: Any
+
+
+class Counts(NamedTuple):
+    """Buffers for complex events that are counted.
+
+    Attributes
+    ----------
+    ends : int64, shape (rows,), written
+    counts : int64, shape (rows,), written
+        How many end there.
+    times : int64, shape (rows,), or (0,), written
+    """
+
+    ends: Any
+    counts: Any
+    times: Any
+
+
+def plain(*groups: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """Return groups without their names, as kernels take them from Python."""
+    return map(tuple, groups)
