@@ -66,11 +66,12 @@ class Binding:
         Raises
         ------
         QueryTypeError
-            When an attribute in SELECT is missing, or two would have, or columns have, one name.
+            When an attribute in SELECT is missing, or two would have one name.
         """
         plan, schema = self.plan, self.schema
         if plan.attributes is None:
-            return pa.schema([(name, plain_type(column_type(schema, name, None, None))) for name in self.attributes])
+            types = dict(zip(schema.names, schema.types, strict=True))
+            return pa.schema([(name, plain_type(types[name])) for name in self.attributes])
         named: dict[str, pa.DataType] = {}
         for name in plan.attributes:
             shown = dotted(name.name)
@@ -87,8 +88,17 @@ class Binding:
         return tuple(dict.fromkeys(name for name in self.schema.names if name != self.position_column))
 
     def columns_for(self, output: type[Output]) -> list[str]:
-        """Return the columns that an output needs, or their fields if it needs only those."""
-        return narrowest(self.schema, {*self.columns, *(self.attributes if output.keeps_events else ())})
+        """Return the columns that an output needs, or their fields if it needs only those.
+
+        Raises
+        ------
+        QueryTypeError
+            When the output lists the attributes of events, and two columns have one name.
+        """
+        listed = self.attributes if output.keeps_events else ()
+        for name in listed:
+            column_type(self.schema, name, None, None)
+        return narrowest(self.schema, {*self.columns, *listed})
 
     def result_columns(self, output: type[Output]) -> Columns:
         """Return the columns that results may have."""
