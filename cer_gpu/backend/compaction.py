@@ -19,12 +19,14 @@ def select_by_table(words, table, start, symbols, positions, n_selected):
     Parameters
     ----------
     words : uint8 or uint16, shape (n,)
-    table : int32, one entry for each possible word
-        Symbols; `UNSEEN` where a word has not been met.
+    table : int32, shape (possible words,)
+        Symbols; `UNSEEN` for a word that has not been met.
     start : int
         Row to begin at.
-    symbols, positions : int32, shape (at least n,)
-        Written from `n_selected` on.
+    symbols, positions : int32, shape (at least n,), written
+        The selected events, from `n_selected` on.
+    n_selected : int
+        Events selected so far.
 
     Returns
     -------
@@ -49,11 +51,14 @@ def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
 
     Parameters
     ----------
-    words : uint64, shape (n, n words)
-    keys : uint64, shape (capacity, n words)
+    words : uint64, shape (n, parts of a word)
+    keys : uint64, shape (capacity, parts of a word)
         Capacity a power of two, never full.
     values : int32, shape (capacity,)
         Symbols; `UNSEEN` marks a free slot.
+    start : int
+    symbols, positions : int32, shape (at least n,), written
+    n_selected : int
     """
     n, width = words.shape
     mask = _U(keys.shape[0] - 1)
@@ -78,7 +83,16 @@ def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
 
 @kernel
 def insert_word(words, row, keys, values, symbol):
-    """Put a word with its symbol into the hash table of `select_by_hash`."""
+    """Put a word with its symbol into the hash table of `select_by_hash`.
+
+    Parameters
+    ----------
+    words : uint64, shape (n, parts of a word)
+    row : int
+    keys : uint64, shape (capacity, parts of a word), written
+    values : int32, shape (capacity,), written
+    symbol : int
+    """
     width = words.shape[1]
     mask = _U(keys.shape[0] - 1)
     slot = _hash(words, row, width) & mask
@@ -100,13 +114,27 @@ def _hash(words, row, width):
 
 @kernel
 def number_rows(rows, first, positions):
-    """Give rows (int32) their positions (int64), the first row of the block being at `first`."""
+    """Give rows their positions, the first row of the block being at `first`.
+
+    Parameters
+    ----------
+    rows : int32, shape (n,)
+    first : int
+    positions : int64, shape (n,), written
+    """
     for i in range(rows.shape[0]):
         positions[_U(i)] = first + rows[_U(i)]
 
 
 @kernel
 def gather(values, rows, taken):
-    """Take the values (integers or floats, of any width) of rows (int32) to `taken` (of 64 bits)."""
+    """Take the values of some rows.
+
+    Parameters
+    ----------
+    values : number, shape (rows of a block,)
+    rows : int32, shape (n,)
+    taken : int64 or uint64 or float64, shape (n,), written
+    """
     for i in range(rows.shape[0]):
         taken[_U(i)] = values[_U(rows[_U(i)])]

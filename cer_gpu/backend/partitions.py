@@ -23,7 +23,13 @@ _U = np.uint64
 
 @kernel
 def hash_words(words, hashes):
-    """Write a hash of each key, uint64; of keys of one word, no two have the same."""
+    """Hash keys; no two keys of one word have the same hash.
+
+    Parameters
+    ----------
+    words : uint64, shape (n, words of a key)
+    hashes : uint64, shape (n,), written
+    """
     for i in range(words.shape[0]):
         mixed = _U(0)
         for k in range(words.shape[1]):
@@ -51,30 +57,32 @@ def assign_partitions(
 
     Parameters
     ----------
-    words : uint64, shape (n, n words)
-        The key of each event that counts.
+    words : uint64, shape (n, words of a key)
+        Key of each event that counts.
     hashes : uint64, shape (n,)
-        Of `hash_words`.
-    present : bool, shape (n,), or (0,) where all are
-        Whether an event has a key that is to be assigned.
-    relevant : bool, shape (n,), or (0,) where all are
-        Whether an event is relevant; others only count.
-    table : int64, shape (a power of two, 2)
+        Hashes of the keys (`hash_words`).
+    present : bool, shape (n,), or (0,)
+        True for an event with a key to assign; empty if all have one.
+    relevant : bool, shape (n,), or (0,)
+        True for a relevant event, others only count; empty if all are relevant.
+    table : int64, shape (2**table, 2), written
         Open-addressing hash table.
-    keys, counts : uint64 and int64, shape (capacity, n words) and (capacity,)
-        Of each partition: its key, and how many events it has had.
+    keys : uint64, shape (capacity, words of a key), written
+        Key of each partition.
+    counts : int64, shape (capacity,), written
+        Events of each partition so far.
     start, n_read, n_keys : int
         Row to begin at, relevant events read so far, and partitions.
-    partitions : int32, shape (n relevant + 1,)
-        Written: -1 where there is no key that is to be assigned.
-    ordinals : int64, shape (n relevant + 1,), or (0,) where events are not counted
-        Written: the number of each event in its partition.
+    partitions : int32, shape (at least 1,), written
+        Partition of each relevant event; -1 without a key to assign.
+    ordinals : int64, shape (at least 1,), or (0,), written
+        Number of each relevant event in its partition; empty where it does not matter.
 
     Returns
     -------
     (int, int, int)
-        Where it stopped: `start`, `n_read` and `n_keys` for the next call; before row n, because there was no room for
-        a new key.
+        `start`, `n_read` and `n_keys` for the next call; a start before row n says that there was no room for a new
+        key.
     """
     n, width = words.shape
     counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
@@ -145,11 +153,17 @@ def assign_partitions_of_texts(
     Parameters
     ----------
     codes : int32, shape (n,)
-        Of the key of each event that counts.
-    numbers : int32, shape (n codes,), or (0,) where they are codes
-        The number of the text of each code.
-    table : int32, shape (n texts,)
-        The partitions of texts; `UNASSIGNED`, or less where a key is not to be assigned.
+        Code of the key of each event that counts.
+    numbers : int32, shape (codes,), or (0,)
+        Number of the text of each code; empty where codes are numbers.
+    present, relevant : bool, shape (n,), or (0,)
+    table : int32, shape (texts,), written
+        Partitions of texts; `UNASSIGNED`, or less for a key that is not to be assigned.
+    keys : uint64, shape (capacity, 1), written
+    counts : int64, shape (capacity,), written
+    start, n_read, n_keys : int
+    partitions : int32, shape (at least 1,), written
+    ordinals : int64, shape (at least 1,), or (0,), written
     """
     n = codes.shape[0]
     counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
@@ -193,7 +207,13 @@ def assign_partitions_of_texts(
 
 @kernel
 def hash_keys(hashes, table):
-    """Put the keys of all partitions into a hash table that is empty (-1 everywhere)."""
+    """Put the keys of all partitions into a hash table that is empty (-1 everywhere).
+
+    Parameters
+    ----------
+    hashes : uint64, shape (n,)
+    table : int64, shape (2**table, 2), written
+    """
     mask = _U(table.shape[0] - 1)
     n = hashes.shape[0]
     for i in range(n):

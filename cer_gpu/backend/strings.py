@@ -16,21 +16,20 @@ def encode_strings(offsets, data, start, codes, slots, hashes, value_offsets, va
     Parameters
     ----------
     offsets : int32 or int64, shape (n + 1,)
-        Of an Arrow string array.
-    data : uint8
+        Offsets of an Arrow string array.
+    data : uint8, shape (bytes,)
         Its bytes.
     start : int
         Row to begin at.
-    codes : int32, shape (n,)
-        Written.
-    slots : int32, shape (a power of two,)
-        Open-addressing hash table: the value in each slot, -1 where there is none.
-    hashes : uint64, shape (values,)
-    value_offsets : int64, shape (values + 1,)
-    value_bytes : uint8
+    codes : int32, shape (n,), written
+    slots : int32, shape (2**slots,), written
+        Open-addressing hash table: the value in each slot, -1 in a free one.
+    hashes : uint64, shape (values,), written
+    value_offsets : int64, shape (values + 1,), written
+    value_bytes : uint8, shape (room,), written
         The distinct strings met so far, as in an Arrow array, and room for more.
     n_values : int
-        How many there are.
+        Number of distinct strings met so far.
 
     Returns
     -------
@@ -69,7 +68,14 @@ def encode_strings(offsets, data, start, codes, slots, hashes, value_offsets, va
 
 @kernel
 def place_values(hashes, n_values, slots):
-    """Put values into a hash table of `encode_strings` that is empty (-1 everywhere)."""
+    """Put values into a hash table of `encode_strings` that is empty (-1 everywhere).
+
+    Parameters
+    ----------
+    hashes : uint64, shape (values,)
+    n_values : int
+    slots : int32, shape (2**slots,), written
+    """
     mask = _U(slots.shape[0] - 1)
     for value in range(n_values):
         slot = hashes[_U(value)] & mask

@@ -25,17 +25,17 @@ def window_lows(clocks, length, ring, ordinal, low, lows):
 
     Parameters
     ----------
-    clocks : uint64 or float64, shape (n,)
-        Of the relevant events of a block, not decreasing; int64 clocks come shifted by 2**63, so that differences are
-        exact over their whole range.
-    length : uint64 or float64
-        Of the window, in units of the clocks.
-    ring : like `clocks`, shape (a power of two,)
+    clocks : clock, shape (n,)
+        Clocks of the relevant events of a block, not decreasing; int64 clocks come shifted by 2**63, so that
+        differences are exact over their whole range.
+    length : clock
+        Length of the window, in units of the clocks.
+    ring : clock, shape (2**ring,)
         Clocks of the events before these, by ordinal, from `low` on.
     ordinal, low : int
         Ordinal of the first of these events, and of the first event in the last window.
-    lows : int64, shape (n,)
-        Written: the ordinal of the first event in each window.
+    lows : int64, shape (n,), written
+        Ordinal of the first event in each window.
 
     Returns
     -------
@@ -78,8 +78,8 @@ def longest_window(lows, ordinal):
 
     Parameters
     ----------
-    lows : int64, shape (n,), n > 0
-        Of `window_lows`.
+    lows : int64, shape (n,)
+        Result of `window_lows`, for at least one event.
     ordinal : int
         Ordinal of the first event.
     """
@@ -96,21 +96,22 @@ def live_events(symbols, clocks, ending, only, length, kept):
     Parameters
     ----------
     symbols : int32, shape (n,)
-    clocks : uint64 or float64, shape (n,)
-        As in `window_lows`.
+    clocks : clock, shape (n,)
+        Clocks as in `window_lows`.
     ending : bool, shape (symbols,)
-        Whether an event of this symbol may end a complex event.
+        True for a symbol whose events may end a complex event.
     only : int
         The one symbol for which `ending` holds; -1 where there are several.
-    length : like `clocks`
-        Of the window.
-    kept : int32, shape (at least n,)
-        Written from its end: the indices of these events, ascending.
+    length : clock
+        Length of the window.
+    kept : int32, shape (at least n,), written
+        Indices of these events, ascending, at the end of the array.
 
     Returns
     -------
     (int, int, int)
-        Where in `kept` they begin, and the indices of the first and last event that may end one (-1: there is none).
+        The index in `kept` at which they begin, and the indices of the first and last event that may end one (-1: there
+        is none).
     """
     to = _U(kept.shape[0])
     end = _U(symbols.shape[0])
@@ -146,7 +147,7 @@ def first_fall(values):
 
     Parameters
     ----------
-    values : integers or float64, shape (n,)
+    values : number, shape (n,)
     """
     n = values.shape[0]
     if values[_U(0)] != values[_U(0)]:
