@@ -94,10 +94,9 @@ LANDMARKS = 16
 AHEAD = 24
 """So many events later a partition is read, which lies anywhere in memory."""
 
-# columns of `sources`: the slot of a list (or NO_SLOT: of a run that begins), its state, the first of its moves,
-# whether it stays where it is, its maximum, and the node that stands for it
+# columns of `sources`: the slot of a list, its state, the first of its moves, whether it stays where it is, its
+# maximum, and the node that stands for it
 SLOT, SOURCE, MOVE, STAYS, MAXIMUM, NODE, N_SOURCE = range(7)
-NO_SLOT = -1
 
 # columns of `history`
 NUMBER, FIRST_NODE = range(2)
@@ -385,34 +384,39 @@ def _merge_sources(tables, lists, arena, sources, n_live, floor, low, next_node)
 
 
 @helper
-def _write_targets(tables, lists, arena, listing, sources, n_sources, p, floor, low, number, next_node):
+def _note_root(listing, n_roots, node, is_extended, mark):
+    """Note that the complex events of a node end at the open event; return how many such nodes there are."""
+    roots = listing.roots
+    roots[n_roots, 0] = node
+    roots[n_roots, 1] = is_extended
+    roots[n_roots, 2] = mark
+    return n_roots + 1
+
+
+@helper
+def _write_targets(tables, lists, arena, listing, sources, n_live, p, floor, low, number, next_node):
     """Make the moves of all sources, and note where complex events end; return (next free id, roots).
 
-    papers: procedure ExecTrans.
+    papers: procedure ExecTrans for each active state.
     """
-    moves, roots, mark_column = tables.moves, listing.roots, arena.layout[MARK_COLUMN]
+    moves, mark_column = tables.moves, arena.layout[MARK_COLUMN]
     n_roots = 0
-    for k in range(n_sources):
-        source = _U(k)
-        slot, node, maximum = sources[source, SLOT], sources[source, NODE], sources[source, MAXIMUM]
-        move = _U(sources[source, MOVE])
-        begins = slot == NO_SLOT
-        placed = begins or sources[source, STAYS] != 0
+    for k in range(n_live):
+        live = _U(k)
+        slot = sources[live, SLOT]
+        move = _U(sources[live, MOVE])
+        placed = sources[live, STAYS] != 0
         while True:
             mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
-            if begins:
-                node = np.int32(BOTTOM_MARKED) if mark > 0 else np.int32(BOTTOM)
             if flags & OUTPUT:
-                roots[n_roots, 0] = node
-                roots[n_roots, 1] = mark > 0 and not begins
-                roots[n_roots, 2] = mark
-                n_roots += 1
+                n_roots = _note_root(listing, n_roots, sources[live, NODE], mark > 0, mark)
             if target >= 0:
-                if mark > 0 or begins:
+                if mark > 0:
                     if mark_column >= 0:
                         arena.here[mark_column] = mark
-                    next_node = tecs.add_node(arena, lists, p, floor, low, target, number, node, maximum, next_node)
-                elif target != sources[source, SOURCE]:
+                    next_node = tecs.add_node(arena, lists, p, floor, low, target, number, sources[live, NODE],
+                                              sources[live, MAXIMUM], next_node)  # fmt: skip
+                elif target != sources[live, SOURCE]:
                     placed = True
                     next_node = tecs.add_list(arena, lists, p, floor, low, target, slot, next_node)
             if flags & LAST:
@@ -420,6 +424,29 @@ def _write_targets(tables, lists, arena, listing, sources, n_sources, p, floor, 
             move += _U(1)
         if not placed:
             tecs.release(lists, p, slot)
+    return next_node, n_roots
+
+
+@helper
+def _begin_run(tables, lists, arena, listing, begins, p, floor, low, number, next_node, n_roots):
+    """Make the moves of a run that begins at the open event; return (next free id, roots).
+
+    papers: procedure ExecTrans for the initial state, with a new bottom node in place of a list.
+    """
+    moves, mark_column = tables.moves, arena.layout[MARK_COLUMN]
+    move = _U(begins)
+    while True:
+        mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
+        bottom = np.int32(BOTTOM_MARKED) if mark > 0 else np.int32(BOTTOM)
+        if flags & OUTPUT:
+            n_roots = _note_root(listing, n_roots, bottom, False, mark)
+        if target >= 0:
+            if mark_column >= 0:
+                arena.here[mark_column] = mark
+            next_node = tecs.add_node(arena, lists, p, floor, low, target, number, bottom, number, next_node)
+        if flags & LAST:
+            break
+        move += _U(1)
     return next_node, n_roots
 
 
@@ -444,12 +471,11 @@ def _step(events, tables, lists, arena, listing, sources, p, event, low, number)
     if status == DONE:
         next_node = _merge_sources(tables, lists, arena, sources, n_live, floor, low, next_node)
         _note_extras(events, arena, event)
-        if begins >= 0:
-            live = _U(n_live)
-            sources[live, SLOT], sources[live, MOVE], sources[live, MAXIMUM] = NO_SLOT, begins, number
-            n_live += 1
         next_node, n_roots = _write_targets(tables, lists, arena, listing, sources, n_live, p, floor, low, number,
                                             next_node)  # fmt: skip
+        if begins >= 0:
+            next_node, n_roots = _begin_run(tables, lists, arena, listing, begins, p, floor, low, number, next_node,
+                                            n_roots)  # fmt: skip
         parts[p, CONTROL] = tables.fresh[symbol, control, NEXT_CONTROL]
         regs[NEXT_NODE] = next_node
     return status, n_roots

@@ -321,7 +321,8 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                     instance = _lower(instance, instances[row, LINKS])
                 if not repeated[0]:
                     frames[frame, 1] = np.int64(-1) if only_one else instance
-                write_rows(n_out, n_values, n_rows, width - 1, first, position, listing, output)
+                write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
+                           out_offsets, out_positions, output.marks)  # fmt: skip
                 n_out += n_rows
                 n_here += n_rows
                 n_values += n_rows * width

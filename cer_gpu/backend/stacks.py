@@ -214,10 +214,9 @@ def push_events(events, window, options, steps, stacks, begin, ends):
 
 
 @helper
-def write_rows(n_out, n_values, n_rows, depth, first, position, listing, output):
+def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans, out_offsets,
+               out_positions, out_marks):  # fmt: skip
     """Write complex events that differ in their starts alone, which are written: `depth` events from path[first] on."""
-    marks, path, path_marks = listing.marks, listing.path, listing.path_marks
-    out_spans, out_offsets, out_positions, out_marks = output.spans, output.offsets, output.positions, output.marks
     width = depth + 1
     # four columns at a time, so that what is written stays in registers from row to row
     for t in range(0, depth - 3, 4):
@@ -342,7 +341,8 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
                     for r in range(n_rows):
                         out_times[0, _U(n_out + r)] = began[_U(left - 1 - r)]
                         out_times[1, _U(n_out + r)] = times[event]
-                write_rows(n_out, n_values, n_rows, depth, first, position, listing, output)
+                write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans,
+                           out_offsets, out_positions, out_marks)  # fmt: skip
                 n_out += n_rows
                 n_here += n_rows
                 n_values += n_rows * width

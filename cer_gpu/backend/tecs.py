@@ -178,10 +178,9 @@ def put(arena, node, position, onward, sibling, maximum):
 
 
 @helper
-def put_union(arena, node, onward, sibling, maximum):
+def put_union(nodes, mask, node, onward, sibling, maximum):
     """Write a plain union."""
-    nodes = arena.nodes
-    x = _U(node & arena.mask)
+    x = _U(node & mask)
     nodes[x, 0] = -1
     nodes[x, 1] = onward
     nodes[x, 2] = sibling
@@ -189,11 +188,10 @@ def put_union(arena, node, onward, sibling, maximum):
 
 
 @helper
-def copy(arena, node, source, sibling, maximum):
+def copy(nodes, extras, mask, node, source, sibling, maximum):
     """Make `node` the output (or bottom) node `source` fused with a union with `sibling`."""
-    nodes, extras = arena.nodes, arena.extras
-    x = _U(node & arena.mask)
-    y = _U(source & arena.mask)
+    x = _U(node & mask)
+    y = _U(source & mask)
     nodes[x, 0] = nodes[y, 0]
     nodes[x, 1] = nodes[y, 1]
     nodes[x, 2] = sibling
@@ -234,24 +232,23 @@ def merge(arena, lists, floor, slot, next_node):
     else:
         merged = slots[s, MERGED]
         if merged < 0:
-            next_node = merge_all(arena, lists, floor, slot, next_node)
+            next_node = merge_all(arena.nodes, arena.extras, arena.mask, slots, floor, slot, next_node)
             merged = slots[s, MERGED]
     return next_node, merged
 
 
 @kernel
-def merge_all(arena, lists, floor, slot, next_node):
+def merge_all(nodes, extras, mask, slots, floor, slot, next_node):
     """Make the nodes that stand for a whole list of several; return the next free id."""
-    nodes, mask, slots = arena.nodes, arena.mask, lists.slots
     s = _U(slot)
     k = slots[s, LENGTH]
     merged = node_of(slots, s, k - 1)
     for i in range(k - 2, -1, -1):
         node = node_of(slots, s, i)
         if nodes[_U(node & mask), 2] < floor:
-            copy(arena, next_node, node, merged, max_of(slots, s, i))
+            copy(nodes, extras, mask, next_node, node, merged, max_of(slots, s, i))
         else:
-            put_union(arena, next_node, node, merged, max_of(slots, s, i))
+            put_union(nodes, mask, next_node, node, merged, max_of(slots, s, i))
         merged = np.int32(next_node)
         next_node += 1
     slots[s, MERGED] = merged
@@ -259,12 +256,11 @@ def merge_all(arena, lists, floor, slot, next_node):
 
 
 @kernel
-def insert(arena, lists, floor, low, slot, node, maximum, next_node):
+def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, next_node):
     """Insert a safe node into a list whose first maximum is not smaller; return the next free id.
 
     CORE, 5.2: ``insert`` and ``union`` (figure 5 a to d); the first node is never united with.
     """
-    nodes, mask, slots, regs = arena.nodes, arena.mask, lists.slots, lists.regs
     s = _U(slot)
     k = slots[s, LENGTH]
     slots[s, MERGED] = -1
@@ -273,7 +269,7 @@ def insert(arena, lists, floor, low, slot, node, maximum, next_node):
         first = node_of(slots, s, 0)
         sibling = nodes[_U(first & mask), 2]
         if sibling >= floor:
-            copy(arena, next_node, first, -1, max_of(slots, s, 0))
+            copy(nodes, extras, mask, next_node, first, -1, max_of(slots, s, 0))
             slots[s, PAIRS] = next_node
             next_node += 1
             sibling_max = nodes[_U(sibling & mask), 3]
@@ -293,20 +289,20 @@ def insert(arena, lists, floor, low, slot, node, maximum, next_node):
         if b_sibling >= floor and nodes[_U(b_sibling & mask), 3] < low:
             b_sibling = np.int32(-1)
         if a_sibling < floor:
-            copy(arena, next_node, a, node, maximum)
+            copy(nodes, extras, mask, next_node, a, node, maximum)
         elif b_sibling < floor:
-            copy(arena, next_node, node, a, maximum)
+            copy(nodes, extras, mask, next_node, node, a, maximum)
         else:
             left, right = a_sibling, b_sibling
             if nodes[_U(left & mask), 3] < nodes[_U(right & mask), 3]:
                 left, right = right, left
             left_max = nodes[_U(left & mask), 3]
             if nodes[_U(left & mask), 2] < floor and nodes[_U(left & mask), 0] >= 0:
-                copy(arena, next_node, left, right, left_max)
+                copy(nodes, extras, mask, next_node, left, right, left_max)
             else:
-                put_union(arena, next_node, left, right, left_max)
-            copy(arena, next_node + 1, node, next_node, maximum)
-            copy(arena, next_node + 2, a, next_node + 1, maximum)
+                put_union(nodes, mask, next_node, left, right, left_max)
+            copy(nodes, extras, mask, next_node + 1, node, next_node, maximum)
+            copy(nodes, extras, mask, next_node + 2, a, next_node + 1, maximum)
             next_node += 2
         slots[s, _U(PAIRS + 2 * i)] = next_node
         next_node += 1
@@ -436,7 +432,8 @@ def add_node(arena, lists, p, floor, low, state, number, onward, maximum, next_n
         slots[s, MERGED] = -1
         return next_node + 1
     put(arena, next_node, number, onward, -1, maximum)
-    return insert(arena, lists, floor, low, slot, next_node, maximum, next_node + 1)
+    return insert(arena.nodes, arena.extras, arena.mask, slots, lists.regs, floor, low, slot, next_node, maximum,
+                  next_node + 1)  # fmt: skip
 
 
 @helper
@@ -461,7 +458,8 @@ def add_list(arena, lists, p, floor, low, state, moved, next_node):
             slot, moved = moved, slot
         next_node, merged = merge(arena, lists, floor, moved, next_node)
         maximum = max_of(slots, _U(moved), 0)
-        next_node = insert(arena, lists, floor, low, slot, merged, maximum, next_node)
+        next_node = insert(arena.nodes, arena.extras, arena.mask, slots, lists.regs, floor, low, slot, merged, maximum,
+                           next_node)  # fmt: skip
         release(lists, p, moved)
     return next_node
 

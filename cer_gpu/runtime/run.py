@@ -52,8 +52,10 @@ class Run(Loop):
         kept = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
         self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])
         self._here = np.zeros(sum(kept), np.int64)
-        self._nodes = np.zeros((INITIAL_SIZE, 4), np.int32)
-        self._extras = np.zeros((INITIAL_SIZE, sum(kept)), np.int64)
+        # a collection costs some calls, what has left one window costs nothing
+        n_nodes = INITIAL_SIZE if options.window == GLOBAL_WINDOW else 4 * INITIAL_SIZE
+        self._nodes = np.zeros((n_nodes, 4), np.int32)
+        self._extras = np.zeros((n_nodes, sum(kept)), np.int64)
         n_history = ev.LANDMARKS if options.in_positions else INITIAL_SIZE if options.window == GLOBAL_WINDOW else 1
         self._history = np.zeros((n_history, 2), np.int32)
         self._stack = np.zeros((INITIAL_SIZE, 2), np.int32)
