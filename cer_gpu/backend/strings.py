@@ -25,7 +25,7 @@ def encode_strings(offsets, data, start, codes, slots, hashes, value_offsets, va
     slots : int32, shape (2**slots,), written
         Open-addressing hash table: the value in each slot, -1 in a free one.
     hashes : uint64, shape (values,), written
-    value_offsets : int64, shape (values + 1,), written
+    value_offsets : int64, shape (values,), written
     value_bytes : uint8, shape (room,), written
         The distinct strings met so far, as in an Arrow array, and room for more.
     n_values : int

@@ -239,7 +239,16 @@ def merge(arena, lists, floor, slot, next_node):
 
 @kernel
 def merge_all(nodes, extras, mask, slots, floor, slot, next_node):
-    """Make the nodes that stand for a whole list of several; return the next free id."""
+    """Make the nodes that stand for a whole list of several; return the next free id.
+
+    Parameters
+    ----------
+    nodes : int32, shape (2**ring, 4), written
+    extras : int64, shape (2**ring, extras), written
+    mask : int
+    slots : int32, shape (slots, slot_width), written
+    floor, slot, next_node : int
+    """
     s = _U(slot)
     k = slots[s, LENGTH]
     merged = node_of(slots, s, k - 1)
@@ -260,6 +269,15 @@ def insert(nodes, extras, mask, slots, regs, floor, low, slot, node, maximum, ne
     """Insert a safe node into a list whose first maximum is not smaller; return the next free id.
 
     CORE, 5.2: ``insert`` and ``union`` (figure 5 a to d); the first node is never united with.
+
+    Parameters
+    ----------
+    nodes : int32, shape (2**ring, 4), written
+    extras : int64, shape (2**ring, extras), written
+    mask : int
+    slots : int32, shape (slots, slot_width), written
+    regs : int64, shape (N_REGS,), written
+    floor, low, slot, node, maximum, next_node : int
     """
     s = _U(slot)
     k = slots[s, LENGTH]
@@ -363,7 +381,13 @@ def release(lists, p, slot):
 
 @kernel
 def forget(lists, p):
-    """Drop all partial matches of partition `p`, and what its selection strategy kept."""
+    """Drop all partial matches of partition `p`, and what its selection strategy kept.
+
+    Parameters
+    ----------
+    lists : Lists
+    p : int
+    """
     slots, parts, regs, slot_of = lists.slots, lists.parts, lists.regs, lists.slot_of
     while parts[p, HEAD] >= 0:
         slot = parts[p, HEAD]
@@ -475,6 +499,14 @@ def weigh(arena, lists, listing, shares, low, limit):
     count, and so they are counted anew at each end, node by node below its roots: no more steps than listing takes.
     Weights are float64, exact up to 2**53, and the same in every process, so that the parts are disjoint and
     together the whole at any size.
+
+    Parameters
+    ----------
+    arena : Arena, read
+    lists : Lists
+    listing : Listing
+    shares : Share
+    low, limit : int
     """
     nodes, mask, regs, roots, stack = arena.nodes, arena.mask, lists.regs, listing.roots, listing.stack
     share, root_weights, weights, stamps = shares.share, shares.root_weights, shares.weights, shares.stamps
@@ -550,6 +582,15 @@ def list_roots(arena, lists, listing, shares, low, position, time, base, limit, 
     child only while its maximum is in the window, so that no step is in vain.  A stack entry is (node, size of the
     path above it); the size is inverted where the sibling of the node is on the stack already.  For a share,
     `indices` says how many complex events come before those of an entry, and what lies outside is passed over.
+
+    Parameters
+    ----------
+    arena : Arena, read
+    lists : Lists
+    listing : Listing
+    shares : Share
+    low, position, time, base, limit : int
+    output : Matches
     """
     nodes, extras, layout, mask, regs = arena.nodes, arena.extras, arena.layout, arena.mask, lists.regs
     roots, stack, path, path_marks = listing.roots, listing.stack, listing.path, listing.path_marks

@@ -1,0 +1,166 @@
+"""Each kernel has a contract, and holds it: in its source, and in calls by real queries."""
+
+import importlib
+import inspect
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from cases import by_automaton
+from contracts import Array, Group, Mismatch, check_call, contract, functions, group, written_by
+from small_sizes import small_sizes
+
+import cer_gpu
+
+FOUND, KERNELS = functions()
+MOST_ARGUMENTS = 24
+kernels = pytest.mark.parametrize("key", sorted(KERNELS), ids=lambda key: f"{key[0].rpartition('.')[2]}.{key[1]}")
+
+
+@kernels
+def test_a_contract_names_the_arguments_in_their_order(key):
+    stated = contract(*key)
+    assert list(stated) == [argument.arg for argument in FOUND[key].args.args]
+    assert len(stated) <= MOST_ARGUMENTS
+    module = importlib.import_module(key[0])
+    for made in stated.values():
+        if isinstance(made, Group):
+            assert list(made.fields) == list(group(made.name, module)._fields)
+            assert len(made.fields) <= MOST_ARGUMENTS
+
+
+WRITES = written_by(FOUND)
+
+
+@kernels
+def test_what_a_kernel_writes_is_what_its_contract_says(key):
+    stated, writes = contract(*key), WRITES[key]
+    for name, made in stated.items():
+        if isinstance(made, Array):
+            assert ((name,) in writes) == made.written, name
+        if isinstance(made, Group):
+            fields = {written[1] for written in writes if written[0] == name and len(written) == 2}
+            may = {field for field, inner in made.fields.items() if isinstance(inner, Array) and inner.written}
+            assert fields <= (set() if made.read else may), name
+            assert made.read or fields or not may, f"{name} is only read"
+
+
+def test_every_field_that_may_be_written_is_written_by_some_kernel():
+    may, are = set(), set()
+    for key in KERNELS:
+        for name, made in contract(*key).items():
+            if isinstance(made, Group):
+                may |= {
+                    (made.name, f) for f, inner in made.fields.items() if isinstance(inner, Array) and inner.written
+                }
+                are |= {(made.name, written[1]) for written in WRITES[key] if written[0] == name and len(written) == 2}
+    assert may == are
+
+
+# ---- real calls -----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def checked_calls():
+    """Check all calls of kernels from Python; give the names of the kernels that were called."""
+    called = set()
+
+    def checking(made, key):
+        stated, module = contract(*key), importlib.import_module(key[0])
+
+        def call(*arguments):
+            called.add(key)
+            arguments = [
+                tuple(a) if isinstance(stated[n], Group) else a for n, a in zip(stated, arguments, strict=True)
+            ]
+            unwritten = check_call(module, stated, arguments)
+            before = [(where, array, array.tobytes()) for where, array in unwritten]
+            result = made(*arguments)
+            for where, array, content in before:
+                assert array.tobytes() == content, f"{key}: {where} was written"
+            return result
+
+        return call
+
+    with pytest.MonkeyPatch.context() as patch:
+        wrapped = {id(getattr(importlib.import_module(m), n)): (m, n) for m, n in KERNELS}
+        for name, module in list(sys.modules.items()):
+            # kernels call one another by the names in the backend, which stay
+            if name.startswith("cer_gpu.") and not name.startswith("cer_gpu.backend."):
+                for attribute, value in list(vars(module).items()):
+                    if id(value) in wrapped:
+                        patch.setattr(module, attribute, checking(value, wrapped[id(value)]))
+                    for inner, made in list(vars(value).items()) if inspect.isclass(value) else []:
+                        kernel = getattr(made, "__func__", made)
+                        if id(kernel) in wrapped:
+                            patch.setattr(value, inner, staticmethod(checking(kernel, wrapped[id(kernel)])))
+                    if inspect.ismodule(value) and value.__name__.startswith("cer_gpu.backend."):
+                        copy = type(sys)(value.__name__)
+                        copy.__dict__.update(vars(value))
+                        for inner, kernel in list(vars(value).items()):
+                            if id(kernel) in wrapped:
+                                setattr(copy, inner, checking(kernel, wrapped[id(kernel)]))
+                        patch.setattr(module, attribute, copy)
+        yield called
+
+
+def events(n, seed):
+    rng = np.random.default_rng(seed)
+    return pa.table(
+        {
+            "type": rng.choice(list("ABCD"), n).tolist(),
+            "t": np.sort(rng.integers(0, n, n)),
+            "f": np.sort(rng.random(n) * n),
+            "k": rng.integers(0, 5, n),
+            "s": rng.choice(["x", "y", "z"], n).tolist(),
+        }
+    )
+
+
+PATTERNS = ["A ; B ; C", "A ; B+ ; C", "(A ; B)+ ; C", "A : B", "A ; (B OR C)+ : D"]
+CLAUSES = [
+    "",
+    "WITHIN 9 EVENTS",
+    "WITHIN 9 [t]",
+    "WITHIN 9 [f]",
+    "PARTITION BY [k]",
+    "PARTITION BY [s] WITHIN 5 EVENTS",
+    "PARTITION BY [k], [s] WITHIN 20 [t] CONSUME BY PARTITION",
+]
+
+
+@pytest.mark.parametrize("output", ["positions", "bindings", "count"])
+def test_real_calls_fit_their_contracts(output):
+    table = events(60, 1)
+    with small_sizes(), checked_calls() as called:
+        for pattern in PATTERNS:
+            for clauses in CLAUSES:
+                for strategy in ("ALL", "NEXT", "MAX") if pattern == "A ; B ; C" else ("ALL",):
+                    query = cer_gpu.compile(
+                        f"SELECT {strategy} * FROM S WHERE {pattern} {clauses} LIMIT 20", time_column="t"
+                    )
+                    found = query.evaluate(table, output=output)
+                    assert by_automaton(query).evaluate(table, output=output).num_rows == found.num_rows
+                    query.evaluate(table[:30], output=output, share=(0, 2))
+    names = {name for _, name in called}
+    assert {"window_lows", "assign_partitions"} <= names
+    assert (
+        {"count_events", "count_chain"} if output == "count" else {"run_events", "push_events", "list_ends"}
+    ) <= names
+
+
+def test_a_wrong_argument_is_seen():
+    module = importlib.import_module("cer_gpu.backend.compaction")
+    stated = contract("cer_gpu.backend.compaction", "number_rows")
+    rows, positions = np.arange(3, dtype=np.int32), np.zeros(3, np.int64)
+    assert [where for where, _ in check_call(module, stated, (rows, 5, positions))] == ["rows"]
+    for wrong in (
+        (rows.astype(np.int64), 5, positions),
+        (rows, 5.0, positions),
+        (rows, 5, positions[:2]),
+        (rows, 5, positions[:, np.newaxis]),
+    ):
+        with pytest.raises(Mismatch):
+            check_call(module, stated, wrong)
