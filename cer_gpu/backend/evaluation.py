@@ -41,6 +41,7 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend import tecs
 from cer_gpu.backend.arguments import Events, Matches, Options, Tables
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.listing import Listing, Share, list_roots
 from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.status import DONE, GROW_LISTS, GROW_NODES, GROW_SLOTS, NEED_STEP, RENUMBER
 from cer_gpu.backend.tecs import (
@@ -80,9 +81,7 @@ from cer_gpu.backend.tecs import (
     WANTED,
     WEIGHED,
     Arena,
-    Listing,
     Lists,
-    Share,
 )
 
 MAX_NUMBER = (1 << 31) - 2
@@ -564,7 +563,7 @@ def run_events(events, options, numbering, tables, lists, arena, listing, share,
                     _close(options, lists, p, n_roots, place >= options.first_end)
         if status == DONE and regs[ROOT] < regs[N_ROOTS]:
             time = events.times[event] if timed else np.int64(0)
-            status = tecs.list_roots(arena, lists, listing, share, low, place, time, numbering.base, options.limit,
+            status = list_roots(arena, lists, listing, share, low, place, time, numbering.base, options.limit,
                                      output)  # fmt: skip
         if status != DONE:
             break

@@ -16,6 +16,7 @@ from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend import collection, tecs
 from cer_gpu.backend import evaluation as ev
 from cer_gpu.backend.arguments import Matches, plain
+from cer_gpu.backend.listing import Listing, Share
 from cer_gpu.backend.status import Status
 from cer_gpu.backend.windows import longest_window
 from cer_gpu.columnar.memory import larger_ring
@@ -98,8 +99,8 @@ class Run(Loop):
                 tables_of(self.table),
                 self._lists,
                 self._arena,
-                tecs.Listing(self._roots, self._stack, self._path, self._path_marks),
-                tecs.Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
+                Listing(self._roots, self._stack, self._path, self._path_marks),
+                Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
                 Matches(*out.to_fill),
             )
             status = ev.run_events(*groups, self._history, self._sources)
