@@ -1,4 +1,4 @@
-"""Bit vectors -> symbols, and out with the events that change nothing (DESIGN of the engine: relevant events only)."""
+"""Bit vectors -> symbols of the relevant events; events that change nothing (quiet) are dropped."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def select_by_table(words, table, start, symbols, positions, n_selected):
 
 @kernel
 def select_by_hash(words, keys, values, start, symbols, positions, n_selected):
-    """As `select_by_table`, for words of several uint64 in an open-addressing hash table.
+    """Do as `select_by_table`, for words of several uint64 in an open-addressing hash table.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def _hash(words, row, width):
 
 @kernel
 def number_rows(rows, first, positions):
-    """Give rows their positions, the first row of the block being at `first`.
+    """Write the positions of rows of a block whose first row is at `first`.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def number_rows(rows, first, positions):
 
 @kernel
 def gather(values, rows, taken):
-    """Take the values of some rows.
+    """Copy the values of some rows to `taken`.
 
     Parameters
     ----------

@@ -14,7 +14,7 @@ import numpy as np
 from cer_gpu.backend.device import Bytes, OutOfDeviceMemory
 
 OPTIONS = ("--std=c++17", "--fmad=false")
-"""How kernels are compiled: nothing is contracted, so that each operation rounds once."""
+"""Options of the compiler: no operations are fused, so that each rounds once."""
 
 _THREADS = 256
 _WARPS = _THREADS // 32
@@ -72,7 +72,7 @@ class CupyMemory:
 
 
 class CupyQueue:
-    """A stream."""
+    """A CUDA stream."""
 
     def __init__(self) -> None:
         import cupy
@@ -95,7 +95,7 @@ class CupyQueue:
             )
 
     def launch(self, kernel: Any, n_warps: int, *arguments: int) -> None:
-        """Start a kernel with so many warps, rounded up to whole blocks of threads."""
+        """Start a kernel with `n_warps` warps, rounded up to whole blocks of threads."""
         n_blocks = min(-(-n_warps // _WARPS), _MOST_BLOCKS)
         with self._stream:
             kernel((max(n_blocks, 1),), (_THREADS,), tuple(map(np.uint64, arguments)))

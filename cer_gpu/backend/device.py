@@ -1,6 +1,6 @@
-"""What the evaluation of predicates needs of a GPU, so that the rest of it runs, and is tested, without one.
+"""Protocols of the GPU as the evaluation of predicates needs it; the rest of it runs, and is tested, without one.
 
-`cer_gpu.backend.cupy_backend` has the GPU; the tests have a device that runs the same kernels on the CPU.
+`cer_gpu.backend.cupy_backend` implements them; the tests have a device that runs the same kernels on the CPU.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Memory(Protocol):
 
 
 class Queue(Protocol):
-    """Does what it is given, one after another, while the host goes on."""
+    """A queue of work for the device, done in order while the host goes on."""
 
     def write(self, address: int, data: Bytes) -> None:
         """Copy pinned memory to the device; it must not change before `wait` returns."""
@@ -45,14 +45,14 @@ class Queue(Protocol):
         """Copy device memory to pinned memory, which is written when `wait` returns."""
 
     def launch(self, kernel: Any, n_warps: int, *arguments: int) -> None:
-        """Start a kernel with at least one and about so many warps; every argument is a number of 64 bits."""
+        """Start a kernel with about `n_warps` warps, at least one; every argument is a number of 64 bits."""
 
     def wait(self) -> None:
         """Return when everything is done."""
 
 
 class Device(Protocol):
-    """A GPU, or what stands in for one.
+    """A GPU, or a stand-in for one.
 
     Attributes
     ----------
@@ -71,7 +71,7 @@ class Device(Protocol):
         """Return a new queue; several run at once."""
 
     def allocate(self, n_bytes: int) -> Memory:
-        """Return device memory that holds anything.
+        """Return uninitialised device memory.
 
         Raises
         ------

@@ -1,9 +1,9 @@
-"""How kernels are compiled: without the GIL, kept on disk, and without reference counts on arrays.
+"""Compilation of kernels: without the GIL, kept on disk, and without reference counts on arrays.
 
 Numba counts references to arrays wherever a helper is inlined with arrays as arguments; in the automaton's loop that
 costs ten times the work itself.  Kernels here allocate nothing and return no arrays, so the counts are not needed.
-The flag that leaves them out is not documented; it stands here alone, a test holds that it works, and where a
-release of Numba should refuse it the kernels are compiled without it: slower, with the same results.
+The flag that leaves them out is not documented; only this module uses it, and a test holds that it works.  If a
+release of Numba refuses it, the kernels are compiled without it: slower, with the same results.
 
 Numba keeps a compiled kernel for as long as the file that it stands in is the same; but helpers are inlined from other
 files, and codes of tables come from `cer_gpu.automaton.encoding`.  Therefore the stamp by which it knows the file is
@@ -45,8 +45,8 @@ class CacheFile(IndexDataCacheFile):
 
     Numba numbers the files of machine code and writes the index before them: a process could load what another one
     wrote for other types of arguments, or what an earlier version of the sources left there.  Here the name of a file
-    is a digest of sources and types, and the index names it only once it is there.  Where two processes write the
-    index at once, one of them leaves out the other's kernel, which is then compiled again.
+    is a digest of sources and types, and the index names it only once it is there.  If two processes write the index
+    at once, one of them leaves out the other's kernel, which is then compiled again.
     """
 
     def save(self, key: Any, data: Any) -> None:
@@ -64,9 +64,9 @@ def kernel(function: Function, *, keep: bool = True) -> Function:
     ----------
     function
     keep
-        Whether to keep it on disk.
+        True to keep it on disk.
     """
-    # said, as what a helper calls would inherit it from the helper
+    # forceinline is set here: a kernel that a helper calls would inherit it from the helper
     compiled = _compiled(function, {**_OPTIONS, "cache": keep, "forceinline": False})
     with contextlib.suppress(AttributeError):
         cache = compiled._cache  # type: ignore[attr-defined]
@@ -88,8 +88,8 @@ def helper(function: Function) -> Function:
     """Compile a part of kernels, which LLVM inlines where it is called.
 
     Numba types it once for all calls with the same types of arguments; inlined by Numba itself (``inline="always"``) it
-    would be typed anew at each call.  What is long and seldom called is better a kernel: the machine code of a helper
-    stands once for each call.
+    would be typed anew at each call.  A long function that is seldom called is better a kernel: the machine code of a
+    helper stands once for each call.
     """
     return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 

@@ -1,4 +1,4 @@
-"""What generated code calls besides Python's own operators: division as Arrow has it, and a hint to the memory."""
+"""Functions of generated code besides Python's own operators: division as Arrow has it, and a prefetch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ try:
     from numba.core.types import void
     from numba.extending import intrinsic
     from numba.np.arrayobj import make_array
-except ImportError:  # of no documented interface: without it code is slower, with the same results
+except ImportError:  # undocumented parts of Numba: without them code is slower, with the same results
 
     @helper
     def prefetch(array, at):
@@ -24,8 +24,8 @@ else:
     def prefetch(typing_context, array, at):
         """Ask for the cache line of an element, which may lie beyond the array's end, and go on without it.
 
-        Where a loop does some work for each row, the processor has only few rows in flight and would wait for memory
-        at each new line; on virtual machines we measured, loops take up to a third of the time with this.
+        In a loop with some work for each row, the processor has only few rows in flight and would wait for memory at
+        each new line; on virtual machines we measured, loops take up to a third of the time with this.
         """
 
         def codegen(context, builder, signature, arguments):
@@ -48,17 +48,17 @@ def fmod(x, y):
 
 @helper
 def quotient(x, y):
-    """Return int64 ``x / y``, truncated toward zero; the smallest by -1 is 0 as in Arrow, and anything by 0."""
+    """Return int64 ``x / y``, truncated toward zero; the smallest by -1 is 0 as in Arrow; any value if `y` is 0."""
     small = (y == 0) | (y == -1)
     divisor = np.int64(1) if small else y
     cut = x // divisor + np.int64((x % divisor != 0) & ((x < 0) != (divisor < 0)))
-    negated = np.int64(np.uint64(0) - np.uint64(x))  # of the smallest: itself
+    negated = np.int64(np.uint64(0) - np.uint64(x))  # the smallest negated is itself
     return (np.int64(0) if negated == x else negated) if small else cut
 
 
 @helper
 def remainder(x, y):
-    """Return int64 ``x % y`` with the sign of `x`; by 0, anything."""
+    """Return int64 ``x % y`` with the sign of `x`; any value if `y` is 0."""
     divisor = np.int64(1) if (y == 0) | (y == -1) else y
     rest = x % divisor
     return rest - divisor if (rest != 0) & ((x < 0) != (divisor < 0)) else rest

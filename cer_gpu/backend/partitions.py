@@ -11,19 +11,19 @@ from cer_gpu.backend.operations import prefetch
 HASH, PARTITION = range(2)
 
 UNASSIGNED = -1
-"""Stands for the partition of a key that has none yet."""
+"""Partition number of a key that has none yet."""
 
 LARGE_TABLE = 1 << 12
 """Rows from which on a table does not stay in the nearest cache."""
 AHEAD = 16
-"""So many events later a key is looked up, which lies anywhere in such a table."""
+"""Events from the prefetch of a key's row to its use; the row lies anywhere in such a table."""
 
 _U = np.uint64
 
 
 @kernel
 def hash_words(words, hashes):
-    """Hash keys; no two keys of one word have the same hash.
+    """Hash keys; distinct keys of one word have distinct hashes.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def assign_partitions(
     partitions,
     ordinals,
 ):
-    """Give the keys of events numbers, new ones as they appear.
+    """Assign numbers to the keys of events, new ones as they appear.
 
     Parameters
     ----------
@@ -81,8 +81,7 @@ def assign_partitions(
     Returns
     -------
     (int, int, int)
-        `start`, `n_read` and `n_keys` for the next call; a start before row n says that there was no room for a new
-        key.
+        `start`, `n_read` and `n_keys` for the next call; `start` is less than n if there was no room for a new key.
     """
     n, width = words.shape
     counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
@@ -148,7 +147,7 @@ def assign_partitions_of_texts(
     partitions,
     ordinals,
 ):
-    """Give keys that are one text each numbers, as `assign_partitions` does, by the number of the text.
+    """Assign numbers to keys of one text each, as `assign_partitions` does, by the number of the text.
 
     Parameters
     ----------

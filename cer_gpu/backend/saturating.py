@@ -1,6 +1,6 @@
-"""Numbers of complex events, uint64: a count is exact, or seen to be too large.
+"""Saturating numbers of complex events, uint64: a count is exact, or seen to be too large.
 
-They stay at their greatest where they pass it; zero times any of them is zero.
+Results beyond the largest number become that number; zero times any number is zero.
 """
 
 from __future__ import annotations

@@ -11,14 +11,14 @@ _U = np.uint64
 
 @kernel
 def encode_strings(offsets, data, start, codes, slots, hashes, value_offsets, value_bytes, n_values):
-    """Give each string the number of its value, new values being numbered as they appear.
+    """Write the number of each string's value; new values are numbered as they appear.
 
     Parameters
     ----------
     offsets : int32 or int64, shape (n + 1,)
         Offsets of an Arrow string array.
     data : uint8, shape (bytes,)
-        Its bytes.
+        Bytes of that array.
     start : int
         Row to begin at.
     codes : int32, shape (n,), written

@@ -21,7 +21,7 @@ def window_lows(clocks, length, ring, ordinal, low, lows):
     """Find the first event in the window of each event: ``clock(end) - clock(first) <= length``.
 
     Two pointers, so that the cost does not depend on the window's length.  The one behind passes over as many of
-    `ABREAST` events as have left the window: a branch for each would be foretold wrong about once for each event.
+    `ABREAST` events as have left the window: a branch for each would be mispredicted about once for each event.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def live_events(symbols, clocks, ending, only, length, kept):
 
 @kernel
 def first_fall(values):
-    """Return the first row (of at least one) whose value is less than the one before, or is NaN; n: there is none.
+    """Return the first row (of at least one) whose value is less than the one before, or NaN; n if there is none.
 
     Parameters
     ----------

@@ -18,11 +18,11 @@ from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import Length, Runtime
 
 INITIAL_SIZE = 1 << 12
-"""Relevant events of a window that there is room for at first."""
+"""Initial room for the relevant events of a window."""
 
 
 class ChainCounter(Runtime):
-    """Feeds relevant events to the loop that counts the complex events of a chain.
+    """Runtime that counts the complex events of a chain, without partitions.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class ChainCounter(Runtime):
     options
         Without partitions.
     length
-        Of the window, uint64 or float64; None where there is none.
+        Length of the window, uint64 or float64; None if there is none.
     """
 
     engine = "counter"
@@ -87,7 +87,7 @@ class ChainCounter(Runtime):
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what another one needs to go on: arrays."""
+        """Return the state as arrays by name, from which `restore` goes on."""
         return {
             "regs": self._regs,
             "rows": self._rows,

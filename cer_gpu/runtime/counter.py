@@ -1,4 +1,4 @@
-"""The state of one evaluation that only counts, and the arrays that its loop works on."""
+"""The state of one evaluation that counts by the automaton, and the arrays that its loop works on."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cer_gpu.runtime.protocol import Length
 
 
 class Counter(Loop):
-    """The automaton that counts: relevant events through the loop that counts complex events."""
+    """Runtime that counts complex events by the determinised automaton."""
 
     engine = "counter"
     N_PART = counting.N_PART
@@ -88,7 +88,7 @@ class Counter(Loop):
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what another one needs to go on: arrays."""
+        """Return the state as arrays by name, from which `restore` goes on."""
         return {
             **super().snapshot(),
             "rows": self._rows,
@@ -122,7 +122,7 @@ class Counter(Loop):
 
     def _grow_records(self) -> None:
         n = int(self._regs[tecs.NEXT_NODE])
-        if self.options.window == GLOBAL_WINDOW:  # in a larger ring, what was overwritten would seem to be there
+        if self.options.window == GLOBAL_WINDOW:  # overwritten records would seem to be there in a larger ring
             self._regs[tecs.FLOOR] = max(int(self._regs[tecs.FLOOR]), n - len(self._records))
         else:
             ids = np.full(len(self._records), -1, np.int64)

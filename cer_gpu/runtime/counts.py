@@ -23,7 +23,7 @@ class CountBuffers:
     times: Int64
 
     def __len__(self) -> int:
-        """Return how many ends there are."""
+        """Return the number of ends."""
         return len(self.ends)
 
     @property
@@ -38,7 +38,7 @@ class CountOutput:
     Parameters
     ----------
     timed
-        Whether there are times.
+        True if the output has times.
     share
         (k, n): hand over part k of n of the ends; None for all.
 
@@ -57,14 +57,14 @@ class CountOutput:
 
     @property
     def to_fill(self) -> list[Int64]:
-        """Ends, counts and times; taken when they are asked for, as those before may be free then."""
+        """Arrays for ends, counts and times; taken when asked for, as those before may be free then."""
         if self._empty is None:
             sizes = (self._rows, self._rows, self._rows if self._timed else 0)
             self._empty = [self._recycler.empty((size,), np.int64) for size in sizes]
         return self._empty
 
     def take(self, n: int) -> CountBuffers:
-        """Return the first `n` ends, of which each goes to one part as a whole; the arrays are empty then."""
+        """Return the first `n` ends, or those of them in the share, and empty the arrays; no end is split."""
         kept = slice(0, n)
         if self._share is not None:
             part, n_parts = self._share

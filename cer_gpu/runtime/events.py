@@ -13,7 +13,7 @@ from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
 
 FARTHEST = 1 << 29
-"""Between the positions of events that are read at once: with what is open from before, they must fit 32 bits."""
+"""Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -21,30 +21,30 @@ Int64 = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How events are to be read.
+    """Options of a runtime: how it reads events, and which complex events are wanted.
 
     Attributes
     ----------
     window
         NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW (`cer_gpu.automaton.encoding`).
     width
-        Of a window that counts events: all, or those of a partition (COUNT_WINDOW); -1 for others.
+        Length of a window that counts events: all, or those of a partition (COUNT_WINDOW); -1 for others.
     partitioned
-        Whether there are partitions.
+        True if there are partitions.
     timed
-        Whether start and end times are wanted.
+        True if start and end times are wanted.
     limit
-        At most so many complex events for one end; 0 for all.
+        Most complex events for one end; 0 for all.
     consume
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     labelled
-        Whether the marks of the kept positions are wanted.
+        True if the marks of the kept positions are wanted.
     share
         (k, n): list part k of n of the complex events; None for all.
     first_end
         Complex events that end before this position are not listed.
     placed
-        Whether the positions that are reported are given.
+        True if `Relevant.places` gives the positions that are reported.
     """
 
     window: int = NO_WINDOW
@@ -65,12 +65,12 @@ class RunOptions:
 
     @property
     def numbers_its_partitions(self) -> bool:
-        """Whether starts are numbered in each partition by itself."""
+        """True if starts are numbered in each partition by itself."""
         return self.partitioned and self.window != GLOBAL_WINDOW
 
     @property
     def in_positions(self) -> bool:
-        """Whether the window is measured in positions, so that it needs no clocks."""
+        """True if the window is measured in positions, and needs no clocks."""
         return self.window == GLOBAL_WINDOW and self.width >= 0
 
 
@@ -82,13 +82,13 @@ class Relevant:
     ----------
     symbols : int32, shape (n,)
     positions : int64, shape (n,)
-        Over the whole input.
+        Row numbers over the whole input.
     lows : int64, shape (n,)
         Ordinals of the first event in each window (empty unless it is a GLOBAL_WINDOW, and one of clocks).
     clocks : int64, shape (n,)
         Times for the output (empty when not timed).
     partitions : int32, shape (n,)
-        (empty when there are none)
+        Partition of each event (empty when there are none).
     ordinals : int64, shape (n,)
         Numbers in the partition (empty where they do not matter).
     places : int64, shape (n,)

@@ -21,26 +21,26 @@ from cer_gpu.runtime.stacks import ChainLister
 from cer_gpu.stages import LISTING
 
 INITIAL_SIZE = 1 << 12
-"""Instances that there is room for at first."""
+"""Initial room for instances."""
 
 SHRINK_FROM = 8
-"""Where there is room for so many times the partitions that are kept, it is given back."""
+"""Room for partitions, as a multiple of those that are kept, above which it is given back."""
 
 FREE = 16
-"""Where windows end for all partitions at once, there is more room only when less than one part of so many is free."""
+"""Under GLOBAL_WINDOW the ring of instances grows only when less than ``1 / FREE`` of it is free."""
 
 GENTLE_FROM = 1 << 16
-"""Instances from which on the room for them is not doubled, but grows by one part of `FREE`, where that is no copy."""
+"""Instances from which on their ring grows by ``1 / FREE`` instead of doubling, if memory grows in place."""
 
 SAMPLE = 64
-"""One instance of so many tells whether it pays to look at all."""
+"""Distance of the instances in the sample that tells whether it pays to look at all of them."""
 
 LARGEST_SAMPLE = 1 << 12
-"""Instances that are looked at for that, at most."""
+"""Most instances in that sample."""
 
 
 class KeyedStacks(ChainLister):
-    """Feeds relevant events to the stacks of their partitions, and lists the complex events that they end.
+    """Runtime that pushes relevant events to the stacks of their partitions, and lists the complex events they end.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class KeyedStacks(ChainLister):
     options
         Without shares.
     length
-        Of the window, uint64 or float64; None where there is none.
+        Length of the window, uint64 or float64; None if there is none.
     """
 
     keeps_partitions = True
@@ -126,7 +126,7 @@ class KeyedStacks(ChainLister):
 
     @property
     def _kept(self) -> Int64:
-        """The rows of what is kept, from the oldest to the newest."""
+        """Rows of the instances that are kept, from the oldest to the newest."""
         rows: Int64 = np.arange(self._regs[loops.BASE], self._regs[loops.NEXT_ID]) - self._regs[loops.ORIGIN]
         return rows % len(self._instances)
 
@@ -167,13 +167,13 @@ class KeyedStacks(ChainLister):
             _empty(tops[old:])
             self._tops = tops
         if self._chain.has_gaps and len(self._lasts) < len(self._tops):
-            # of a partition that holds nothing they are not looked at
+            # those of a partition that holds nothing are never read
             self._lasts = np.resize(self._lasts, (len(self._tops), 2))
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what another one needs to go on: arrays."""
+        """Return the state as arrays by name, from which `restore` goes on."""
         return {
             "tops": self._tops,
             "lasts": self._lasts,
@@ -193,7 +193,7 @@ class KeyedStacks(ChainLister):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _make_room(self, clock: Any) -> None:
-        """Drop what is out of reach for an event of this clock, and take more memory where too little is free then."""
+        """Drop what is out of reach for an event of this clock, and take more memory if that frees too little."""
         size = len(self._instances)
         # what is kept is moved, unless windows end for all partitions at once
         free = max(size // (FREE if self.options.window == GLOBAL_WINDOW else 2), self._chain.n_waiting)
@@ -213,7 +213,7 @@ class KeyedStacks(ChainLister):
         regs, instances = self._regs, self._instances
         begin = int(regs[loops.BASE] - regs[loops.ORIGIN])
         if regs[loops.NEXT_ID] - regs[loops.ORIGIN] > size:
-            # what the ring has up to its end is older than what it has from its begin on, and goes to the new end
+            # rows from `begin` to the old end are older than those that wrapped around, and go to the new end
             for end in range(size, begin, -more):
                 start = max(begin, end - more)
                 instances[start + more : end + more] = instances[start:end]
@@ -240,7 +240,7 @@ class KeyedStacks(ChainLister):
 
 
 def _empty(tops: Int64) -> None:
-    """Let these partitions hold nothing."""
+    """Empty the stacks of these partitions."""
     n_stacks = tops.shape[1] // 2
     tops[:, :n_stacks] = -1
     tops[:, n_stacks:] = 0

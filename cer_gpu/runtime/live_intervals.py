@@ -1,7 +1,7 @@
 """Relevant events wait until one comes that may end a complex event, and only those in its window are evaluated.
 
-Where such ends are rare most events leave the window unseen.  Which ones are evaluated then depends on where a stream
-is cut into blocks, so that this is for engines that list, or count, the same whatever they were fed before the window.
+If such ends are rare, most events leave the window unseen.  The events that are evaluated then depend on where a stream
+is cut into blocks; this is for engines that list, or count, the same whatever they were fed before the window.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.runtime.events import Relevant
 
 SAMPLE = 64
-"""One event of so many tells how frequent the ends are."""
+"""Distance of the events in the sample that tells how frequent the ends are."""
 PAYS_UP_TO = 0.5
 """The share of events in the windows of ends, as the sample has it, up to which it pays to look for them."""
 
 FEWEST_EVENTS = 1 << 12
-"""Of fewer at once none are held back: holding costs some memory, and some time, for each piece."""
+"""Least events at once that may be held back: holding costs some memory, and some time, for each piece."""
 
 
 class LiveIntervals:
-    """Holds events back, without partitions, until it is known whether they can be of use.
+    """Buffer that holds events back, without partitions, until it is known whether they can be of use.
 
     Parameters
     ----------
     table
     length
-        Of the window, uint64 or float64.
+        Length of the window, uint64 or float64.
     """
 
     def __init__(self, table: Table, length: np.uint64 | np.float64) -> None:
@@ -43,7 +43,7 @@ class LiveIntervals:
         self._indices = Scratch(np.int32)
 
     def take(self, events: Relevant) -> list[Relevant]:
-        """Return what is to be evaluated now: of the events held back, and of these."""
+        """Return the events to evaluate now, out of those held back and of these."""
         ending = self._table.ending
         n, last_clock = len(events.symbols), events.moments[-1]
         if n < FEWEST_EVENTS:
@@ -71,7 +71,7 @@ class LiveIntervals:
         return held
 
     def _in_window(self, pieces: list[Relevant], clock: Any) -> list[Relevant]:
-        """Return what of some events, piece after piece, is in the window that ends at `clock`."""
+        """Return those of some events, piece after piece, that are in the window that ends at `clock`."""
         n_dead = 0
         while n_dead < len(pieces) and self._first_in_window(pieces[n_dead].moments[-1:], clock):
             n_dead += 1

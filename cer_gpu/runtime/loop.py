@@ -24,14 +24,14 @@ class Loop(Runtime):
         The determinised automaton.
     options
     slots
-        None yet, in the layout of the loop.
+        An array of no slots, in the layout of the loop.
 
     Attributes
     ----------
     base : int
         The position that starts are counted from.
     last_low : int
-        Under GLOBAL_WINDOW, what is before this position is not in the window of the last relevant event.
+        Under GLOBAL_WINDOW, a position before which nothing is in the window of the last relevant event.
     """
 
     N_PART = tecs.N_PART
@@ -99,7 +99,7 @@ class Loop(Runtime):
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what another one needs to go on: arrays."""
+        """Return the state as arrays by name, from which `restore` goes on."""
         return {"regs": self._regs, "parts": self._parts, "slots": self._slots}
 
     def restore(self, snapshot: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ class Loop(Runtime):
         self._reserve_states()
 
     def _reserve_states(self) -> None:
-        """Give every determinised state a place."""
+        """Make room for every determinised state."""
         old, n_states = len(self._slot_of), self.table.n_states
         if old < n_states or not old:
             size = max(2 * n_states, 4)

@@ -21,7 +21,7 @@ OUTPUT_ROWS = 1 << 17
 class MatchBuffers:
     """Complex events as arrays; `offsets` and `positions` are those of an Arrow list array.
 
-    `spans` and `times` have two rows: of the starts, and of the ends.
+    `spans` and `times` have two rows, one for the starts and one for the ends.
     """
 
     spans: Int64
@@ -31,7 +31,7 @@ class MatchBuffers:
     marks: Int32
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of complex events."""
         return len(self.spans[0])
 
     @property
@@ -41,12 +41,12 @@ class MatchBuffers:
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All of them."""
+        """The arrays, in the order of the fields."""
         return self.spans, self.times, self.offsets, self.positions, self.marks
 
     @property
     def ends(self) -> Int64:
-        """Where they end."""
+        """Positions of the ends."""
         ends: Int64 = self.spans[1]
         return ends
 
@@ -57,7 +57,7 @@ class OutputBuffers:
     Parameters
     ----------
     timed, labelled
-        Whether there are times, and marks.
+        True if the output has times, and True if it has marks.
     """
 
     def __init__(self, *, timed: bool, labelled: bool) -> None:

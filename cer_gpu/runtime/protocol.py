@@ -1,7 +1,7 @@
 """The protocol of runtimes: relevant events in, complex events or their counts out.
 
-A runtime holds all partial matches of one evaluation.  What it can do and what it needs stands in attributes with
-defaults, so that whoever feeds it asks for these and never for its class.
+A runtime holds all partial matches of one evaluation.  Attributes with defaults say what it can do and what it needs,
+so that its callers ask for these and never for its class.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
 Found = MatchBuffers | CountBuffers
-"""A full buffer of complex events, or of how many end where."""
+"""A buffer of complex events, or of their ends with a count for each."""
 
 Length = np.uint64 | np.float64 | None
-"""Of the window, in units of its clocks; None where there is none."""
+"""Length of the window, in units of its clocks; None if there is no window."""
 
 
 class Runtime(ABC):

@@ -33,7 +33,7 @@ def make_runtime(name: str, table: Table, options: RunOptions, length: Length) -
         A `Chain` where the runtime `reads_chain`, else a `Determinization`.
     options
     length
-        Of the window.
+        Length of the window; None if there is none.
     """
     made: Any = RUNTIMES[name]
     runtime: Runtime = made(table, options, length)

@@ -1,7 +1,7 @@
 """The state of one evaluation: partitions, union lists, tECS and history, and the arrays that the loop works on.
 
 Everything is bounded by the window: the ring of nodes and the history grow to what one window needs and no further.
-Where windows do not end for all partitions at once, what is alive is collected before the nodes grow.
+If windows do not end for all partitions at once, the nodes that are alive are collected before their ring grows.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ REBASE_POSITION = 1 << 30
 REBASE_NODE = (1 << 31) - (1 << 26)
 """Nodes have 32-bit ids, which are counted anew from a smaller one once they pass this."""
 INITIAL_SIZE = 1 << 10
-"""Entries that rings, stacks and paths begin with (a power of two)."""
+"""Initial entries of rings, stacks and paths (a power of two)."""
 LANDMARKS_A_WINDOW = ev.LANDMARKS // 2
-"""So often in a window that is measured in positions the nodes that have left it are known, and may be overwritten."""
+"""Landmarks in a window measured in positions: once one has left it, the nodes before may be overwritten."""
 NEAR = 64
-"""Positions between two of these landmarks, over those that their number asks for."""
+"""Positions between two of these landmarks, in addition to their share of the window."""
 INITIAL_PAIRS = 4
-"""Pairs that a union list has room for at first."""
+"""Initial room for the pairs of a union list."""
 
 
 class Run(Loop):
-    """The automaton: relevant events through the loop that lists complex events (CORE, algorithm 1)."""
+    """Runtime that lists complex events by the determinised automaton (CORE, algorithm 1)."""
 
     engine = "automaton"
 
@@ -71,7 +71,7 @@ class Run(Loop):
 
     @property
     def _last_node(self) -> int:
-        """The id from which on ids are counted anew; where nodes are collected, they are then."""
+        """The id from which on ids are counted anew; out of reach where collecting nodes does that."""
         return REBASE_NODE if self.options.window == GLOBAL_WINDOW else 1 << 40
 
     @property
@@ -156,7 +156,7 @@ class Run(Loop):
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what another one needs to go on: arrays."""
+        """Return the state as arrays by name, from which `restore` goes on."""
         if self.options.window != GLOBAL_WINDOW:
             self._collect()  # all that is alive comes first
         n = len(self._nodes) if self.options.window == GLOBAL_WINDOW else int(self._regs[tecs.NEXT_NODE])
@@ -193,7 +193,7 @@ class Run(Loop):
         self._weights, self._stamps = np.zeros(n), np.full(n, -1, np.int64)
 
     def _make_room(self, events: Relevant) -> None:
-        """Before a block: history for its windows, and positions that fit 32 bits."""
+        """Prepare for a block: history for its windows, and positions that fit 32 bits."""
         first, last = int(events.positions[0]), int(events.positions[-1])
         if len(events.lows):
             longest = longest_window(events.lows, self.n_relevant)
@@ -229,7 +229,7 @@ class Run(Loop):
         maxima[:] = _lowered(maxima, shift)
 
     def _renumber(self, events: Relevant, event: int) -> None:
-        """Count the events of partitions from a later origin: that of what the open event may still need."""
+        """Count the events of partitions from a later origin: the first that the open event may still need."""
         part = self._parts[events.partitions[event]]
         moment, previous = int(events.ordinals[event]), int(part[tecs.PREVIOUS])
         part[tecs.PREVIOUS] = moment - 1  # events that are not relevant have moved the window on
@@ -317,5 +317,5 @@ def _too_far(position: int, base: int) -> EventsError:
 
 
 def _lowered(numbers: Int32, shift: int) -> Int32:
-    """Subtract; what is dead may fall below the range of 32 bits."""
+    """Subtract `shift`; numbers of what is dead stop at the end of the range of 32 bits."""
     return np.maximum(numbers.astype(np.int64) - shift, np.iinfo(np.int32).min).astype(np.int32)

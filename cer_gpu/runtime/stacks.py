@@ -21,20 +21,20 @@ from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.stages import LISTING
 
 INITIAL_SIZE = 1 << 12
-"""Instances that each stack, and events that a complex event, have room for at first."""
+"""Initial room: instances of each stack, and events of a complex event."""
 
 
 class ChainLister(Runtime):
-    """What the stacks of a whole stream, and those of partitions, have in common: how complex events are listed.
+    """The base of the runtimes with stacks, of a whole stream or of its partitions: the listing of complex events.
 
     Parameters
     ----------
     chain
     options
     length
-        Of the window, uint64 or float64; None where there is none.
+        Length of the window, uint64 or float64; None if there is none.
     n_regs
-        Registers of the loops.
+        Number of registers of the loops.
     """
 
     engine = "stacks"
@@ -103,7 +103,7 @@ class ChainLister(Runtime):
 
 
 class Stacks(ChainLister):
-    """Feeds relevant events to the stacks, and lists the complex events that they end.
+    """Runtime that pushes relevant events to the stacks of a chain, and lists the complex events that they end.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Stacks(ChainLister):
     options
         Without partitions and shares.
     length
-        Of the window, uint64 or float64; None where there is none.
+        Length of the window, uint64 or float64; None if there is none.
     """
 
     def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
@@ -173,7 +173,7 @@ class Stacks(ChainLister):
     # ---- state that can be kept -----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what another one needs to go on: arrays."""
+        """Return the state as arrays by name, from which `restore` goes on."""
         return {
             "counts": self._counts,
             "bottoms": self._bottoms,
@@ -193,7 +193,7 @@ class Stacks(ChainLister):
     # ---- room -----------------------------------------------------------------------------------------------
 
     def _make_room(self, clock: Any) -> None:
-        """Drop what has left the window before an event of this clock, and take more memory where that is not half."""
+        """Drop what has left the window before an event of this clock; take more memory if less than half is free."""
         if loops.drop_dead(*plain(self._stacks), clock, self._length):
             return
         size = self._places.shape[1]
