@@ -89,7 +89,7 @@ class Clock:
         """Return the values of some rows as int64, uint64 or float64, valid until the next call."""
         return self._gathered.take(values, rows)
 
-    def moments(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def window_clocks(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return values from `at` as `ordered` clocks, valid until the next call."""
         return ordered(values, self._ordered.empty(len(values)) if values.dtype.kind == "i" else None)
 

@@ -243,20 +243,20 @@ class Pipeline:
         elif given is not None:
             places = given[rows]
         times = {name: clocks[name].at(rows, block.times[name]) for name in self.binding.clocks}
-        moments: npt.NDArray[Any] = positions.view(np.uint64)
+        window_clocks: npt.NDArray[Any] = positions.view(np.uint64)
         if self._options.window == COUNT_WINDOW:
-            moments = ordinals.view(np.uint64)
+            window_clocks = ordinals.view(np.uint64)
         column = self.binding.window_column
         if column is not None:
-            moments = clocks[column].moments(times[column])
+            window_clocks = clocks[column].window_clocks(times[column])
         of_time = nothing if plan.time_column is None else times[plan.time_column].view(np.int64)
         attributes = np.empty((len(rows), 0), np.int64)
-        return Relevant(symbols, positions, nothing, of_time, partitions, ordinals, places, moments, attributes)
+        return Relevant(symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes)
 
     def _run(self, events: Relevant) -> Iterator[Found]:
         """Feed relevant events to the runtime."""
         if self._window is not None:
-            events = replace(events, lows=self._window.lows(events.moments, self.runtime.n_relevant))
+            events = replace(events, lows=self._window.lows(events.window_clocks, self.runtime.n_relevant))
         for piece in events.near_one_another():
             yield from self._stages.each(LOOP, self.runtime.feed(piece))
 

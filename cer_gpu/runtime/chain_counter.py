@@ -59,7 +59,7 @@ class ChainCounter(Runtime):
         while True:
             groups = plain(
                 events.of_loops,
-                Window(events.moments, self._length),
+                Window(events.window_clocks, self._length),
                 self.options.of_loops,
                 Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours),
                 loop.Seen(self._seen, self._seen_clocks, self._start_clocks, self._front),

@@ -85,7 +85,7 @@ class Relevant:
         Row numbers over the whole input.
     lows : int64, shape (n,)
         Ordinals of the first event in each window (empty unless it is a GLOBAL_WINDOW, and one of clocks).
-    clocks : int64, shape (n,)
+    times : int64, shape (n,)
         Times for the output (empty when not timed).
     partitions : int32, shape (n,)
         Partition of each event (empty when there are none).
@@ -93,7 +93,7 @@ class Relevant:
         Numbers in the partition (empty where they do not matter).
     places : int64, shape (n,)
         The positions that are reported (empty where they are `positions`).
-    moments : uint64 or float64, shape (n,)
+    window_clocks : uint64 or float64, shape (n,)
         Clocks that the window is measured with.
     attributes : int64, shape (n, k)
         The bits of the attributes that the runtime reads, one column each; k is 0 where it reads none.
@@ -102,17 +102,17 @@ class Relevant:
     symbols: Int32
     positions: Int64
     lows: Int64
-    clocks: Int64
+    times: Int64
     partitions: Int32
     ordinals: Int64
     places: Int64
-    moments: npt.NDArray[Any]
+    window_clocks: npt.NDArray[Any]
     attributes: Int64
 
     @property
     def of_loops(self) -> Events:
         """The events as the loops take them."""
-        return Events(self.symbols, self.positions, self.places, self.partitions, self.ordinals, self.lows, self.clocks)
+        return Events(self.symbols, self.positions, self.places, self.partitions, self.ordinals, self.lows, self.times)
 
     @property
     def reported(self) -> Int64:

@@ -81,10 +81,10 @@ class KeyedStacks(ChainLister):
             stopped, n_ends = loops.push_events(*groups, begin, self._regs, ends)
             yield from self.stages.each(LISTING, self._list(events, n_ends))
             if stopped < n and stopped == begin:
-                self._make_room(events.moments[begin])
+                self._make_room(events.window_clocks[begin])
             begin = stopped
         if n:
-            self._last_clock = events.moments[-1]
+            self._last_clock = events.window_clocks[-1]
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         groups = plain(

@@ -45,20 +45,20 @@ class LiveIntervals:
     def take(self, events: Relevant) -> list[Relevant]:
         """Return the events to evaluate now, out of those held back and of these."""
         ending = self._table.ending
-        n, last_clock = len(events.symbols), events.moments[-1]
+        n, last_clock = len(events.symbols), events.window_clocks[-1]
         if n < FEWEST_EVENTS:
             return [*self.release(), events]
         n_ends = np.count_nonzero(ending[events.symbols[::SAMPLE]]) * SAMPLE
-        in_window = n - self._first_in_window(events.moments, last_clock)
+        in_window = n - self._first_in_window(events.window_clocks, last_clock)
         if n_ends * in_window > PAYS_UP_TO * n:
             return [*self.release(), events]
         indices = self._indices.empty(n)
         symbols_that_end = np.flatnonzero(ending)
         only = int(symbols_that_end[0]) if len(symbols_that_end) == 1 else -1
-        begin, first, last = live_events(events.symbols, events.moments, ending, only, self._length, indices)
+        begin, first, last = live_events(events.symbols, events.window_clocks, ending, only, self._length, indices)
         found: list[Relevant] = []
         if last >= 0:
-            found = [*self._in_window(self.release(), events.moments[first]), events.at(indices[begin:])]
+            found = [*self._in_window(self.release(), events.window_clocks[first]), events.at(indices[begin:])]
         self._held = self._in_window(self._held, last_clock)
         rest = events.at(slice(last + 1, None))
         if len(rest.symbols):
@@ -73,11 +73,11 @@ class LiveIntervals:
     def _in_window(self, pieces: list[Relevant], clock: Any) -> list[Relevant]:
         """Return those of some events, piece after piece, that are in the window that ends at `clock`."""
         n_dead = 0
-        while n_dead < len(pieces) and self._first_in_window(pieces[n_dead].moments[-1:], clock):
+        while n_dead < len(pieces) and self._first_in_window(pieces[n_dead].window_clocks[-1:], clock):
             n_dead += 1
         live = pieces[n_dead:]
         if live:
-            live[0] = live[0].at(slice(self._first_in_window(live[0].moments, clock), None))
+            live[0] = live[0].at(slice(self._first_in_window(live[0].window_clocks, clock), None))
         return live
 
     def _first_in_window(self, clocks: npt.NDArray[Any], clock: Any) -> int:

@@ -85,7 +85,7 @@ class ChainLister(Runtime):
         return Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours)
 
     def _window(self, events: Relevant) -> Window:
-        return Window(events.moments, self._length)
+        return Window(events.window_clocks, self._length)
 
     @property
     def _listing(self) -> loops.Frames:
@@ -134,7 +134,7 @@ class Stacks(ChainLister):
         ends = self._ends.empty(n)
         while begin < n:
             if self._heights.max() == self._places.shape[1]:
-                self._make_room(events.moments[begin])
+                self._make_room(events.window_clocks[begin])
             groups = plain(events.of_loops, self._window(events), self.options.of_loops, self._steps, self._stacks)
             begin, n_ends = loops.push_events(*groups, begin, ends)
             yield from self.stages.each(LISTING, self._list(events, n_ends))
