@@ -80,9 +80,9 @@ def section(doc, title):
 
 
 def group(name, module):
-    """Return the named tuple of a name: of the module, or of those that all loops share; None for another name."""
-    shared = importlib.import_module("cer_gpu.backend.arguments")
-    made = getattr(module, name, getattr(shared, name, None))
+    """Return the named tuple of a name: of the module, or of those whose groups others share; None for another name."""
+    shared = [importlib.import_module(f"cer_gpu.backend.{each}") for each in ("arguments", "tecs", "listing")]
+    made = next((vars(each)[name] for each in (module, *shared) if name in vars(each)), None)
     return made if isinstance(made, type) and issubclass(made, tuple) else None
 
 
