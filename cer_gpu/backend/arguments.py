@@ -22,9 +22,9 @@ class Events(NamedTuple):
     symbols : int32, shape (n,)
     positions : int64, shape (n,)
     places : int64, shape (n,), or (0,)
-        The positions that are reported, where they are others.
+        The positions that are reported; empty if they are `positions`.
     partitions : int32, shape (n,), or (0,)
-        None: there is one partition.
+        Partition of each event; empty if there is only one.
     ordinals : int64, shape (n,), or (0,)
         Number of each event in its partition, where that matters: for contiguity, or for the window.
     lows : int64, shape (n,), or (0,)
@@ -44,14 +44,14 @@ class Events(NamedTuple):
 
 
 class Options(NamedTuple):
-    """How events are read, and which complex events are wanted.
+    """Options of the loops: how events are read, and which complex events are wanted.
 
     Attributes
     ----------
     window : int
         NO_WINDOW, GLOBAL_WINDOW or COUNT_WINDOW.
     width : int
-        Of a window that counts events; -1: it does not.
+        Length of a window that counts events; -1 for others.
     consume : int
         CONSUME_NONE, CONSUME_PARTITION or CONSUME_ANY.
     limit : int
@@ -73,7 +73,7 @@ class Window(NamedTuple):
     Attributes
     ----------
     clocks : clock, shape (n,)
-        Of the events; within a partition they do not decrease.
+        Clocks of the events; within a partition they do not decrease.
     length : clock
     """
 
@@ -108,7 +108,7 @@ class Tables(NamedTuple):
     moves : int32, shape (moves, 3)
     max_moves : int
     has_gaps : bool
-        Whether the gap between two events matters.
+        True if the gap between two events matters.
     """
 
     steps: Any
@@ -150,7 +150,7 @@ class Counts(NamedTuple):
     ----------
     ends : int64, shape (rows,), written
     counts : int64, shape (rows,), written
-        How many end there.
+        Number of complex events that end there.
     times : int64, shape (rows,), or (0,), written
     """
 

@@ -1,13 +1,14 @@
-"""How many complex events of a chain end at each position, exactly and without listing them.
+"""Exact number of complex events of a chain that end at each position, without listing them.
 
 As in `cer_gpu.backend.counting`, with the steps of a chain in place of determinised states: a run is at one step at a
 time, and an event of step k takes each run of step k - 1 there, beside those that stay (and, where step k is repeated,
-each run of step k once more).  So what an event costs is one addition of rows.
+each run of step k once more).  An event therefore costs one addition of rows.
 
-Row k has what the runs at step k count: column 0 those that began after the boundary, and column c + 1 those that
-were at step c when the boundary was set, for one of which `front` has how many there were: in each column, the runs
-that began from a start on.  The first start in the window says what the columns are worth.  Where the first start
-after the boundary leaves the window, the present is made the boundary, by one walk back over the window.
+Row k counts the runs at step k: column 0 those that began after the boundary, and column c + 1 those that each run at
+step c when the boundary was set has become.  The row of a start in `front` has, for each step c, how many runs were
+there then that began from this start on; the row of the first start in the window says what the columns are worth.
+When the first start after the boundary leaves the window, the present is made the boundary, by one walk back over the
+window.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Seen(NamedTuple):
     clocks : clock, shape (2**ring,), written
     start_clocks : clock, shape (2**ring,), written
     front : uint64, shape (2**ring, columns), written
-        Of the starts up to the boundary.
+        Runs at each step at the boundary, from each of the starts before it on.
     """
 
     symbols: Any
@@ -104,11 +105,11 @@ def count_chain(events, window, options, steps, seen, output, windowed, regs, ro
     seen : Seen
     output : Counts
     windowed : bool
-        Whether there is a window.
+        True if there is a window.
     regs : int64, shape (N_REGS,), written
     rows : uint64, shape (columns + 1, columns + 1), written
-        1 and zeros, of which events begin; then a row for each step that a run can go on from: for all but the last,
-        and for that where it is repeated.
+        1 and zeros, which a start adds; then a row for each step that a run can go on from: for all but the last, and
+        for the last if it is repeated.
     ways : uint64, shape (columns, columns), written
 
     Returns

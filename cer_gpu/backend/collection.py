@@ -1,4 +1,4 @@
-"""What of the tECS is still alive, where the stream itself does not say so.
+"""Collection of the nodes of the tECS that are alive, for windows under which no order tells which ones are.
 
 Under one window for all partitions, nodes die in the order in which they were made, and a ring needs no collection.
 Otherwise (no window, or one that counts the events of each partition) `collect` finds the nodes that lists reach, and
@@ -51,11 +51,11 @@ def drop_expired(lists, options, n_parts, low, idle):
     lists : Lists
     options : Options
     n_parts : int
-        Partitions that are looked at, of those there is room for.
+        Partitions to look at, of those there is room for.
     low : int
         First number in the window, of all partitions; ignored for COUNT_WINDOW.
     idle : bool, shape (n_parts,), written
-        Whether nothing is known of the partition that a new one would not know.
+        True for a partition that holds no more than a new one.
     """
     lists, options = Lists(*lists), Options(*options)
     parts, slots, slot_of, regs = lists.parts, lists.slots, lists.slot_of, lists.regs
@@ -88,9 +88,9 @@ def mark(lists, arena, options, n_parts, n_nodes, shift_from, lows, owners):
     arena : Arena
     options : Options
     n_parts : int
-        Partitions that there are.
+        Number of partitions.
     n_nodes : int
-        Nodes that there are.
+        Number of nodes.
     shift_from : int
         In a partition whose numbers passed this, they are counted anew from the first one in the window.
     lows : int64, shape (n_parts,), written
@@ -150,14 +150,14 @@ def _shift(low, window, shift_from):
 
 @kernel
 def move(lists, arena, n_parts, new_ids):
-    """Move the marked nodes together, in their order, and let everything refer to their new ids.
+    """Move the marked nodes together, in their order, and make all that refers to them refer to their new ids.
 
     Parameters
     ----------
     lists : Lists
     arena : Arena
     n_parts : int
-        Partitions that there are.
+        Number of partitions.
     new_ids : int32, shape (n_nodes,), written
         The owners of `mark`; then the new id of each node, -1 where it is dropped.
     """

@@ -1,11 +1,11 @@
-"""How many complex events end at each position, exactly and without listing them.
+"""Exact number of complex events that end at each position, without listing them.
 
 A determinised run stands for one complex event, so that complex events are counted by counting runs.  Each active
-state has a row of numbers in place of a union list: a union adds rows, a move adds a row to another.  What the window
-drops is found as a queue finds its sum with two stacks: at a *boundary* all active states get a column of their own,
-and column 0 counts the runs that began since.  For each event up to the boundary, `front` has the number of runs that
-began from it on and were in each of those states; the first event in the window says what the columns are worth.
-Where that first event passes the boundary, a new one is made, and `front` is filled by one walk back over the window:
+state has a row of numbers in place of a union list: a union adds rows, a move adds a row to another.  Runs that the
+window drops leave the sums as in a queue made of two stacks: at a *boundary* all active states get a column of their
+own, and column 0 counts the runs that began since.  For each event up to the boundary, `front` has the number of runs
+that began from it on and were in each of those states; the first event in the window says what the columns are worth.
+When that first event passes the boundary, a new one is made, and `front` is filled by one walk back over the window:
 constant time for each event, but for the number of states.
 
 Numbers are those of `cer_gpu.backend.saturating`.
@@ -86,7 +86,7 @@ class Records(NamedTuple):
     Attributes
     ----------
     records : int64, shape (2**ring, N_RECORD), written
-        At ``id & mask``; none before register FLOOR is there.
+        The record of each id at ``id & mask``; those before register FLOOR are gone.
     front : uint64, shape (2**ring, columns), written
     ways : uint64, shape (2, states, columns), written
         Scratch of `_set_boundary`: the ways from each state to the columns, before and after an event.
@@ -119,7 +119,7 @@ class Rows(NamedTuple):
 
 @helper
 def _advance_front(parts, p, records, oldest, options, low, first):
-    """Let FRONT be the first record in the window up to the boundary.
+    """Set FRONT to the first record in the window up to the boundary.
 
     Under GLOBAL_WINDOW `first` is the first id in it; `oldest` is the first that is not overwritten.
     """
@@ -221,7 +221,7 @@ def _set_boundary(options, tables, lists, rows, window, p, n_states, low, first)
 
 @helper
 def _enter(options, tables, lists, records, p, symbol, moment, number):
-    """Open an event: let the lists be those of its partition, and write its record."""
+    """Open an event: switch to the lists of its partition, and write its record."""
     regs, parts = lists.regs, lists.parts
     if regs[CURRENT] != np.int64(p):
         tecs.switch(lists, np.int64(p))
@@ -427,12 +427,12 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
     options : Options
     tables : Tables
     lists : Lists
-        Slots are of N_SLOT columns: the header of `cer_gpu.backend.tecs`, and LATEST.
+        Slots have N_SLOT columns: the header of `cer_gpu.backend.tecs`, and LATEST.
     numbers : Rows
     window : Records
     output : Counts
     n_states : int
-        Determinised states.
+        Number of determinised states.
 
     Returns
     -------
@@ -513,7 +513,7 @@ def compact_records(lists, options, window, n_parts, new_ids):
     options : Options
     window : Records
     n_parts : int
-        Partitions that there are.
+        Number of partitions.
     new_ids : int64, shape (2**ring,), written
         All -1 before.
     """

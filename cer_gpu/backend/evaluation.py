@@ -1,9 +1,9 @@
 """The automaton's loop: relevant events -> tECS and matches, in one compiled function.
 
-papers: CORE, algorithm 1 (section 5.3) over the structure of `cer_gpu.backend.tecs`.  Where we differ: outputs stand
-on transitions; a list moves from state to state by its slot; nodes live in a ring, and those made before the window's
-first event are dead.  Where the windows of partitions end apart from each other (or never), nothing dies by itself,
-and `cer_gpu.backend.collection` finds what is alive.
+papers: CORE, algorithm 1 (section 5.3) over the structure of `cer_gpu.backend.tecs`.  Differences: outputs stand on
+transitions; a list moves from state to state by its slot; nodes live in a ring, and those made before the window's
+first event are dead.  If the windows of partitions end apart from each other (or never), no node dies by itself, and
+`cer_gpu.backend.collection` finds those that are alive.
 """
 
 from __future__ import annotations
@@ -88,10 +88,10 @@ MAX_NUMBER = (1 << 31) - 2
 """The largest number of a start; a larger one makes the loop return RENUMBER."""
 
 LANDMARKS = 16
-"""Events whose first nodes are kept where the window is measured in positions, at most."""
+"""Most events whose first nodes are kept, for a window that is measured in positions."""
 
 AHEAD = 24
-"""So many events later a partition is read, which lies anywhere in memory."""
+"""Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
 # columns of `sources`: the slot of a list, its state, the first of its moves, whether it stays where it is, its
 # maximum, and the node that stands for it
@@ -104,14 +104,14 @@ _U = np.uint64
 
 
 class Numbering(NamedTuple):
-    """How the starts of complex events are numbered in 32 bits.
+    """Numbering of the starts of complex events in 32 bits.
 
     Attributes
     ----------
     base : int
         Position that is number 0.
     by_partition : bool
-        Whether starts are numbered in each partition by itself, from its ORIGIN.
+        True if starts are numbered in each partition by itself, from its ORIGIN.
     apart : int
         Positions from one landmark to the next, at least.
     """
@@ -132,7 +132,7 @@ def _in_positions(options):
 
 @helper
 def _pass_landmarks(history, regs, number, low, apart, next_node):
-    """Let the first node that is alive be that of the last landmark up to the window's start; set one where due."""
+    """Set FLOOR to the first node of the last landmark up to the window's start; set a new landmark if one is due."""
     while regs[LANDMARK] < regs[NEXT_LANDMARK] and history[_U(regs[LANDMARK] % LANDMARKS), NUMBER] <= low:
         regs[FLOOR] = history[_U(regs[LANDMARK] % LANDMARKS), FIRST_NODE]
         regs[LANDMARK] += 1
@@ -169,7 +169,7 @@ def _window_start(events, options, history, event, number):
 
 @helper
 def _lacking(lists, arena, next_node, floor, n_states, max_moves):
-    """Return what there is too little of for an event that so many states act on, a GROW status, or DONE."""
+    """Return the GROW status of what is too small for an event that `n_states` states act on, or DONE."""
     regs = lists.regs
     n_moves = (n_states + 1) * max_moves
     longest = regs[LONGEST] + n_moves + 2
@@ -185,7 +185,7 @@ def _lacking(lists, arena, next_node, floor, n_states, max_moves):
 
 @helper
 def _look_ahead(partitions, lists, event):
-    """Ask for the memory of the partitions of events to come: its row, then its first two lists."""
+    """Prefetch the partitions of events to come: the row of each, then its first two lists."""
     parts, slots = lists.parts, lists.slots
     prefetch(parts, _U(partitions[event + _U(AHEAD)]) * _U(parts.shape[1]))
     slot = parts[_U(partitions[event + _U(AHEAD - 8)]), HEAD]
@@ -200,7 +200,7 @@ def _look_ahead(partitions, lists, event):
 
 @helper
 def _note_extras(events, arena, event):
-    """Let what nodes of the event keep besides be its time and place; its mark is that of a move."""
+    """Set the extras of the event's nodes to its time and place; their mark is that of a move."""
     time_column, place_column = arena.layout[TIME_COLUMN], arena.layout[PLACE_COLUMN]
     if time_column >= 0:
         arena.here[time_column] = events.times[event]
@@ -294,7 +294,7 @@ def _extend_steady(tables, lists, arena, sources, symbol, n_sources, floor, low,
 
 @helper
 def _enter(events, options, numbering, tables, lists, history, p, event, moment, number):
-    """Open an event: let the lists be those of its partition, and the window end at it."""
+    """Open an event: switch to the lists of its partition, and let the window end at it."""
     regs, parts = lists.regs, lists.parts
     regs[OPEN] = ENTERED
     if regs[CURRENT] != np.int64(p):
@@ -314,7 +314,7 @@ def _enter(events, options, numbering, tables, lists, history, p, event, moment,
 def _find_sources(tables, lists, sources, p, symbol, low):
     """Note the active states that do not stay on a symbol; return how many, or -1 where a step is not known.
 
-    What has left the window, and what dies, is released.
+    Lists that have left the window, and those of states that die, are released.
     """
     steps, touched, slots, slot_of = tables.steps, tables.touched, lists.slots, lists.slot_of
     missing = False

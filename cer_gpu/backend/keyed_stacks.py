@@ -4,17 +4,17 @@ An instance is a row of `instances` (int64), a ring of any size, and refers to o
 that of the instance before it; the id `origin` is in row 0, and when row 0 is taken again the origin moves.
 
 * PLACE, the position of the event; TIME, where the output has times;
-* LINKS, in 32 bits each, how many ids before it there is the one below it in its stack ("lower"), and the top of stack
-  k - 1 when it came ("before"): it goes on at that one and at all below.  0: there is none.  Nor is one whose id is
-  below `base`;
+* LINKS, two distances in ids, 32 bits each: back to the instance below it in its stack ("lower"), and to the top of
+  stack k - 1 when it came ("before"), at which and at all below which it goes on.  0 stands for none, and an instance
+  whose id is below `base` is gone;
 * LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
   never increases from one to the one below, so that what is in the window comes first;
-* in the last column, where windows do not end for all partitions at once, whose it is; -1: nobody's any more.
+* in the last column, unless windows end for all partitions at once, the owning partition, or -1 once it is dropped.
 
 A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
-each the LATEST of that; and the first id that is not forgotten there.  So an event costs a look at one row, and a write
-to the end of the instances.  Where there are neighbours, a row of `lasts` has the number of a partition's last relevant
-event, and its position.
+each the LATEST of that; and the first id that is not forgotten there.  An event therefore costs a look at one row, and
+a write to the end of the instances.  If there are neighbours, a row of `lasts` has the number of a partition's last
+relevant event, and its position.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ EVENT, ONE_BEFORE, ONE_BESIDE, N_END = range(4)
 BASE, NEXT_ID, FLOOR, ORIGIN, N_REGS = range(N_VALUES + 1, N_VALUES + 6)
 
 MOST_INSTANCES = (1 << 31) - 1
-"""Rows that links reach over."""
+"""Most rows of the ring: links reach no further."""
 
 AHEAD = 16
-"""So many events later a partition is read, which lies anywhere in memory."""
+"""Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
 _U = np.uint64
 
 
 class Tops(NamedTuple):
-    """What there is of each partition.
+    """The tops of the stacks of each partition.
 
     Attributes
     ----------
@@ -58,7 +58,7 @@ class Tops(NamedTuple):
     tops_latest : clock, shape (partitions, 2 * stacks + 1), written
         The same memory.
     lasts : int64, shape (at least partitions, 2), or (0, 2), written
-        None where there are no neighbours.
+        Number and position of the last relevant event of each; empty if there are no neighbours.
     """
 
     tops: Any
@@ -82,7 +82,7 @@ class Ring(NamedTuple):
 
 @helper
 def _row(instance, origin, size):
-    """Return where an instance is in the ring."""
+    """Return the row of an instance in the ring."""
     row = instance - origin
     return _U(row - size if row >= size else row)
 
@@ -115,7 +115,7 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     Parameters
     ----------
     events : Events
-        Of which each satisfies some step; positions are those that are reported.
+        Events that each satisfy some step; positions are those that are reported.
     window : Window
     options : Options
     steps : Steps
@@ -337,7 +337,7 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
 
 @helper
 def _is_alive(i, tops_of, ring, length, regs):
-    """Return whether a complex event to come may hold instance `i`, where windows do not end for all at once."""
+    """Return whether a complex event to come may hold instance `i`, if windows do not end for all at once."""
     tops, tops_latest, instances, latest_of = tops_of.tops, tops_of.tops_latest, ring.instances, ring.latest_of
     row = _U(i)
     n_stacks = tops.shape[1] // 2
@@ -354,7 +354,7 @@ def _is_alive(i, tops_of, ring, length, regs):
 
 @kernel
 def drop_oldest(ring, clock, length, regs):
-    """Drop what is older than all that is in the window that ends at `clock`, which ends for all partitions at once.
+    """Drop the instances before the first in the window that ends at `clock`, for all partitions at once.
 
     The first instance whose start is in the window is in it, and so are all that came later.
 
@@ -368,7 +368,7 @@ def drop_oldest(ring, clock, length, regs):
     Returns
     -------
     int
-        How many are left.
+        Number of instances left.
     """
     latest_of = Ring(*ring).latest_of
     size, origin = latest_of.shape[0], regs[ORIGIN]
@@ -383,14 +383,14 @@ def drop_oldest(ring, clock, length, regs):
 
 @kernel
 def count_alive(tops_of, ring, stride, length, regs):
-    """Return how many instances `collect` would keep of one in each so many, anywhere among them.
+    """Return how many instances `collect` would keep of a sample: one of each `stride` in turn, anywhere among them.
 
     Parameters
     ----------
     tops_of : Tops, read
     ring : Ring, read
     stride : int
-        How many.
+        Instances for each one in the sample.
     length : clock
     regs : int64, shape (N_REGS,)
 
@@ -408,9 +408,9 @@ def count_alive(tops_of, ring, stride, length, regs):
 
 @kernel
 def collect(tops_of, ring, n_partitions, length, regs, new_ids):
-    """Keep what partitions still reach, where each has a window of its own, or none.
+    """Keep the instances that partitions still reach, if each has a window of its own, or none.
 
-    Ids then begin at 0 again, as they did before: what is kept is moved to the front.
+    They are moved to the front, so that ids begin at 0 again.
 
     Parameters
     ----------
@@ -424,7 +424,7 @@ def collect(tops_of, ring, n_partitions, length, regs, new_ids):
     Returns
     -------
     int
-        How many instances are left.
+        Number of instances left.
     """
     tops_of, ring = Tops(*tops_of), Ring(*ring)
     tops, instances = tops_of.tops, ring.instances

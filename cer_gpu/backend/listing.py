@@ -35,12 +35,12 @@ _U = np.uint64
 
 
 class Listing(NamedTuple):
-    """Where the listing of the complex events of one end is.
+    """State of the listing of the complex events of one end.
 
     Attributes
     ----------
     roots : int32, shape (roots, 3), written
-        Of each node where complex events end: the node, whether it is extended by the end, and the mark of the end.
+        Each node where complex events end, whether it is extended by the end, and the mark of the end.
     stack : int32, shape (depth, 2), written
         Nodes that are still to be visited, and the size of the path above each, inverted where the sibling of the node
         is on the stack already.
@@ -56,18 +56,18 @@ class Listing(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Which complex events of an end are listed; all fields are empty where all of them are.
+    """Share of the complex events of an end that is listed; all fields are empty if all of them are.
 
     Attributes
     ----------
     share : float64, shape (5,), or (0,), written
     root_weights : float64, shape (roots + 1,), or (0,), written
-        How many complex events come before each root.
+        Number of complex events before each root.
     weights : float64, shape (2**ring,), or (0,), written
         Complex events below a node (and its siblings), where its stamp is the ordinal of the event.
     stamps : int64, shape (2**ring,), or (0,), written
     indices : float64, shape (depth,), or (0,), written
-        How many complex events come before those of each entry of the stack.
+        Number of complex events before those of each entry of the stack.
     """
 
     share: Any
@@ -159,7 +159,7 @@ def weigh(arena, lists, listing, shares, low, limit):
 
 @helper
 def _ends_before(end, first):
-    """Return whether what ends at index `end` has nothing from `first` on; beyond 2**52 in doubt not."""
+    """Return whether what ends at index `end` has nothing from `first` on; beyond 2**52, False when in doubt."""
     return end <= first if first < 4503599627370496.0 else end * (1 + 1e-12) <= first
 
 

@@ -62,12 +62,12 @@ class Stacks(NamedTuple):
 
 
 class Frames(NamedTuple):
-    """Where the listing of the complex events of one end is.
+    """State of the listing of the complex events of one end.
 
     Attributes
     ----------
     marks : int32, shape (steps,), or (0,)
-        The mark of each step, where the output has marks.
+        The mark of each step; empty if the output has no marks.
     frames : int64, shape (depth, 3), written
     path : int64, shape (depth,), written
         The complex event, filled from its end.
@@ -89,12 +89,12 @@ def drop_dead(stacks, clock, length):
     stacks : Stacks
     clock : clock
     length : clock
-        Of the window.
+        Length of the window.
 
     Returns
     -------
     bool
-        Whether half of the room is free.
+        True if half of the room is free.
     """
     stacks = Stacks(*stacks)
     counts, bottoms, places, below = stacks.counts, stacks.bottoms, stacks.places, stacks.below
@@ -130,7 +130,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     Parameters
     ----------
     events : Events
-        Of which each satisfies some step.
+        Events that each satisfy some step.
     window : Window
     options : Options
     steps : Steps
@@ -216,7 +216,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
 @helper
 def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks, marks, out_spans, out_offsets,
                out_positions, out_marks):  # fmt: skip
-    """Write complex events that differ in their starts alone, which are written: `depth` events from path[first] on."""
+    """Write complex events that differ only in their starts, written before: `depth` events from path[first] on."""
     width = depth + 1
     # four columns at a time, so that what is written stays in registers from row to row
     for t in range(0, depth - 3, 4):

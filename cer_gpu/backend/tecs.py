@@ -1,8 +1,8 @@
 """tECS, the compact structure of all partial matches: nodes and union lists (`cer_gpu.backend.listing` lists them).
 
-papers: CORE, sections 5.1 and 5.2.  Where we differ: an output node and the union node above it are one node; merges
-are kept until their list changes; the insertion order of states is not kept (a list with a larger maximum is put in
-front instead).
+papers: CORE, sections 5.1 and 5.2.  Differences: an output node and the union node above it are one node; merges are
+kept until their list changes; the insertion order of states is not kept (a list with a larger maximum is put in front
+instead).
 
 Nodes are rows of an int32 array, ``(position, next, sibling, max)``, at ``id & mask`` for a growing id:
 
@@ -13,7 +13,7 @@ Nodes are rows of an int32 array, ``(position, next, sibling, max)``, at ``id & 
   is alive; its maximum is never greater (time-ordered);
 * ``max``: the latest start that the node reaches, in the numbers that the window is measured with.
 
-What only some queries need of a node is a row of `extras` (int64), in columns that `layout` names (-1: not kept): the
+A row of `extras` (int64) has what only some queries need of a node, in columns that `layout` names (-1: not kept): the
 time of the event, its position where 32 bits do not hold it, and its mark (which variables hold it).
 
 A union list is a row of `slots` (int32): a header, then pairs (node, max), the maxima decreasing from the second pair
@@ -47,7 +47,7 @@ HEAD, CONTROL, PREVIOUS, EPOCH, ORIGIN, N_PART = range(6)
     OPEN,  # 1: that event has been entered (its place in the history is written), 2: its matches are being listed
     GAP_DONE,  # 1: the gap before that event has been stepped over
     ORDINAL,  # number of relevant events so far
-    CURRENT,  # the partition that `slot_of` is about
+    CURRENT,  # the partition whose lists `slot_of` has
     CONSUMED,  # how often everything was forgotten (CONSUME BY ANY)
     NEXT_NODE,  # id of the next node
     FREE_SLOT,  # the first free slot
@@ -103,7 +103,7 @@ class Arena(NamedTuple):
     here : int64, shape (extras,), written
         Extras of the open event.
     mask : int
-        Of ids: a node is at ``id & mask``.
+        Mask of ids: a node is at ``id & mask``.
     """
 
     nodes: Any
@@ -316,7 +316,7 @@ def link(lists, p, slot):
 
 @helper
 def release(lists, p, slot):
-    """Take a slot out of those of partition `p`, and to the free ones."""
+    """Move a slot from those of partition `p` to the free ones."""
     slots, parts, regs = lists.slots, lists.parts, lists.regs
     onward = slots[_U(slot), NEXT_SLOT]
     before = slots[_U(slot), PREVIOUS_SLOT]
@@ -353,7 +353,7 @@ def forget(lists, p):
 
 @helper
 def switch(lists, p):
-    """Let `slot_of` be about partition `p`."""
+    """Point `slot_of` to the lists of partition `p`."""
     slots, parts, regs, slot_of = lists.slots, lists.parts, lists.regs, lists.slot_of
     if regs[CURRENT] >= 0:
         slot = parts[_U(regs[CURRENT]), HEAD]
@@ -369,7 +369,7 @@ def switch(lists, p):
 
 @helper
 def take_slot(lists, p, state):
-    """Return a free slot, which is now that of a state of partition `p`."""
+    """Take a free slot for a state of partition `p`, and return it."""
     slots, regs, slot_of = lists.slots, lists.regs, lists.slot_of
     slot = regs[FREE_SLOT]
     s = _U(slot)
@@ -385,8 +385,8 @@ def take_slot(lists, p, state):
 def add_node(arena, lists, p, floor, low, state, number, onward, maximum, next_node):
     """Make a node of the open event and add it to the list of a state; return the next free id.
 
-    papers: ``extend`` (or ``new-bottom``), then procedure Add.  What the node refers to is made before it: a node
-    refers to older ones only.
+    papers: ``extend`` (or ``new-bottom``), then procedure Add.  Nodes that the node refers to are made before it: a
+    node refers to older ones only.
     """
     slots = lists.slots
     slot = lists.slot_of[_U(state)]
