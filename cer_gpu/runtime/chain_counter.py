@@ -58,9 +58,9 @@ class ChainCounter(Runtime):
         self._regs[loop.EVENT] = 0
         while True:
             groups = plain(
-                events.of_loops,
+                events.as_group,
                 Window(events.window_clocks, self._length),
-                self.options.of_loops,
+                self.options.as_group,
                 Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours),
                 loop.Seen(self._seen, self._seen_clocks, self._start_clocks, self._front),
                 Counts(*self._out.to_fill),

@@ -45,7 +45,7 @@ class Counter(Loop):
             return
         self._regs[tecs.EVENT] = 0
         options = self.options
-        taken = events.of_loops
+        taken = events.as_group
         while True:
             groups = plain(
                 taken,

@@ -59,7 +59,7 @@ class RunOptions:
     placed: bool = False
 
     @property
-    def of_loops(self) -> Options:
+    def as_group(self) -> Options:
         """The options as the loops take them."""
         return Options(self.window, self.width, self.consume, self.limit, self.first_end)
 
@@ -110,7 +110,7 @@ class Relevant:
     attributes: Int64
 
     @property
-    def of_loops(self) -> Events:
+    def as_group(self) -> Events:
         """The events as the loops take them."""
         return Events(self.symbols, self.positions, self.places, self.partitions, self.ordinals, self.lows, self.times)
 

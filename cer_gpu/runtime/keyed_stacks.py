@@ -73,7 +73,7 @@ class KeyedStacks(ChainLister):
             groups = plain(
                 self._reported(events),
                 self._window(events),
-                self.options.of_loops,
+                self.options.as_group,
                 self._steps,
                 self._tops_of,
                 self._instances_of,
@@ -90,7 +90,7 @@ class KeyedStacks(ChainLister):
         groups = plain(
             self._reported(events),
             self._window(events),
-            self.options.of_loops,
+            self.options.as_group,
             self._steps,
             self._instances_of,
             self._listing,
@@ -106,7 +106,7 @@ class KeyedStacks(ChainLister):
 
     def _reported(self, events: Relevant) -> Events:
         """Return the events as the loops take them, at the positions that are reported."""
-        return events.of_loops._replace(positions=events.reported)
+        return events.as_group._replace(positions=events.reported)
 
     @property
     def _tops_of(self) -> loops.Tops:

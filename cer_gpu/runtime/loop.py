@@ -49,7 +49,7 @@ class Loop(Runtime):
         self._parts = np.zeros((0, self.N_PART), np.int64)
         self._slots = slots
         self._slot_of = np.zeros(0, np.int32)
-        self._options = options.of_loops
+        self._options = options.as_group
         self.reserve_partitions(1)
 
     @property

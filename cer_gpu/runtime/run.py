@@ -90,7 +90,7 @@ class Run(Loop):
         self._make_room(events)
         self._regs[tecs.EVENT] = 0
         options, out = self.options, self._out
-        taken = events.of_loops
+        taken = events.as_group
         while True:
             groups = plain(
                 taken,

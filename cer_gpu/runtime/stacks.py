@@ -135,7 +135,7 @@ class Stacks(ChainLister):
         while begin < n:
             if self._heights.max() == self._places.shape[1]:
                 self._make_room(events.window_clocks[begin])
-            groups = plain(events.of_loops, self._window(events), self.options.of_loops, self._steps, self._stacks)
+            groups = plain(events.as_group, self._window(events), self.options.as_group, self._steps, self._stacks)
             begin, n_ends = loops.push_events(*groups, begin, ends)
             yield from self.stages.each(LISTING, self._list(events, n_ends))
             if not self._chain.repeated[-1]:
@@ -143,9 +143,9 @@ class Stacks(ChainLister):
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
         groups = plain(
-            events.of_loops,
+            events.as_group,
             self._window(events),
-            self.options.of_loops,
+            self.options.as_group,
             self._steps,
             self._stacks,
             self._listing,
