@@ -1,4 +1,4 @@
-"""What `cer_gpu.backend.jit` does beyond Numba's documentation still does what it is there for."""
+"""Uses of undocumented parts of Numba in `cer_gpu.backend.jit`: each still has its effect."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""What generated code calls; `prefetch` uses what Numba does not document, and must still be there."""
+"""Functions of generated code; `prefetch` uses undocumented parts of Numba, and must still be there."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ LOW = -(2**63)
 
 
 def test_prefetch_asks_the_processor_and_changes_nothing():
-    @partial(jit.kernel, keep=False)  # what comes from the disk cannot be inspected
+    @partial(jit.kernel, keep=False)  # a kernel loaded from disk cannot be inspected
     def total(array):
         found = 0
         for i in range(array.shape[0]):
@@ -24,7 +24,7 @@ def test_prefetch_asks_the_processor_and_changes_nothing():
     assert "@llvm.prefetch" in compiled
 
 
-def test_division_truncates():
+def test_division_truncates_toward_zero():
     @jit.kernel
     def both(x, y, found):
         found[0], found[1] = quotient(x, y), remainder(x, y)

@@ -1,4 +1,4 @@
-"""What makes listing fast: the tECS is time-ordered and 3-bounded (papers: CORE, section 5.1), on any stream."""
+"""Invariants that make listing fast: the tECS is time-ordered and 3-bounded (papers: CORE, section 5.1)."""
 
 import random
 
@@ -70,7 +70,7 @@ def run_over(text, types):
 
 
 @pytest.mark.parametrize("text", FIXED)
-def test_fixed_queries(text):
+def test_the_tecs_of_fixed_queries_is_time_ordered_and_3_bounded(text):
     rng = random.Random(text)
     # LIMIT: the graph counts here, not the exponentially many matches in it
     run = run_over(text + " LIMIT 1", rng.choices("ABC", k=3000))
@@ -79,7 +79,7 @@ def test_fixed_queries(text):
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(strategies.formulas(depth=4, pluses=3, conditions=st.nothing()), st.integers(0, 2**32))
-def test_random_formulas(formula, seed):
+def test_the_tecs_of_random_formulas_is_time_ordered_and_3_bounded(formula, seed):
     query = ref.Query(formula, limit=1, within=random.Random(seed).choice([None, ("events", 40)]))
     names = sorted({n.name for n in ref.descendants(formula) if isinstance(n, ref.EventType | ref.Not)})
     rng = random.Random(seed)

@@ -36,7 +36,7 @@ QUERIES = [
 
 @pytest.mark.parametrize("size", [2, 4, 1024])
 @pytest.mark.parametrize("text", QUERIES)
-def test_as_many_as_are_listed(monkeypatch, text, size):
+def test_counts_are_those_of_the_listed_rows(monkeypatch, text, size):
     monkeypatch.setattr(run, "INITIAL_SIZE", size)
     rng = random.Random(text)
     n = 600
@@ -48,7 +48,7 @@ def test_as_many_as_are_listed(monkeypatch, text, size):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_busy_partition_makes_the_ring_grow_while_others_wait(seed):
-    """What was overwritten in the smaller ring must not seem to be there in the larger one."""
+    """Records overwritten in the smaller ring must not seem to be there in the larger one."""
     rng = random.Random(seed)
     rate, rows = rng.choice([9, 12, 15, 18]), []
     for step in range(260):
@@ -63,14 +63,14 @@ def test_a_busy_partition_makes_the_ring_grow_while_others_wait(seed):
 
 
 @pytest.mark.parametrize("length", [1022, 1023, 1024, 2047, 2048])
-def test_windows_as_long_as_a_ring(length):
+def test_windows_as_long_as_a_ring_are_counted_exactly(length):
     events = pa.table({"type": ["A", "B"] * 5_000})
     query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B WITHIN {length} EVENTS")
     assert assert_counts_the_rows(query, events) == 5_000
 
 
 @pytest.mark.parametrize(("clause", "count"), [("SELECT ANY *", 1), ("SELECT *", 3)])
-def test_a_small_answer_out_of_too_many(clause, count):
+def test_a_limit_holds_where_a_count_passes_int64(clause, count):
     limit = " LIMIT 3" if count == 3 else ""
     events = pa.table({"type": ["A"] + ["B"] * 70 + ["C"]})
     query = cer_gpu.compile(f"{clause} FROM S WHERE A ; B+ ; C{limit}")
@@ -78,7 +78,7 @@ def test_a_small_answer_out_of_too_many(clause, count):
 
 
 @pytest.mark.parametrize(("n", "fits"), [(62, True), (63, True), (64, False), (200, False)])
-def test_too_many_is_an_error(n, fits):
+def test_a_count_beyond_int64_is_an_error(n, fits):
     events = pa.table({"type": ["A"] + ["B"] * n + ["C"]})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C")
     if fits:
@@ -88,7 +88,7 @@ def test_too_many_is_an_error(n, fits):
         query.evaluate(events, output="count")
 
 
-def test_too_many_that_never_end_are_no_error():
+def test_runs_beyond_int64_that_never_end_are_no_error():
     """Runs that nobody asks for may be as many as they like, also when the window forgets them."""
     events = pa.table({"type": ["A"] + ["B"] * 500 + ["A", "B", "B", "C"]})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 50 EVENTS")

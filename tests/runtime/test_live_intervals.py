@@ -1,4 +1,4 @@
-"""Events that no complex event to come can hold are passed over, and nothing else."""
+"""Passing over of events that no complex event to come can hold, and of no others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def chain():
     return found
 
 
-def test_the_symbols_that_may_end(chain):
+def test_symbols_of_the_last_step_may_end(chain):
     assert chain.ending[: B_AND_C + 1].tolist() == [False, False, False, True, True]
 
 
@@ -87,7 +87,7 @@ def test_events_in_the_windows_of_ends_come_before_them_and_others_do_not(chain,
     assert held == [i for i in range(later + 1, n) if in_window(i, n - 1)]
 
 
-def test_all_events_where_ends_are_frequent(chain):
+def test_frequent_ends_hold_no_event_back(chain):
     live = LiveIntervals(chain, np.uint64(10))
     clocks = np.arange(10_000, dtype=np.uint64)
     rare, frequent = np.full(10_000, A, np.int32), np.full(10_000, A, np.int32)
@@ -107,7 +107,7 @@ def test_few_events_at_once_are_not_held_back(chain):
     assert live.release() == []
 
 
-def test_what_is_held_back_is_kept_in_checkpoints(monkeypatch):
+def test_checkpoints_keep_events_that_are_held_back(monkeypatch):
     monkeypatch.setattr(intervals, "FEWEST_EVENTS", 1)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS")
     types = ["A", *"D" * 50, "B", *"D" * 20, "C"]

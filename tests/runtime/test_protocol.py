@@ -1,4 +1,4 @@
-"""The protocol of runtimes: who knows their classes, and what they say of themselves."""
+"""The protocol of runtimes: only the registry knows their classes; attributes tell what they need."""
 
 import ast
 from pathlib import Path

@@ -44,8 +44,8 @@ def test_counting_anew_changes_nothing(monkeypatch, text, method, name, value):
     assert pa.Table.from_batches(pieces).equals(expected)
 
 
-def test_a_long_stretch_without_relevant_events(monkeypatch):
-    """The base moves over it, and what was open before is not found again."""
+def test_the_base_moves_over_a_long_stretch_without_relevant_events(monkeypatch):
+    """Partial matches from before it are not found again."""
     monkeypatch.setattr(run, "REBASE_POSITION", 64)
     types = ["A", "B"] + ["Z"] * 1000 + ["B", "C", "A", "B"] + ["Z"] * 500 + ["A", "B", "C"]
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS"))
@@ -57,7 +57,7 @@ def test_a_long_stretch_without_relevant_events(monkeypatch):
 
 
 @pytest.mark.parametrize("first", [0, 3_000_000_000])
-def test_a_window_of_more_events_than_32_bits_hold(first):
+def test_a_window_may_hold_more_events_than_32_bits(first):
     """The base moves to the first event that still matters, though the window reaches back further."""
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 3000000000 EVENTS"))
     evaluator = query.evaluator(position_column="at")
@@ -76,7 +76,7 @@ def test_a_window_of_more_events_than_32_bits_hold(first):
 
 
 @pytest.mark.parametrize("within", ["100 EVENTS", "100 [ts]"])
-def test_what_left_the_window_makes_room(within):
+def test_nodes_that_left_the_window_make_room(within):
     """The ring of nodes does not follow the stream where nearly all is read by the loop for steady symbols."""
     table = pa.table({"type": random.Random(1).choices("ABCD", k=30_000), "ts": range(30_000)})
     evaluator = by_automaton(cer_gpu.compile(f"SELECT * FROM S WHERE A ; B ; C ; E WITHIN {within}")).evaluator()
@@ -91,7 +91,7 @@ def test_what_left_the_window_makes_room(within):
     assert len(evaluator.pipeline.runtime._nodes) <= 4 * run.INITIAL_SIZE
 
 
-def test_a_complex_event_longer_than_any_buffer():
+def test_a_complex_event_longer_than_any_buffer_is_listed():
     n = 600_000
     text = "SELECT * FROM S WHERE B : A :+ : C"
     table = pa.table({"type": ["B"] + ["A"] * n + ["C"]})
@@ -99,7 +99,7 @@ def test_a_complex_event_longer_than_any_buffer():
     assert found["positions"].combine_chunks().flatten().to_pylist() == list(range(n + 2))
 
 
-def test_events_too_far_apart_for_a_query_without_a_window(monkeypatch):
+def test_events_too_far_apart_without_a_window_are_an_error(monkeypatch):
     query = by_automaton(cer_gpu.compile("SELECT * FROM S WHERE A ; B"))
     evaluator = query.evaluator()
     evaluator.push(pa.record_batch({"type": ["A"]}))

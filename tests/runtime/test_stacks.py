@@ -36,7 +36,7 @@ def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> b
         "A ; B ; A+ FILTER B[v > 1]",
     ],
 )
-def test_chains(pattern):
+def test_sequences_and_repeated_steps_are_chains(pattern):
     assert is_chain(pattern)
     assert is_chain(pattern, "WITHIN 3 EVENTS")
     for select, clauses in (("*", "CONSUME BY ANY"), ("*", "LIMIT 2"), ("ANY *", ""), ("*", "PARTITION BY [k]")):
@@ -61,12 +61,12 @@ def test_chains(pattern):
         "A ; B+ ; B ; B+",
     ],
 )
-def test_what_is_no_chain(pattern):
+def test_other_patterns_are_no_chains(pattern):
     assert not is_chain(pattern)
 
 
 @pytest.mark.parametrize("pattern", ["A : B", "A : (B ; C) : (A OR D) ; B+ ; C"])
-def test_neighbours_in_a_window(pattern):
+def test_neighbours_need_a_window_to_be_a_chain(pattern):
     assert is_chain(pattern, "WITHIN 3 EVENTS")
     assert not is_chain(pattern, "CONSUME BY ANY")
     assert not is_chain(pattern, "WITHIN 3 EVENTS", "NEXT *")
@@ -83,7 +83,7 @@ def test_an_event_between_that_is_not_selected_makes_no_chain():
     assert is_chain("A ; B ; C", select="A, C, B")
 
 
-def test_the_engine_is_told():
+def test_evaluators_of_a_chain_name_their_engine():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
     assert [query.evaluator(output=output).engine for output in ("positions", "events", "count")] == [
         "stacks", "stacks", "counter"]  # fmt: skip
@@ -143,7 +143,7 @@ def random_events(rng: random.Random, n: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES))
-def test_the_rows_of_the_automaton(seed):
+def test_stacks_list_the_rows_of_the_automaton(seed):
     rng = random.Random(seed)
     where, window = random_query(rng)
     # without a window the complex events of a long stream are too many
@@ -185,7 +185,7 @@ def test_limits_choose_and_consumption_forgets(seed):
 
 
 @pytest.mark.parametrize("seed", range(EXAMPLES // 2))
-def test_the_counts_of_the_automaton(seed):
+def test_the_chain_counter_counts_as_the_automaton(seed):
     rng = random.Random(seed)
     where, window = random_query(rng)
     events = random_events(rng, rng.randint(0, 200))
@@ -222,7 +222,7 @@ def stepwise(query, events, rng, output):
             return pa.Table.from_batches([*pieces, evaluator.finish()], query.output_schema(events.schema, output))
 
 
-def test_a_complex_event_that_no_buffer_holds():
+def test_a_complex_event_that_no_buffer_holds_is_listed():
     with small_sizes():
         found = cer_gpu.compile(f"SELECT * FROM S WHERE {'A ; ' * 40} B").evaluate(
             pa.table({"type": ["A"] * 41 + ["B"]})
@@ -241,7 +241,7 @@ def test_memory_stays_within_the_window():
     assert len(counter.pipeline.runtime._seen) == 1 << 12
 
 
-def test_memory_is_what_is_left_where_ends_consume():
+def test_consumed_events_free_their_memory():
     events = pa.table({"type": ["A", "B", "B", "C"] * 50_000, "i": range(200_000)})
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C CONSUME BY ANY")
     for output in ("positions", "events"):
