@@ -34,11 +34,17 @@ class Guard:
 
 @dataclass(frozen=True)
 class Atom(Node):
-    """One event that satisfies a guard, or, when `negated`, one that does not; the variables in `labels` hold it."""
+    """One event that satisfies a guard, or, when `negated`, one that does not; the variables in `labels` hold it.
+
+    `sites` are the definitions around it that filters between events name (`syntax.EventType.site`); `stream` is the
+    stream that it is from, where FROM names streams.
+    """
 
     guard: Guard
     labels: frozenset[str]
     negated: bool = False
+    sites: frozenset[int] = frozenset()
+    stream: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,7 +75,16 @@ class Repeat(Node):
     parts = ("body",)
 
 
-NormalForm = Atom | Either | Then | Repeat
+@dataclass(frozen=True)
+class Related(Node):
+    """The valuations of `body` that pass a filter between events."""
+
+    body: NormalForm
+    relation: s.Relation
+    parts = ("body",)
+
+
+NormalForm = Atom | Either | Then | Repeat | Related
 
 
 def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:

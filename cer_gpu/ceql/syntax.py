@@ -30,7 +30,7 @@ class Name:
     span: Span = _span()
 
 
-# ---- expressions and predicates over the attributes of one event ------------------------------------------
+# ---- expressions and predicates over the attributes of events ------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,25 @@ class Literal(Node):
 
 
 @dataclass(frozen=True)
+class Duration(Node):
+    """``5 MINUTES``: a length of time, compared with differences of times; `length` in seconds."""
+
+    length: Fraction
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
 class Attribute(Node):
-    """A column of the event, or a field of a struct (`cer_gpu.ceql.paths`)."""
+    """A column of an event, or a field of a struct (`cer_gpu.ceql.paths`).
+
+    `variable` is None for the filtered event itself; `event` says which event of the variable: "EACH", "FIRST", "LAST",
+    or "PREV" (the event of the variable just before the chosen one).
+    """
 
     name: str
     span: Span = _span()
+    variable: Name | None = None
+    event: str = "EACH"
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ class Arithmetic(Node):
     parts = ("left", "right")
 
 
-Expression = Literal | Attribute | Negative | Arithmetic
+Expression = Literal | Duration | Attribute | Negative | Arithmetic
 
 
 @dataclass(frozen=True)
@@ -114,6 +128,15 @@ class Membership(Node):
     values: tuple[Expression, ...]
     span: Span = _span()
     parts = ("operand", "values")
+
+
+@dataclass(frozen=True)
+class IsNull(Node):
+    """``operand IS NULL``: TRUE or FALSE, never unknown."""
+
+    operand: Expression
+    span: Span = _span()
+    parts = ("operand",)
 
 
 @dataclass(frozen=True)
@@ -160,7 +183,7 @@ class Or(_Flat):
     parts = ("operands",)
 
 
-Leaf = Comparison | Like | Membership
+Leaf = Comparison | Like | Membership | IsNull
 Predicate = Leaf | Not | And | Or
 
 
@@ -173,6 +196,37 @@ class VariableFilter(Node):
 
     variable: Name
     predicate: Predicate
+    span: Span = _span()
+    parts = ("predicate",)
+
+
+@dataclass(frozen=True)
+class Role:
+    """A variable of a filter between events, and the places in the formula that define it.
+
+    Attributes
+    ----------
+    variable : Name
+    sites : frozenset of int
+        The `site` of each event type and AS that defines the variable for this filter; empty: none does.
+    always : bool
+        True if the variable holds an event wherever the filter is tested.
+    """
+
+    variable: Name
+    sites: frozenset[int] = frozenset()
+    always: bool = True
+
+
+@dataclass(frozen=True)
+class Relation(Node):
+    """A filter between events: `predicate` is TRUE for every choice of one event of each variable in `roles`.
+
+    All attributes of the predicate name their variable.  `roles` are made by `cer_gpu.ceql.scopes`.
+    """
+
+    predicate: Predicate
+    roles: tuple[Role, ...] = ()
     span: Span = _span()
     parts = ("predicate",)
 
@@ -195,7 +249,7 @@ class FilterOr(_Flat):
     parts = ("operands",)
 
 
-Filter = VariableFilter | FilterAnd | FilterOr
+Filter = VariableFilter | Relation | FilterAnd | FilterOr
 
 
 # ---- formulas of complex event logic (papers: CEL, section 3; CEQL, table of semantics) ---------------------
@@ -203,10 +257,11 @@ Filter = VariableFilter | FilterAnd | FilterOr
 
 @dataclass(frozen=True)
 class EventType(Node):
-    """``R`` or ``stream>R``."""
+    """``R`` or ``stream>R``; `site` numbers the definition of a variable that a `Relation` names, else it is -1."""
 
     event: Name
     span: Span = _span()
+    site: int = field(default=-1, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -222,11 +277,12 @@ class Negation(Node):
 
 @dataclass(frozen=True)
 class Assign(Node):
-    """``formula AS variable``."""
+    """``formula AS variable``; `site` as that of an `EventType`."""
 
     formula: Formula
     variable: Name
     span: Span = _span()
+    site: int = field(default=-1, compare=False, repr=False)
     parts = ("formula",)
 
 
@@ -335,6 +391,11 @@ def event_names(formula: Formula) -> Iterator[Name]:
 def variable_filters(node: Formula | Filter) -> Iterator[VariableFilter]:
     """Yield the ``x[p]`` of a filter, or of all filters of a formula, from left to right, those under NOT included."""
     return (below for below in walk(node) if isinstance(below, VariableFilter))
+
+
+def relations(node: Formula | Filter) -> Iterator[Relation]:
+    """Yield the filters between events of a filter, or of all filters of a formula, from left to right."""
+    return (below for below in walk(node) if isinstance(below, Relation))
 
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
