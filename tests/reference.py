@@ -665,6 +665,11 @@ def variables_of_streams(formula: Formula, streams: Sequence[str]) -> set[str]:
     return found
 
 
+def compares_durations(formula: Formula) -> bool:
+    """Return True if a filter compares with a length of time, so that the times must be times to the engine too."""
+    return any(isinstance(node, DurationConst) for node in descendants(formula))
+
+
 def bound_variables(query: Query) -> tuple[str, ...]:
     """Return the variables that "bindings" shows, in the order of its columns."""
     if query.select == "*":
