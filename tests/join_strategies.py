@@ -190,7 +190,7 @@ def relations(draw, variables, several=()):
 @st.composite
 def conditions(draw, variables, several=(), own=()):
     """Draw filters between events of the variables, at times beside an `x[p]` of one of its `own`."""
-    parts = [draw(relations(variables, several)) for _ in range(draw(st.sampled_from([1, 1, 1, 2, 2, 3])))]
+    parts = [draw(relations(variables, several)) for _ in range(draw(st.sampled_from([1, 1, 1, 1, 2, 2, 3])))]
     if own and draw(st.integers(0, 3)) == 3:
         parts.append(ref.Unary(draw(st.sampled_from(own)), draw(s.likely_conditions | single_events)))
         parts = draw(st.permutations(parts))
@@ -389,19 +389,27 @@ def join_columns(draw, name, length):
     return draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length))
 
 
+@st.composite
+def join_streams(draw, query, longest=None):
+    """Draw a stream for the query: seldom a short one, on which few steps find their events."""
+    longest = s.longest_stream(query.formula) if longest is None else longest
+    shortest = draw(st.sampled_from([longest - 1, longest * 2 // 3, longest * 2 // 3, 0]))
+    return draw(s.streams(query, longest, join_columns, shortest))
+
+
 def join_cases(**kinds):
     """Return a strategy for queries with filters between events, with streams for them (`strategies.cases`)."""
-    return s.cases(values=join_columns, formula=join_formulas(), **kinds)
+    return s.cases(stream_for=join_streams, formula=join_formulas(), **kinds)
 
 
 def full_join_cases(**kinds):
     """Return a strategy for such queries with any of the clauses (`strategies.full_cases`)."""
-    return s.full_cases(values=join_columns, formula=join_formulas(), **kinds)
+    return s.full_cases(stream_for=join_streams, formula=join_formulas(), **kinds)
 
 
 def join_cases_of_several_streams(**kinds):
     """Return a strategy for such queries over several streams (`strategies.cases_of_several_streams`)."""
-    return s.cases_of_several_streams(values=join_columns, formula=join_formulas(), **kinds)
+    return s.cases_of_several_streams(stream_for=join_streams, formula=join_formulas(), **kinds)
 
 
 def long_join_cases(**kinds):

@@ -225,6 +225,8 @@ class TooLarge(Exception):
 
 def valuations(formula: Formula, stream: Sequence[Event], most: int | None = None) -> set[Valuation]:
     """Return all valuations of the formula, by the table of meanings; TooLarge beyond `most` of them."""
+    known: dict[int, tuple[Formula, set[Valuation]]] = {}  # by identity, of formulas that read nothing before them
+    tested = [0]  # number of valuations that filters between events have tested
 
     def is_of(event: Event, name: str, of_stream: str | None) -> bool:
         return event.get(TYPE) == name and of_stream in (None, event.get(STREAM))
@@ -250,11 +252,18 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
         groups: dict[Assignments, list[Valuation]] = defaultdict(list)
         for valuation in left:
             groups[frozenset((x, p) for x, p in before | valuation[2] if x in needed)].append(valuation)
-        for known, group in groups.items():
-            yield from _joined(group, of(right, known), contiguous)
+        for assigned, group in groups.items():
+            yield from _joined(group, of(right, assigned), contiguous)
 
     def of(formula: Formula, before: Assignments) -> set[Valuation]:
         """Return the valuations; `before` is held by what stands before the formula in enclosing sequences."""
+        if outer_variables(formula):
+            return found_by(formula, before)
+        if id(formula) not in known:
+            known[id(formula)] = (formula, found_by(formula, frozenset()))
+        return known[id(formula)][1]
+
+    def found_by(formula: Formula, before: Assignments) -> set[Valuation]:
         match formula:
             case EventType(name, of_stream):
                 return {(i, i, frozenset(held(name, i))) for i, e in enumerate(stream) if is_of(e, name, of_stream)}
@@ -273,8 +282,11 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
                     if all(holds(predicate, stream[p]) for x, p in mu if x == variable)
                 }
             case Filter(body, Relation(predicate)):
-                own = defined_variables(body)
-                return {(i, j, mu) for i, j, mu in of(body, before) if _related(predicate, own, mu, before, stream)}
+                own, candidates = defined_variables(body), of(body, before)
+                tested[0] += len(candidates)
+                if most is not None and tested[0] > 3 * most:
+                    raise TooLarge
+                return {(i, j, mu) for i, j, mu in candidates if _related(predicate, own, mu, before, stream)}
             case Filter(body, FilterAnd(left, right)):
                 return of(Filter(Filter(body, left), right), before)
             case Filter(body, FilterOr(left, right)):

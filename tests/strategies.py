@@ -460,10 +460,11 @@ def times(draw, length):
 
 
 @st.composite
-def streams(draw, query, longest=None, values=columns):
+def streams(draw, query, longest=None, values=columns, shortest=0):
     """Draw a stream for the query: the columns that it reads, by the strategy `values`, with times."""
     longest = longest_stream(query.formula) if longest is None else longest
     length = draw(st.integers(longest // 2, longest) | st.integers(longest - 2, longest) | st.integers(0, longest))
+    length = max(length, shortest)
     nodes = ref.descendants(query.formula)
     mentioned = sorted({node.name for node in nodes if isinstance(node, ref.EventType | ref.Not)})
     others = [UNSEEN_TYPE] if draw(st.integers(0, 9)) == 9 else list(TYPES[:1])
@@ -495,21 +496,21 @@ def _struct(fields_, sparse):
 
 
 @st.composite
-def cases(draw, values=columns, **kinds):
+def cases(draw, stream_for=streams, **kinds):
     """Draw a query and a stream for it."""
     query = draw(queries(**kinds))
-    return query, draw(streams(query, values=values))
+    return query, draw(stream_for(query))
 
 
 @st.composite
-def full_cases(draw, values=columns, **kinds):
+def full_cases(draw, stream_for=streams, **kinds):
     """Draw a query with any of the clauses and a stream for it, longer if it is split into substreams."""
     query = draw(full_queries(**kinds))
-    stream = draw(streams(query, longest_of_all(query), values))
+    stream = draw(stream_for(query, _longest_of_all(query)))
     return query, [{**event, ref.STREAM: query.streams[0]} for event in stream]
 
 
-def longest_of_all(query):
+def _longest_of_all(query):
     """Return a length of stream for the query: longer if it is split, shorter if iteration meets ambiguity."""
     nodes = list(ref.descendants(query.formula))
     ambiguous = sum(isinstance(node, ref.Or) for node in nodes) > 1 and any(isinstance(n, ref.Plus) for n in nodes)
@@ -520,11 +521,11 @@ STREAM_NAMES = ("S", "T", "all")
 
 
 @st.composite
-def cases_of_several_streams(draw, typed=True, values=columns, **kinds):
+def cases_of_several_streams(draw, typed=True, stream_for=streams, **kinds):
     """Draw a query over several streams, and the streams by name; in some of them a column may be all NULL."""
     names = STREAM_NAMES[: draw(st.integers(2 if typed else 1, 3))]
     query = draw(full_queries(streams=names, typed=typed, **kinds))
-    stream = draw(streams(query, longest_of_all(query), values))
+    stream = draw(stream_for(query, _longest_of_all(query)))
     owners = [draw(st.sampled_from(names)) for _ in stream]
     in_mapping = draw(st.permutations(names))
     by_name = {name: [e for e, owner in zip(stream, owners, strict=True) if owner == name] for name in in_mapping}
