@@ -120,8 +120,8 @@ def exact_as_decimal(query: ref.Query) -> set[str]:
                 pass
             case ref.In(ref.Attr(), values) if all(isinstance(value, ref.Const) for value in values):
                 pass
-            case ref.Compare() | ref.InRange() | ref.In():
-                used |= {part.name for part in ref.descendants(node) if isinstance(part, ref.Attr)}
+            case ref.Compare() | ref.InRange() | ref.In() | ref.Between() | ref.IsNull():
+                used |= {part.name for part in ref.descendants(node) if isinstance(part, ref.Attr | ref.VarAttr)}
     return {name for name in INT_COLUMNS if name not in used}
 
 

@@ -75,6 +75,7 @@ class Case(_Drawn):
 
     def __init__(self, data: st.DataObject, cases: st.SearchStrategy, timestamps: bool = False) -> None:
         self.query, self.events = data.draw(cases, label="case")
+        timestamps = timestamps or ref.compares_durations(self.query.formula)
         self.layout = data.draw(arrow_streams.layouts(self.query, self.events, timestamps), label="layout")
         self.cuts = data.draw(strategies.cuts(len(self.events)), label="cuts")
         by_time = self.query.within is not None and self.query.within[0] == "time"
@@ -95,7 +96,8 @@ class CaseOfStreams(_Drawn):
     def __init__(self, data: st.DataObject, cases: st.SearchStrategy, typed: bool = True) -> None:
         self.query, self.streams = data.draw(cases, label="case")
         self.events = ref.merged(self.streams)
-        self.layout = data.draw(arrow_streams.layouts(self.query, self.events), label="layout")
+        timestamps = ref.compares_durations(self.query.formula)
+        self.layout = data.draw(arrow_streams.layouts(self.query, self.events, timestamps), label="layout")
         self.write(data, timed=True, typed=typed)
         self.absent = {name: self._absent(data, name) for name in self.streams}
         self.cuts = {

@@ -14,6 +14,11 @@ Decisions that the papers leave open:
 - A selection strategy chooses before WITHIN drops: a complex event outside the window still beats its rivals, which
   are then not reported either. It compares kept positions only; complex events with equal ones and different starts
   all stay. ANY chooses among those in the window: at every end of one, one is reported.
+- A query with filters between events has WITHIN before its strategy: rivals outside of the window beat nothing.
+- What a variable holds for a filter between events: what the valuation of the filtered formula assigns to it, if that
+  formula defines it anywhere; else what the left operands of the enclosing sequences assign to it, all levels united,
+  in the same iteration of all that enclose both. A filter in an iteration is thus a filter of each iteration.
+- PREV(x) chooses an event of x, and there is no test, not even of the other operand of an OR, where that is the first.
 - CONSUME BY is triggered by the complex events that are left after WITHIN; LIMIT and the choice of ANY never change it.
 - The key of an event is, for each bracket of PARTITION BY, the first of its names that is not NULL; if all are NULL,
   the event is in no substream. Keys are compared by value: 0.0 and -0.0 are one key, and NaN is equal to NaN.
@@ -25,126 +30,53 @@ Decisions that the papers leave open:
 
 from __future__ import annotations
 
-import math
-import operator
-import re
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reference_predicates import Arith as Arith
+from reference_predicates import Attr as Attr
+from reference_predicates import Between as Between
+from reference_predicates import Compare as Compare
+from reference_predicates import Const as Const
+from reference_predicates import DurationConst as DurationConst
+from reference_predicates import Event as Event
+from reference_predicates import Expression as Expression
+from reference_predicates import In as In
+from reference_predicates import InRange as InRange
+from reference_predicates import IsNull as IsNull
+from reference_predicates import Like as Like
+from reference_predicates import Neg as Neg
+from reference_predicates import PredAnd as PredAnd
+from reference_predicates import Predicate as Predicate
+from reference_predicates import PredNot as PredNot
+from reference_predicates import PredOr as PredOr
+from reference_predicates import Truth as Truth
+from reference_predicates import VarAttr as VarAttr
+from reference_predicates import and_ as and_
+from reference_predicates import attribute as attribute
+from reference_predicates import children as children
+from reference_predicates import compare as compare
+from reference_predicates import descendants as descendants
+from reference_predicates import events_read as events_read
+from reference_predicates import holds as holds
+from reference_predicates import not_ as not_
+from reference_predicates import or_ as or_
+from reference_predicates import truth as truth
+from reference_predicates import value_of as value_of
+from reference_predicates import wrap as wrap
+
 TYPE = "type"
 TIME = "ts"
 STREAM = "$stream"
 
-Event = dict[str, Any]
 Row = tuple[int, int, tuple[int, ...]]  # (start, end, kept positions)
 Binding = tuple[tuple[str, tuple[int, ...]], ...]  # ((variable, positions), ...)
 BoundRow = tuple[int, int, tuple[int, ...], Binding]
-Valuation = tuple[int, int, frozenset[tuple[str, int]]]  # (start, end, {(variable, position)})
-Truth = bool | None  # None is UNKNOWN
-
-
-# ---------------------------------------------------------------------------------------------- expressions
-
-
-@dataclass(frozen=True)
-class Attr:
-    """Value of an attribute of the event: of a column, or of a field of a struct by its path, as in ``st.p``."""
-
-    name: str
-
-
-@dataclass(frozen=True)
-class Const:
-    """Literal; `text` is its form in CEQL if that does not follow from the value (a date, say)."""
-
-    value: bool | int | float | str
-    text: str | None = None
-
-
-@dataclass(frozen=True)
-class Neg:
-    """Unary minus."""
-
-    operand: Expression
-
-
-@dataclass(frozen=True)
-class Arith:
-    """`left op right` for op in + - * / %."""
-
-    op: str
-    left: Expression
-    right: Expression
-
-
-Expression = Attr | Const | Neg | Arith
-
-
-# ----------------------------------------------------------------------------------------------- predicates
-
-
-@dataclass(frozen=True)
-class Compare:
-    """`left op right` for op in = <> < <= > >=."""
-
-    op: str
-    left: Expression
-    right: Expression
-
-
-@dataclass(frozen=True)
-class PredNot:
-    """NOT p."""
-
-    operand: Predicate
-
-
-@dataclass(frozen=True)
-class PredAnd:
-    """P AND q."""
-
-    left: Predicate
-    right: Predicate
-
-
-@dataclass(frozen=True)
-class PredOr:
-    """P OR q."""
-
-    left: Predicate
-    right: Predicate
-
-
-@dataclass(frozen=True)
-class Like:
-    """`attribute LIKE 'regex'`: an unanchored search."""
-
-    attribute: Attr
-    pattern: str
-
-
-@dataclass(frozen=True)
-class In:
-    """`expression [NOT] IN {v, ...}`."""
-
-    operand: Expression
-    values: tuple[Expression, ...]
-    negated: bool = False
-
-
-@dataclass(frozen=True)
-class InRange:
-    """`expression IN {low..high}`, either bound absent; or `expression IN RANGE(low, high)` (`function`)."""
-
-    operand: Expression
-    low: Expression | None
-    high: Expression | None
-    function: bool = False
-
-
-Predicate = Compare | PredNot | PredAnd | PredOr | Like | In | InRange
+Assignments = frozenset[tuple[str, int]]  # {(variable, position)}
+Valuation = tuple[int, int, Assignments]  # (start, end, ...)
 
 
 # ------------------------------------------------------------------------------------- filters and formulas
@@ -174,7 +106,17 @@ class FilterOr:
     right: FilterExpr
 
 
-FilterExpr = Unary | FilterAnd | FilterOr
+@dataclass(frozen=True)
+class Relation:
+    """Predicate between events, TRUE for every choice of one event that each of its variables holds.
+
+    All attributes name their variable (`VarAttr`).
+    """
+
+    predicate: Predicate
+
+
+FilterExpr = Unary | Relation | FilterAnd | FilterOr
 
 
 @dataclass(frozen=True)
@@ -278,156 +220,13 @@ class TooLarge(Exception):
     """Refusal of a case for which brute force would hold more valuations than allowed."""
 
 
-# ------------------------------------------------------------------------------------- values of expressions
-
-
-def wrap(value: int) -> int:
-    """Return the int64 with the low 64 bits of `value`."""
-    return (value + 2**63) % 2**64 - 2**63
-
-
-def attribute(event: Event, name: str) -> Any:
-    """Return the value of an attribute, None for NULL."""
-    value: Any = event
-    for part in name.split("."):
-        value = None if value is None else value.get(part)
-    return value
-
-
-def value_of(expression: Expression, event: Event) -> Any:
-    """Return the value of an arithmetic expression, None for NULL."""
-    match expression:
-        case Attr(name):
-            return attribute(event, name)
-        case Const(value):
-            return value
-        case Neg(operand):
-            value = value_of(operand, event)
-            if value is None:
-                return None
-            return wrap(-value) if isinstance(value, int) else -value
-        case Arith(op, left, right):
-            a, b = value_of(left, event), value_of(right, event)
-            if a is None or b is None:
-                return None
-            if isinstance(a, int) and isinstance(b, int):
-                return _int_arithmetic(op, a, b)
-            return _float_arithmetic(op, float(a), float(b))
-    raise TypeError(expression)
-
-
-def _int_arithmetic(op: str, a: int, b: int) -> int | None:
-    if op == "+":
-        return wrap(a + b)
-    if op == "-":
-        return wrap(a - b)
-    if op == "*":
-        return wrap(a * b)
-    if b == 0:
-        return None
-    if a == -(2**63) and b == -1:
-        return 0
-    quotient = abs(a) // abs(b)
-    if (a < 0) != (b < 0):
-        quotient = -quotient
-    return quotient if op == "/" else a - b * quotient
-
-
-def _float_arithmetic(op: str, a: float, b: float) -> float:
-    if op == "+":
-        return a + b
-    if op == "-":
-        return a - b
-    if op == "*":
-        return a * b
-    if op == "/":
-        if b != 0:
-            return a / b
-        if a == 0 or math.isnan(a):
-            return math.nan
-        return math.copysign(math.inf, a) * math.copysign(1.0, b)
-    if b == 0 or math.isinf(a) or math.isnan(a) or math.isnan(b):
-        return math.nan
-    return math.fmod(a, b)
-
-
-COMPARISONS = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-def compare(op: str, a: Any, b: Any) -> Truth:
-    """Compare in three-valued logic; Python's own order of strings is by code point, its floats are IEEE's."""
-    if a is None or b is None:
-        return None
-    if isinstance(a, float) or isinstance(b, float):
-        a, b = float(a), float(b)
-    return COMPARISONS[op](a, b)
-
-
-# --------------------------------------------------------------------------------------- truth of predicates
-
-
-def not_(a: Truth) -> Truth:
-    """Kleene's negation."""
-    return None if a is None else not a
-
-
-def and_(a: Truth, b: Truth) -> Truth:
-    """Kleene's conjunction."""
-    if a is False or b is False:
-        return False
-    return None if a is None or b is None else True
-
-
-def or_(a: Truth, b: Truth) -> Truth:
-    """Kleene's disjunction."""
-    return not_(and_(not_(a), not_(b)))
-
-
-def truth(predicate: Predicate, event: Event) -> Truth:
-    """Return the truth value of a predicate for one event."""
-    match predicate:
-        case Compare(op, left, right):
-            return compare(op, value_of(left, event), value_of(right, event))
-        case PredNot(operand):
-            return not_(truth(operand, event))
-        case PredAnd(left, right):
-            return and_(truth(left, event), truth(right, event))
-        case PredOr(left, right):
-            return or_(truth(left, event), truth(right, event))
-        case Like(attribute, pattern):
-            text = value_of(attribute, event)
-            return None if text is None else re.search(pattern, text) is not None
-        case In(operand, values, negated):
-            value = value_of(operand, event)
-            found: Truth = False
-            for v in values:
-                found = or_(found, compare("=", value, value_of(v, event)))
-            return not_(found) if negated else found
-        case InRange(operand, low, high):
-            value = value_of(operand, event)
-            above = True if low is None else compare(">=", value, value_of(low, event))
-            below = True if high is None else compare("<=", value, value_of(high, event))
-            return and_(above, below)
-    raise TypeError(predicate)
-
-
-def holds(predicate: Predicate, event: Event) -> bool:
-    """Return True if the predicate is TRUE of the event: neither FALSE nor UNKNOWN."""
-    return truth(predicate, event) is True
-
-
 # ------------------------------------------------------------------------------------ valuations of formulas
 
 
 def valuations(formula: Formula, stream: Sequence[Event], most: int | None = None) -> set[Valuation]:
     """Return all valuations of the formula, by the table of meanings; TooLarge beyond `most` of them."""
+    known: dict[int, tuple[Formula, set[Valuation]]] = {}  # by identity, of formulas that read nothing before them
+    tested = [0]  # number of valuations that filters between events have tested
 
     def is_of(event: Event, name: str, of_stream: str | None) -> bool:
         return event.get(TYPE) == name and of_stream in (None, event.get(STREAM))
@@ -445,7 +244,26 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
                 raise TooLarge
         return kept
 
-    def of(formula: Formula) -> set[Valuation]:
+    def followed(
+        left: Iterable[Valuation], right: Formula, before: Assignments, contiguous: bool
+    ) -> Iterator[Valuation]:
+        """Yield each valuation of `left` followed by one of `right`, whose filters may read what `left` holds."""
+        needed = outer_variables(right)
+        groups: dict[Assignments, list[Valuation]] = defaultdict(list)
+        for valuation in left:
+            groups[frozenset((x, p) for x, p in before | valuation[2] if x in needed)].append(valuation)
+        for assigned, group in groups.items():
+            yield from _joined(group, of(right, assigned), contiguous)
+
+    def of(formula: Formula, before: Assignments) -> set[Valuation]:
+        """Return the valuations; `before` is held by what stands before the formula in enclosing sequences."""
+        if outer_variables(formula):
+            return found_by(formula, before)
+        if id(formula) not in known:
+            known[id(formula)] = (formula, found_by(formula, frozenset()))
+        return known[id(formula)][1]
+
+    def found_by(formula: Formula, before: Assignments) -> set[Valuation]:
         match formula:
             case EventType(name, of_stream):
                 return {(i, i, frozenset(held(name, i))) for i, e in enumerate(stream) if is_of(e, name, of_stream)}
@@ -456,25 +274,31 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
                     if not (is_of(e, name, of_stream) and (predicate is None or holds(predicate, e)))
                 }
             case As(body, name):
-                return {(i, j, mu.union(*(held(name, p) for _, p in mu))) for i, j, mu in of(body)}
+                return {(i, j, mu.union(*(held(name, p) for _, p in mu))) for i, j, mu in of(body, before)}
             case Filter(body, Unary(variable, predicate)):
                 return {
                     (i, j, mu)
-                    for i, j, mu in of(body)
+                    for i, j, mu in of(body, before)
                     if all(holds(predicate, stream[p]) for x, p in mu if x == variable)
                 }
+            case Filter(body, Relation(predicate)):
+                own, candidates = defined_variables(body), of(body, before)
+                tested[0] += len(candidates)
+                if most is not None and tested[0] > 3 * most:
+                    raise TooLarge
+                return {(i, j, mu) for i, j, mu in candidates if _related(predicate, own, mu, before, stream)}
             case Filter(body, FilterAnd(left, right)):
-                return of(Filter(Filter(body, left), right))
+                return of(Filter(Filter(body, left), right), before)
             case Filter(body, FilterOr(left, right)):
-                return of(Or(Filter(body, left), Filter(body, right)))
+                return of(Or(Filter(body, left), Filter(body, right)), before)
             case Or(left, right):
-                return of(left) | of(right)
+                return of(left, before) | of(right, before)
             case Seq(left, right):
-                return checked(_joined(of(left), of(right), contiguous=False))
+                return checked(followed(of(left, before), right, before, contiguous=False))
             case Contig(left, right):
-                return checked(_joined(of(left), of(right), contiguous=True))
+                return checked(followed(of(left, before), right, before, contiguous=True))
             case Plus(body) | ContigPlus(body):
-                once = of(body)
+                once = of(body, before)
                 total, newest = set(once), once
                 while newest:
                     longer = checked(_joined(newest, once, contiguous=isinstance(formula, ContigPlus)))
@@ -483,7 +307,38 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
                 return total
         raise TypeError(formula)
 
-    return of(formula)
+    return of(formula, frozenset())
+
+
+def _related(
+    predicate: Predicate, own: set[str], mu: Assignments, before: Assignments, stream: Sequence[Event]
+) -> bool:
+    """Return True if the predicate is TRUE for every choice of one event of each variable.
+
+    A variable of the filtered formula (`own`) holds what its valuation `mu` assigns to it, another one what stands
+    `before` the formula.
+    """
+    read = events_read(predicate)
+    held = {x: sorted(p for y, p in (mu if _plain(x) in own else before) if x == y) for x, _ in read}
+    if not all(held.values()):
+        return True
+    chosen = {(x, "FIRST"): stream[positions[0]] for x, positions in held.items()}
+    chosen |= {(x, "LAST"): stream[positions[-1]] for x, positions in held.items()}
+    choosing = sorted({x for x, which in read if which in ("EACH", "PREV")})
+    for choice in itertools.product(*(range(len(held[x])) for x in choosing)):
+        if any(k == 0 and (x, "PREV") in read for x, k in zip(choosing, choice, strict=True)):
+            continue  # no event before the first one: no test
+        for x, k in zip(choosing, choice, strict=True):
+            chosen[x, "EACH"] = stream[held[x][k]]
+            chosen[x, "PREV"] = stream[held[x][k - 1]]
+        if not holds(predicate, {}, chosen):
+            return False
+    return True
+
+
+def _plain(variable: str) -> str:
+    """Return the variable x of `S>x`."""
+    return variable.rpartition(">")[2]
 
 
 def _joined(left: Iterable[Valuation], right: Iterable[Valuation], contiguous: bool) -> Iterator[Valuation]:
@@ -537,8 +392,8 @@ def evaluate_long(query: Query, stream: Sequence[Event], most: int | None = None
     """Return the same as `evaluate`, for streams too long for it, with WITHIN, and with strategy ALL or STRICT.
 
     A valuation depends on the events of its own interval only, so those that end at an event are found among the
-    events of its substream that are in its window. (Other strategies also compare rivals that start before it.) Events
-    that CONSUME has forgotten by then are not among them.
+    events of its substream that are in its window. (Other strategies also compare rivals that start before it, unless
+    the query has filters between events.) Events that CONSUME has forgotten by then are not among them.
     """
     return sorted(row[:3] for row in _evaluate_long(query, stream, most, ()))
 
@@ -576,15 +431,20 @@ def _evaluate_partitions(
 def _evaluate_substream(
     query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]
 ) -> set[BoundRow]:
-    """Apply WHERE, then SELECT with its strategy, then WITHIN, to one substream."""
+    """Apply WHERE, then SELECT with its strategy, then WITHIN, to one substream.
+
+    With filters between events WITHIN comes before the strategy.
+    """
     rows = projected(query, valuations(query.formula, stream, most), variables)
+    if relates_events(query.formula):
+        rows = {row for row in rows if in_window(query.within, stream, row)}
     winners = selected(query.strategy, {row[:3] for row in rows})
     return {row for row in rows if row[:3] in winners and in_window(query.within, stream, row)}
 
 
 def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]) -> set[BoundRow]:
-    if query.within is None or query.strategy not in ("ALL", "STRICT"):
-        raise ValueError("needs WITHIN, and no strategy but ALL or STRICT")
+    if query.within is None or not (query.strategy in ("ALL", "STRICT") or relates_events(query.formula)):
+        raise ValueError("needs WITHIN, and no strategy but ALL or STRICT without filters between events")
     parts = [(positions, [stream[p] for p in positions]) for positions in substreams(query, stream)]
     place_of = {p: (n, k) for n, (positions, _) in enumerate(parts) for k, p in enumerate(positions)}
     rows: set[BoundRow] = set()
@@ -773,26 +633,31 @@ def _by_end(rows: Iterable[Any]) -> dict[int, list[Any]]:
 # ------------------------------------------------------------------------------------------ facts of a query
 
 
-def children(node: Any) -> Iterator[Any]:
-    """Yield the direct children of a formula, filter, predicate or expression."""
-    for name in getattr(node, "__dataclass_fields__", ()):
-        part = getattr(node, name)
-        if isinstance(part, tuple):
-            yield from part
-        elif hasattr(part, "__dataclass_fields__"):
-            yield part
-
-
-def descendants(node: Any) -> Iterator[Any]:
-    """Yield the node and everything in it."""
-    yield node
-    for child in children(node):
-        yield from descendants(child)
-
-
 def defined_variables(formula: Formula) -> set[str]:
     """Return the variables that the formula defines, in some branch at least; NOT(R) defines none."""
     return {node.name for node in descendants(formula) if isinstance(node, EventType | As)}
+
+
+def outer_variables(formula: Formula) -> set[str]:
+    """Return the variables that filters in the formula read and that stand before it in enclosing sequences."""
+    found = {x for part in children(formula) if isinstance(part, Formula) for x in outer_variables(part)}
+    if isinstance(formula, Filter):
+        own = defined_variables(formula.body)
+        found |= {x for x, _ in events_read(formula.condition) if _plain(x) not in own}
+    return found
+
+
+def relates_events(formula: Formula) -> bool:
+    """Return True if the formula has a filter between events: one that is no ``x[p]`` of the filtered formula."""
+    for node in descendants(formula):
+        if isinstance(node, Filter):
+            own = defined_variables(node.body)
+            for relation in descendants(node.condition):
+                if isinstance(relation, Relation):
+                    read = events_read(relation)
+                    if len(read) > 1 or any(which != "EACH" or _plain(x) not in own for x, which in read):
+                        return True
+    return False
 
 
 def variables_in_order(formula: Formula) -> list[str]:
@@ -812,6 +677,11 @@ def variables_of_streams(formula: Formula, streams: Sequence[str]) -> set[str]:
     return found
 
 
+def compares_durations(formula: Formula) -> bool:
+    """Return True if a filter compares with a length of time, so that the times must be times to the engine too."""
+    return any(isinstance(node, DurationConst) for node in descendants(formula))
+
+
 def bound_variables(query: Query) -> tuple[str, ...]:
     """Return the variables that "bindings" shows, in the order of its columns."""
     if query.select == "*":
@@ -828,7 +698,7 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
 
 def attributes(query: Query) -> set[str]:
     """Return the attributes that the query names, besides the type and the time."""
-    found = {node.name for node in descendants(query.formula) if isinstance(node, Attr)}
+    found = {node.name for node in descendants(query.formula) if isinstance(node, Attr | VarAttr)}
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     if query.within is not None and query.within[0] == "attribute":

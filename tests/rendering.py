@@ -12,10 +12,14 @@ import re
 import reference as ref
 
 KEYWORDS = frozenset(
-    "ALL AND ANY AS BY CONSUME EVENTS FALSE FILTER FROM HOUR HOURS IN LAST LIKE LIMIT MAX MINUTE MINUTES "  # noqa: SIM905
-    "NEXT NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT TRUE WHERE WITHIN".split()
+    "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EVENTS FALSE FILTER FROM HOUR HOURS IN IS LAST LIKE LIMIT MAX "  # noqa: SIM905
+    "MINUTE MINUTES NEXT NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT TRUE WHERE WITHIN".split()
 )
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
+
+FUNCTIONS = frozenset({"FIRST", "LAST", "PREV"})  # any of them may be a name too
+UNITS = {"DAYS": 86_400, "HOURS": 3600, "MINUTES": 60, "SECONDS": 1}
+Test = ref.Compare | ref.Like | ref.In | ref.InRange | ref.Between | ref.IsNull
 
 # precedence of formulas, rising
 FILTER, OR, CONTIG, SEQ, POSTFIX, ATOM = range(6)
@@ -44,6 +48,7 @@ class _Writer:
         self.ticks_per_second = ticks_per_second
         self.filtered: str | None = None  # the variable whose filter is being written
         self.outside = False  # True: that filter has no brackets, and the variable stands before each attribute
+        self.variables: set[str] = set()  # of the query: `st.p` is an attribute of `st` if that is one of them
         self.only_stream: str | None = None  # its name may stand before a type without effect
 
     def chance(self, probability: float) -> bool:
@@ -69,8 +74,25 @@ class _Writer:
     def attribute(self, name: str, variable: str | None = None) -> list[str]:
         """Return the tokens of an attribute, at times behind the variable in whose brackets it stands."""
         names = name.split(".")
-        if variable is not None and (self.outside or self.chance(0.1)):
+        if variable is not None and (self.outside or self.chance(0.1) or self.is_of_variable(names)):
             names = [variable.rpartition(">")[2], *names]
+        return self.path(names)
+
+    def is_of_variable(self, names: list[str]) -> bool:
+        """Return True if the path would be read as a variable with its attribute."""
+        return len(names) > 1 and names[0] in self.variables
+
+    def variable_attribute(self, attribute: ref.VarAttr) -> list[str]:
+        """Return the tokens of an attribute of a variable, without the variable if that stands before the brackets."""
+        names = attribute.name.split(".")
+        if attribute.event != "EACH":
+            before = [self.keyword(attribute.event), "(", *self.variable(attribute.variable), ")", "."]
+            return [*before, *self.path(names)]
+        if attribute.variable != self.filtered or self.is_of_variable(names) or self.chance(0.2):
+            names = [attribute.variable, *names]
+        return self.path(names)
+
+    def path(self, names: list[str]) -> list[str]:
         return [token for k, part in enumerate(names) for token in ([".", self.name(part)] if k else [self.name(part)])]
 
     def string(self, text: str) -> str:
@@ -94,7 +116,8 @@ class _Writer:
     def gap(self, before: str, after: str) -> str:
         """Return white space between two tokens: none only if they stay apart without it."""
         if self.rng is None:
-            return "" if before in {"(", "[", "{", "."} or after in {",", ")", "]", "}", "[", "."} else " "
+            call = before in FUNCTIONS and after == "("
+            return "" if call or before in {"(", "[", "{", "."} or after in {",", ")", "]", "}", "[", "."} else " "
         if self.chance(0.04):
             return self.rng.choice(COMMENTS)
         words = _wordlike(before[-1]) and _wordlike(after[0])
@@ -104,6 +127,7 @@ class _Writer:
     # ----------------------------------------------------------------------------------------- clauses
 
     def query(self, query: ref.Query, needs_from: bool) -> str:
+        self.variables = ref.defined_variables(query.formula)
         out = [self.keyword("SELECT")]
         if query.strategy != "ALL" or self.chance(0.1):
             spelling = self.choice("NEXT", "NXT") if query.strategy == "NEXT" else query.strategy
@@ -184,6 +208,21 @@ class _Writer:
         written = [part for part in parts if part[0]] or [(0, "SECONDS")]
         return [token for amount, unit in written for token in (str(amount), self.plural(unit))]
 
+    def duration_literal(self, milliseconds: int) -> list[str]:
+        """Return the tokens of a length of time that is not negative, in some of the units."""
+        out: list[str] = []
+        left = milliseconds
+        for unit, seconds in UNITS.items():
+            if self.chance(0.3) and unit != "SECONDS":
+                continue
+            amount, rest = divmod(left, 1000 * seconds)
+            if unit == "SECONDS" and rest:
+                out += [repr(left / 1000), self.plural(unit)]
+            elif amount:
+                out += [str(amount), self.plural(unit)]
+            left = rest
+        return out or ["0", self.plural("SECONDS")]
+
     def plural(self, unit: str) -> str:
         """Return a unit, or its singular, after any number."""
         return self.keyword(self.choice(unit, unit.removesuffix("S")))
@@ -199,7 +238,7 @@ class _Writer:
         needed = _binding(formula) < least
         if needed and first and isinstance(formula, ref.Filter) and self.chance(0.4):
             tokens = self.bare_formula(formula, first)
-            return self.wrapped(tokens, tokens[-1] not in ("]", ")"))  # a + would continue the comparison
+            return self.wrapped(tokens, tokens[-1] != "]")  # a + would continue the comparison
         return self.wrapped(self.bare_formula(formula, first or needed), needed)
 
     def bare_formula(self, formula: ref.Formula, first: bool) -> list[str]:
@@ -244,6 +283,8 @@ class _Writer:
         match condition:
             case ref.Unary(variable, predicate):
                 return self.wrapped(self.unary(variable, predicate), needed=False)
+            case ref.Relation(predicate):
+                return self.wrapped(self.relation(predicate), needed=False)
             case ref.FilterAnd(left, right):
                 tokens = [*self.filter(left, BOTH), self.keyword("AND"), *self.filter(right, BOTH + 1)]
                 return self.wrapped(tokens, least > BOTH)
@@ -255,13 +296,24 @@ class _Writer:
     def unary(self, variable: str, predicate: ref.Predicate) -> list[str]:
         self.filtered = variable
         reads = any(isinstance(node, ref.Attr) for node in ref.descendants(predicate))
-        if ">" not in variable and reads and isinstance(predicate, ref.Compare | ref.Like | ref.In | ref.InRange):
+        if ">" not in variable and reads and isinstance(predicate, Test):
             self.outside = self.chance(0.2)
             if self.outside:
                 tokens, _ = self.bare_predicate(predicate)
                 self.outside = False
                 return tokens
         return [*self.variable(variable), "[", *self.predicate(predicate, EITHER), "]"]
+
+    def relation(self, predicate: ref.Predicate) -> list[str]:
+        """Return the tokens of a filter between events: in the brackets of one of its variables, or in none."""
+        read = [node for node in ref.descendants(predicate) if isinstance(node, ref.VarAttr)]
+        of_stream = [node.variable for node in read if ">" in node.variable]
+        chosen = [node.variable for node in read if node.event == "EACH"]
+        if not of_stream and isinstance(predicate, Test) and not self.chance(0.6):
+            self.filtered = None
+            return self.bare_predicate(predicate)[0]
+        self.filtered = self.choice(*dict.fromkeys(of_stream or chosen or [node.variable for node in read]))
+        return [*self.variable(self.filtered), "[", *self.predicate(predicate, EITHER), "]"]
 
     # -------------------------------------------------------------------------------------- predicates
 
@@ -279,26 +331,28 @@ class _Writer:
                 return [*tokens, self.keyword("AND"), *self.predicate(right, BOTH + 1)], BOTH
             case ref.PredNot(ref.Like() | ref.InRange() as test) if self.chance(0.5):
                 return self.test(test, negated=True), SIMPLE
+            case ref.PredNot(ref.Between() | ref.IsNull() as test) if self.chance(0.5):
+                return self.test(test, not test.negated), SIMPLE
             case ref.PredNot(operand):
                 return [self.keyword("NOT"), *self.predicate(operand, NEGATED)], NEGATED
             case ref.Compare(op, left, right):
                 spelling = {"=": self.choice("=", "=="), "<>": self.choice("<>", "!=")}.get(op, op)
                 return [*self.expression(left, SUM), spelling, *self.expression(right, SUM)], SIMPLE
-            case ref.In():
+            case ref.In() | ref.Between() | ref.IsNull():
                 return self.test(predicate, predicate.negated), SIMPLE
         return self.test(predicate, negated=False), SIMPLE
 
-    def test(self, test: ref.Like | ref.In | ref.InRange, negated: bool) -> list[str]:
-        """Return the tokens of LIKE or IN, or of one of them with NOT before it."""
+    def test(self, test: ref.Like | ref.In | ref.InRange | ref.Between | ref.IsNull, negated: bool) -> list[str]:
+        """Return the tokens of LIKE, IN, BETWEEN or IS NULL, or of one of them with NOT."""
         not_ = [self.keyword("NOT")] if negated else []
         match test:
             case ref.Like(attribute, pattern):
-                return [
-                    *self.attribute(attribute.name, self.filtered),
-                    *not_,
-                    self.keyword("LIKE"),
-                    self.string(pattern),
-                ]
+                return [*self.operand(attribute), *not_, self.keyword("LIKE"), self.string(pattern)]
+            case ref.Between(operand, low, high):
+                tokens = [*self.expression(operand, SUM), *not_, self.keyword("BETWEEN"), *self.expression(low, SUM)]
+                return [*tokens, self.keyword("AND"), *self.expression(high, SUM)]
+            case ref.IsNull(operand):
+                return [*self.expression(operand, SUM), self.keyword("IS"), *not_, self.keyword("NULL")]
             case ref.In(operand, values):
                 tokens = [*self.expression(operand, SUM), *not_, self.keyword("IN"), "{"]
                 for k, value in enumerate(values):
@@ -334,10 +388,18 @@ class _Writer:
             raise ValueError(f"no plain literal for {value!r}")
         return ["-", digits] if value < 0 or str(value) == "-0.0" else [digits]
 
+    def operand(self, attribute: ref.Attr | ref.VarAttr) -> list[str]:
+        """Return the tokens of an attribute, of the filtered event or of a variable."""
+        if isinstance(attribute, ref.VarAttr):
+            return self.variable_attribute(attribute)
+        return self.attribute(attribute.name, self.filtered)
+
     def expression(self, expression: ref.Expression, least: int) -> list[str]:
         match expression:
-            case ref.Attr(name):
-                tokens, binding = self.attribute(name, self.filtered), OPERAND
+            case ref.Attr() | ref.VarAttr():
+                tokens, binding = self.operand(expression), OPERAND
+            case ref.DurationConst(ticks):
+                tokens, binding = self.duration_literal(ticks), OPERAND
             case ref.Const():
                 tokens = self.literal(expression)
                 binding = UNARY if len(tokens) > 1 else OPERAND
@@ -373,7 +435,7 @@ def _names_a_stream(query: ref.Query) -> bool:
     for node in ref.descendants(query.formula):
         if isinstance(node, ref.EventType | ref.Not) and node.stream is not None:
             return True
-        if isinstance(node, ref.Unary):
+        if isinstance(node, ref.Unary | ref.VarAttr):
             variables = (*variables, node.variable)
     return any(">" in variable for variable in variables)
 

@@ -232,12 +232,13 @@ lengths = st.sampled_from([3, 2, 1, 0, 4, 5, 6, 8])
 
 
 @st.composite
-def queries(draw, windows="any", limits=False, depth=4, conditions=predicates):
+def queries(draw, windows="any", limits=False, depth=4, conditions=predicates, formula=None):
     """Draw queries with ALL as their strategy, without PARTITION BY and CONSUME BY.
 
-    `windows` is the kind of WITHIN ("any" for any or none, one kind, or None); `limits`: there is a LIMIT.
+    `windows` is the kind of WITHIN ("any" for any or none, one kind, or None); `limits`: there is a LIMIT; `formula`:
+    a strategy for formulas other than the usual ones.
     """
-    formula = draw(formulas(depth=depth, conditions=conditions, whole=True))
+    formula = draw(formulas(depth=depth, conditions=conditions, whole=True) if formula is None else formula)
     variables = sorted(ref.defined_variables(formula))
     select = draw(st.sampled_from(["*", "*", "some", "some", "NONE"] if variables else ["*", "NONE"]))
     if select == "some":
@@ -290,14 +291,17 @@ likely_conditions = st.one_of(
 
 
 @st.composite
-def full_queries(draw, choosing=False, streams=("S",), typed=True, ambiguous=False, strategies=STRATEGIES, depth=3):
+def full_queries(
+    draw, choosing=False, streams=("S",), typed=True, ambiguous=False, strategies=STRATEGIES, depth=3, formula=None
+):
     """Draw queries with any of the clauses.
 
     `choosing`: ANY or LIMIT, so that there are several right answers; without it there is neither.
     `typed`: events have types; without, the type of each is the name of its stream.
     `ambiguous`: many complex events have several valuations, which only their variables tell apart.
+    `formula`: a strategy for formulas other than the usual ones.
     """
-    query = draw(queries(depth=depth, conditions=likely_conditions))
+    query = draw(queries(depth=depth, conditions=likely_conditions, formula=formula))
     formula, select = query.formula, query.select
     if not any(isinstance(n, ref.Seq | ref.Contig | ref.Plus | ref.ContigPlus) for n in ref.descendants(formula)):
         formula = ref.Seq(ref.Plus(ref.EventType(draw(types))), formula)
@@ -358,12 +362,28 @@ def naming_streams(draw, formula, streams, typed=True):
     known = ref.variables_of_streams(formula.body, streams)
 
     def named(condition):
+        if isinstance(condition, ref.Relation):
+            return draw(relation_of_stream(condition, formula.body, known))
         if not isinstance(condition, ref.Unary):
             return replace(condition, left=named(condition.left), right=named(condition.right))
         options = sorted({f"{stream}>{condition.variable}" for stream in streams} & known)
         return replace(condition, variable=draw(st.sampled_from([condition.variable, *options])))
 
     return replace(formula, condition=named(formula.condition))
+
+
+@st.composite
+def relation_of_stream(draw, relation, body, known):
+    """Draw the filter between events, now and then with a stream's name before one of its variables."""
+    read = [node for node in ref.descendants(relation) if isinstance(node, ref.VarAttr)]
+    # an attribute `st.p` stays as it is: behind a variable with a stream nothing could tell it from one of `st`
+    others = {node.variable for node in read if node.event != "EACH" or "." in node.name}
+    variables = {node.variable for node in read} & ref.defined_variables(body) - others
+    options = sorted(name for name in known if name.rpartition(">")[2] in variables)
+    if not options or draw(st.booleans()):
+        return relation
+    name = draw(st.sampled_from(options))
+    return renamed(relation, {name.rpartition(">")[2]: name})
 
 
 def renamed(node, names):
@@ -375,7 +395,7 @@ def renamed(node, names):
     changes = {field.name: renamed(getattr(node, field.name), names) for field in fields(node)}
     if isinstance(node, ref.EventType | ref.Not | ref.As):
         changes["name"] = names.get(node.name, node.name)
-    if isinstance(node, ref.Unary):
+    if isinstance(node, ref.Unary | ref.VarAttr):
         changes["variable"] = names.get(node.variable, node.variable)
     return replace(node, **changes)
 
@@ -440,10 +460,11 @@ def times(draw, length):
 
 
 @st.composite
-def streams(draw, query, longest=None):
-    """Draw a stream for the query: the columns that it reads, with times."""
+def streams(draw, query, longest=None, values=columns, shortest=0):
+    """Draw a stream for the query: the columns that it reads, by the strategy `values`, with times."""
     longest = longest_stream(query.formula) if longest is None else longest
     length = draw(st.integers(longest // 2, longest) | st.integers(longest - 2, longest) | st.integers(0, longest))
+    length = max(length, shortest)
     nodes = ref.descendants(query.formula)
     mentioned = sorted({node.name for node in nodes if isinstance(node, ref.EventType | ref.Not)})
     others = [UNSEEN_TYPE] if draw(st.integers(0, 9)) == 9 else list(TYPES[:1])
@@ -452,7 +473,7 @@ def streams(draw, query, longest=None):
     data[ref.TIME] = draw(times(length))
     keys = {name for names in query.partition_by for name in names}
     for name in sorted(ref.attributes(query)):
-        data[name] = draw(key_columns(name, length) if name in keys else columns(name, length))
+        data[name] = draw(key_columns(name, length) if name in keys else values(name, length))
     sparse = draw(st.booleans())
     return [with_structs(dict(zip(data, row, strict=True)), sparse) for row in zip(*data.values(), strict=True)]
 
@@ -475,17 +496,17 @@ def _struct(fields_, sparse):
 
 
 @st.composite
-def cases(draw, **kinds):
+def cases(draw, stream_for=streams, **kinds):
     """Draw a query and a stream for it."""
     query = draw(queries(**kinds))
-    return query, draw(streams(query))
+    return query, draw(stream_for(query))
 
 
 @st.composite
-def full_cases(draw, **kinds):
+def full_cases(draw, stream_for=streams, **kinds):
     """Draw a query with any of the clauses and a stream for it, longer if it is split into substreams."""
     query = draw(full_queries(**kinds))
-    stream = draw(streams(query, _longest_of_all(query)))
+    stream = draw(stream_for(query, _longest_of_all(query)))
     return query, [{**event, ref.STREAM: query.streams[0]} for event in stream]
 
 
@@ -500,11 +521,11 @@ STREAM_NAMES = ("S", "T", "all")
 
 
 @st.composite
-def cases_of_several_streams(draw, typed=True, **kinds):
+def cases_of_several_streams(draw, typed=True, stream_for=streams, **kinds):
     """Draw a query over several streams, and the streams by name; in some of them a column may be all NULL."""
     names = STREAM_NAMES[: draw(st.integers(2 if typed else 1, 3))]
     query = draw(full_queries(streams=names, typed=typed, **kinds))
-    stream = draw(streams(query, _longest_of_all(query)))
+    stream = draw(stream_for(query, _longest_of_all(query)))
     owners = [draw(st.sampled_from(names)) for _ in stream]
     in_mapping = draw(st.permutations(names))
     by_name = {name: [e for e, owner in zip(stream, owners, strict=True) if owner == name] for name in in_mapping}
@@ -576,22 +597,24 @@ def long_cases(draw):
 
 
 @st.composite
-def long_full_cases(draw, ambiguous=False, longest=250):
+def long_full_cases(
+    draw, ambiguous=False, longest=250, formula=None, strategies=("ALL", "STRICT"), pool_of=usual_values
+):
     """Draw a query of any clauses with a narrow window, and a long stream in which partitions come and go.
 
     The strategies are those that brute force can follow window by window (`ref.evaluate_long`).
     """
     choosing = draw(st.booleans())
-    query = draw(full_queries(choosing=choosing, ambiguous=ambiguous, strategies=("ALL", "STRICT")))
+    query = draw(full_queries(choosing=choosing, ambiguous=ambiguous, strategies=strategies, formula=formula))
     n = draw(st.sampled_from([3, 2, 1, 0, 4] if ambiguous else [3, 2, 1, 0, 4, 5, 6]))
     windows = st.sampled_from([("events", n), ("time", 1000 * n), ("attribute", n, ORDER_COLUMN)])
     query = replace(query, within=draw(windows))
     rng = random.Random(draw(st.integers(0, 2**32 - 1)))
-    return query, long_stream(query, rng, longest)
+    return query, long_stream(query, rng, longest, pool_of)
 
 
-def long_stream(query, rng, longest=250):
-    """Return a random stream of up to `longest` events for the query, with values as `columns` draws them."""
+def long_stream(query, rng, longest=250, pool_of=usual_values):
+    """Return a random stream of up to `longest` events for the query, with values from the pools of columns."""
     length = rng.randint(1 if longest < 1000 else longest // 2, longest)
     mentioned = sorted({n.name for n in ref.descendants(query.formula) if isinstance(n, ref.EventType | ref.Not)})
     pool = mentioned * rng.randint(1, 3) + ["none of them"] * rng.randint(0, 4)
@@ -610,7 +633,7 @@ def long_stream(query, rng, longest=250):
             data[name] = [_key(name, p // 20 % 40 + rng.randrange(3)) for p in range(length)]
             data[name] = [value if rng.random() < 0.95 else None for value in data[name]]
         else:
-            data[name] = rng.choices([*usual_values(name), None], k=length)
+            data[name] = rng.choices([*pool_of(name), None], k=length)
     sparse = rng.random() < 0.5
     return [with_structs(dict(zip(data, row, strict=True)), sparse) for row in zip(*data.values(), strict=True)]
 

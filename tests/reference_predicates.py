@@ -1,0 +1,348 @@
+"""Expressions and predicates of the reference, with their values: of one event, or of several that were chosen."""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Event = dict[str, Any]
+Truth = bool | None  # None is UNKNOWN
+Chosen = Mapping[tuple[str, str], Event]  # events by (variable, "EACH", "FIRST", "LAST" or "PREV")
+
+
+# ---------------------------------------------------------------------------------------------- expressions
+
+
+@dataclass(frozen=True)
+class Attr:
+    """Value of an attribute of the event: of a column, or of a field of a struct by its path, as in ``st.p``."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class VarAttr:
+    """Value of an attribute of an event of a variable: ``x.a``, or ``FIRST(x).a`` and the like by `event`.
+
+    `event` is ``"EACH"`` (the event that is chosen for the variable), ``"FIRST"``, ``"LAST"`` (of those that it holds)
+    or ``"PREV"`` (of those, the one just before the chosen one).
+    """
+
+    variable: str
+    name: str
+    event: str = "EACH"
+
+
+@dataclass(frozen=True)
+class DurationConst:
+    """`5 MINUTES`, in milliseconds, as differences of times are."""
+
+    ticks: int
+
+
+@dataclass(frozen=True)
+class Const:
+    """Literal; `text` is its form in CEQL if that does not follow from the value (a date, say)."""
+
+    value: bool | int | float | str
+    text: str | None = None
+
+
+@dataclass(frozen=True)
+class Neg:
+    """Unary minus."""
+
+    operand: Expression
+
+
+@dataclass(frozen=True)
+class Arith:
+    """`left op right` for op in + - * / %."""
+
+    op: str
+    left: Expression
+    right: Expression
+
+
+Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith
+
+
+# ----------------------------------------------------------------------------------------------- predicates
+
+
+@dataclass(frozen=True)
+class Compare:
+    """`left op right` for op in = <> < <= > >=."""
+
+    op: str
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True)
+class PredNot:
+    """NOT p."""
+
+    operand: Predicate
+
+
+@dataclass(frozen=True)
+class PredAnd:
+    """P AND q."""
+
+    left: Predicate
+    right: Predicate
+
+
+@dataclass(frozen=True)
+class PredOr:
+    """P OR q."""
+
+    left: Predicate
+    right: Predicate
+
+
+@dataclass(frozen=True)
+class Like:
+    """`attribute LIKE 'regex'`: an unanchored search."""
+
+    attribute: Attr | VarAttr
+    pattern: str
+
+
+@dataclass(frozen=True)
+class In:
+    """`expression [NOT] IN {v, ...}`."""
+
+    operand: Expression
+    values: tuple[Expression, ...]
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class InRange:
+    """`expression IN {low..high}`, either bound absent; or `expression IN RANGE(low, high)` (`function`)."""
+
+    operand: Expression
+    low: Expression | None
+    high: Expression | None
+    function: bool = False
+
+
+@dataclass(frozen=True)
+class Between:
+    """`expression [NOT] BETWEEN low AND high`."""
+
+    operand: Expression
+    low: Expression
+    high: Expression
+    negated: bool = False
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """`expression IS [NOT] NULL`, which is never UNKNOWN."""
+
+    operand: Expression
+    negated: bool = False
+
+
+Predicate = Compare | PredNot | PredAnd | PredOr | Like | In | InRange | Between | IsNull
+
+
+# ---------------------------------------------------------------------------------------- the parts of a tree
+
+
+def children(node: Any) -> Iterator[Any]:
+    """Yield the direct children of a formula, filter, predicate or expression."""
+    for name in getattr(node, "__dataclass_fields__", ()):
+        part = getattr(node, name)
+        if isinstance(part, tuple):
+            yield from part
+        elif hasattr(part, "__dataclass_fields__"):
+            yield part
+
+
+def descendants(node: Any) -> Iterator[Any]:
+    """Yield the node and everything in it."""
+    yield node
+    for child in children(node):
+        yield from descendants(child)
+
+
+def events_read(*nodes: Expression | Predicate) -> set[tuple[str, str]]:
+    """Return the events of variables that expressions or predicates read, as (variable, event)."""
+    return {(part.variable, part.event) for node in nodes for part in descendants(node) if isinstance(part, VarAttr)}
+
+
+# ------------------------------------------------------------------------------------- values of expressions
+
+
+def wrap(value: int) -> int:
+    """Return the int64 with the low 64 bits of `value`."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def attribute(event: Event, name: str) -> Any:
+    """Return the value of an attribute, None for NULL."""
+    value: Any = event
+    for part in name.split("."):
+        value = None if value is None else value.get(part)
+    return value
+
+
+NOTHING_CHOSEN: Chosen = {}
+
+
+def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOSEN) -> Any:
+    """Return the value of an arithmetic expression over an event and the `chosen` ones, None for NULL."""
+    match expression:
+        case Attr(name):
+            return attribute(event, name)
+        case VarAttr(variable, name, which):
+            return attribute(chosen[variable, which], name)
+        case Const(value):
+            return value
+        case DurationConst(ticks):
+            return ticks
+        case Neg(operand):
+            value = value_of(operand, event, chosen)
+            if value is None:
+                return None
+            return wrap(-value) if isinstance(value, int) else -value
+        case Arith(op, left, right):
+            a, b = value_of(left, event, chosen), value_of(right, event, chosen)
+            if a is None or b is None:
+                return None
+            if isinstance(a, int) and isinstance(b, int):
+                return _int_arithmetic(op, a, b)
+            return _float_arithmetic(op, float(a), float(b))
+    raise TypeError(expression)
+
+
+def _int_arithmetic(op: str, a: int, b: int) -> int | None:
+    if op == "+":
+        return wrap(a + b)
+    if op == "-":
+        return wrap(a - b)
+    if op == "*":
+        return wrap(a * b)
+    if b == 0:
+        return None
+    if a == -(2**63) and b == -1:
+        return 0
+    quotient = abs(a) // abs(b)
+    if (a < 0) != (b < 0):
+        quotient = -quotient
+    return quotient if op == "/" else a - b * quotient
+
+
+def _float_arithmetic(op: str, a: float, b: float) -> float:
+    if op == "+":
+        return a + b
+    if op == "-":
+        return a - b
+    if op == "*":
+        return a * b
+    if op == "/":
+        if b != 0:
+            return a / b
+        if a == 0 or math.isnan(a):
+            return math.nan
+        return math.copysign(math.inf, a) * math.copysign(1.0, b)
+    if b == 0 or math.isinf(a) or math.isnan(a) or math.isnan(b):
+        return math.nan
+    return math.fmod(a, b)
+
+
+COMPARISONS = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def compare(op: str, a: Any, b: Any, exact: bool = False) -> Truth:
+    """Compare in three-valued logic; Python's own order of strings is by code point, its floats are IEEE's.
+
+    An integer becomes a float64 where it meets one, unless the comparison is `exact`.
+    """
+    if a is None or b is None:
+        return None
+    if not exact and (isinstance(a, float) or isinstance(b, float)):
+        a, b = float(a), float(b)
+    return COMPARISONS[op](a, b)
+
+
+# --------------------------------------------------------------------------------------- truth of predicates
+
+
+def not_(a: Truth) -> Truth:
+    """Kleene's negation."""
+    return None if a is None else not a
+
+
+def and_(a: Truth, b: Truth) -> Truth:
+    """Kleene's conjunction."""
+    if a is False or b is False:
+        return False
+    return None if a is None or b is None else True
+
+
+def or_(a: Truth, b: Truth) -> Truth:
+    """Kleene's disjunction."""
+    return not_(and_(not_(a), not_(b)))
+
+
+def truth(predicate: Predicate, event: Event, chosen: Chosen = NOTHING_CHOSEN) -> Truth:
+    """Return the truth value of a predicate for one event and the `chosen` ones.
+
+    A comparison that reads more than one event is exact; sets and ranges compare with each of their values.
+    """
+
+    def of(part: Predicate) -> Truth:
+        return truth(part, event, chosen)
+
+    def compared(op: str, left: Expression, right: Expression) -> Truth:
+        exact = len(events_read(left, right)) > 1
+        return compare(op, value_of(left, event, chosen), value_of(right, event, chosen), exact)
+
+    match predicate:
+        case Compare(op, left, right):
+            return compared(op, left, right)
+        case PredNot(operand):
+            return not_(of(operand))
+        case PredAnd(left, right):
+            return and_(of(left), of(right))
+        case PredOr(left, right):
+            return or_(of(left), of(right))
+        case Like(attribute, pattern):
+            text = value_of(attribute, event, chosen)
+            return None if text is None else re.search(pattern, text) is not None
+        case In(operand, values, negated):
+            found: Truth = False
+            for value in values:
+                found = or_(found, compared("=", operand, value))
+            return not_(found) if negated else found
+        case InRange(operand, low, high):
+            above = True if low is None else compared(">=", operand, low)
+            below = True if high is None else compared("<=", operand, high)
+            return and_(above, below)
+        case Between(operand, low, high, negated):
+            inside = and_(compared("<=", low, operand), compared("<=", operand, high))
+            return not_(inside) if negated else inside
+        case IsNull(operand, negated):
+            return (value_of(operand, event, chosen) is None) is not negated
+    raise TypeError(predicate)
+
+
+def holds(predicate: Predicate, event: Event, chosen: Chosen = NOTHING_CHOSEN) -> bool:
+    """Return True if the predicate is TRUE of the events: neither FALSE nor UNKNOWN."""
+    return truth(predicate, event, chosen) is True
