@@ -217,7 +217,7 @@ class JoinTables:
         self.graph = self._graph()
         self.conditions = _table(self._rows, 9)
         self.code = np.array(self._code or [(0, 0, 0)], np.int64)
-        self.depth = max([len(c.code) for c in plan.bound.conditions if not isinstance(c, Comparison)], default=0) + 1
+        self.depth = 1 + max((len(_instructions(c)) for c in plan.bound.conditions), default=0)
 
     @property
     def n_indexes(self) -> int:

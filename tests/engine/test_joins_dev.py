@@ -1,0 +1,296 @@
+"""Clauses of the language in combination, all outputs and all ways to read, compared with the definitions.
+
+CER_GPU_EXAMPLES scales the number of random cases of each property; `make test-long` runs many.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import arrow_streams
+import pyarrow as pa
+import pytest
+import reference as ref
+import join_strategies
+import strategies
+from cases import Case, CaseOfStreams, assert_same, bound_rows_of, counts_of, plain, pushed, rows_of
+from hypothesis import strategies as st
+from small_sizes import small_sizes
+
+OUTPUTS = ("positions", "bindings", "events", "count")
+
+
+# ---------------------------------------------------------------------------------- requirements on every result
+
+
+def assert_columns(case, answer, output):
+    """Check names, types and the order by end, and that times and keys are those of the events."""
+    answer.validate(full=True)
+    spans = ["end", "count"] if output == "count" else ["start", "end", "positions"]
+    ends = ["end"] if output == "count" else ["start", "end"]
+    times = [f"{name}_time" for name in ends] if case.time_column else []
+    keys = [names[0] for names in case.query.partition_by]
+    more = {"bindings": list(ref.bound_variables(case.query)), "events": ["events"]}.get(output, [])
+    assert answer.column_names == [*spans, *times, *keys, *more]
+    positions = pa.list_(pa.int64())
+    types = {"positions": positions, **(dict.fromkeys(more, positions) if output == "bindings" else {})}
+    for name in [*spans, *(more if output == "bindings" else [])]:
+        assert answer.schema.field(name).type == types.get(name, pa.int64())
+    found_ends = answer["end"].to_pylist()
+    assert found_ends == sorted(found_ends)
+    for time, at in zip(times, ends, strict=True) if times else ():
+        stamps = case.whole[case.time_column]
+        assert answer[time].type == stamps.type
+        assert answer[time].to_pylist() == stamps.take(answer[at]).to_pylist()
+    for names in case.query.partition_by:
+        columns = [arrow_streams.column(case.whole, name) for name in names]
+        values = list(zip(*(column.to_pylist() for column in columns), strict=True))
+        expected = [next(value for value in values[end] if value is not None) for end in found_ends]
+        if columns[0].type == columns[-1].type and not holds_strings(columns[0].type):
+            assert answer[names[0]].type == columns[0].type
+        assert plain(answer[names[0]].to_pylist()) == plain(expected)
+
+
+def holds_strings(type_):
+    """Return True for a layout of strings, which results need not keep."""
+    return pa.types.is_dictionary(type_) or pa.types.is_string(type_) or pa.types.is_large_string(type_)
+
+
+def assert_rows(answer):
+    """Check that no row comes twice, and that positions ascend inside each interval."""
+    for start, end, positions in rows_of(answer):
+        assert all(a < b for a, b in itertools.pairwise([start - 1, *positions, end + 1]))
+
+
+def assert_events(case, answer):
+    """Check that the structs are the input rows at the kept positions, with the attributes that SELECT names."""
+    names = ref.selected_attributes(case.query)
+    assert pa.types.is_list(answer["events"].type)
+    assert pa.types.is_struct(answer["events"].type.value_type)
+    rows = case.whole.to_pylist()
+    for found, positions in zip(answer["events"].to_pylist(), answer["positions"].to_pylist(), strict=True):
+        for event, p in zip(found, positions, strict=True):
+            # all attributes of merged events may include their stream
+            assert event.pop(ref.STREAM, case.events[p][ref.STREAM]) == case.events[p][ref.STREAM]
+            assert plain(event) == plain({name: ref.attribute(rows[p], name) for name in names or rows[p]})
+
+
+def candidates_of(case, output, long=False):
+    """Return, by brute force, all rows, from which LIMIT and ANY choose."""
+    if output == "bindings":
+        return case.candidates(ref.bindings_long if long else ref.bindings)
+    return case.candidates(ref.evaluate_long if long else ref.evaluate)
+
+
+def assert_right(case, candidates, answer, output):
+    """Check that the answer is that of the definitions, or with LIMIT or ANY one of those that they allow."""
+    assert_columns(case, answer, output)
+    if output == "count":
+        assert counts_of(answer) == ref.counts_of(case.query, candidates)
+        return
+    assert_rows(answer)
+    found = bound_rows_of(answer, ref.bound_variables(case.query)) if output == "bindings" else rows_of(answer)
+    if case.query.limit is None and case.query.strategy != "ANY":
+        assert sorted(found) == candidates
+    assert ref.is_choice(case.query, candidates, found)
+    if output == "events":
+        assert_events(case, answer)
+
+
+# ---------------------------------------------------------------------------------------------- one stream
+
+
+@strategies.property_test(0.6)
+def test_positions_are_those_of_the_reference(data):
+    case = Case(data, join_strategies.full_join_cases())
+    candidates = candidates_of(case, "positions")
+    answer = case.compiled.evaluate(case.table)
+    assert_right(case, candidates, answer, "positions")
+    assert_same(pushed(case.compiled, case.batches), answer)
+
+
+@strategies.property_test(0.4)
+def test_bindings_are_those_of_the_reference(data):
+    ambiguous = data.draw(st.booleans(), label="ambiguous") or data.draw(st.booleans(), label="more of them")
+    case = Case(data, join_strategies.full_join_cases(ambiguous=ambiguous))
+    candidates = candidates_of(case, "bindings")
+    answer = case.compiled.evaluate(case.table, output="bindings")
+    assert_right(case, candidates, answer, "bindings")
+    assert_same(pushed(case.compiled, case.batches, output="bindings"), answer)
+
+
+@strategies.property_test(0.3)
+def test_counts_are_those_of_the_reference(data):
+    """A count is the number of rows of "positions" with the same end."""
+    choosing, ambiguous = data.draw(st.booleans(), label="choosing"), data.draw(st.booleans(), label="ambiguous")
+    case = Case(data, join_strategies.full_join_cases(choosing=choosing, ambiguous=ambiguous))
+    candidates = candidates_of(case, "count")
+    answer = case.compiled.evaluate(case.table, output="count")
+    assert_right(case, candidates, answer, "count")
+    ends = case.compiled.evaluate(case.table)["end"].to_pylist()
+    assert counts_of(answer) == [(end, len(list(group))) for end, group in itertools.groupby(ends)]
+    assert_same(pushed(case.compiled, case.batches, output="count"), answer)
+
+
+@strategies.property_test(0.3)
+def test_kept_events_are_those_of_the_reference(data):
+    case = Case(data, join_strategies.full_join_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    candidates = candidates_of(case, "events")
+    answer = case.compiled.evaluate(case.table, output="events")
+    assert_right(case, candidates, answer, "events")
+    assert_same(answer.drop_columns("events"), case.compiled.evaluate(case.table))
+    assert_same(pushed(case.compiled, case.batches, output="events"), answer)
+
+
+@strategies.property_test(0.4)
+def test_limit_and_any_give_one_legal_answer_in_any_cut(data):
+    output = data.draw(st.sampled_from(["positions", "bindings"]), label="output")
+    case = Case(data, join_strategies.full_join_cases(choosing=True, ambiguous=output == "bindings"))
+    candidates = candidates_of(case, output)
+    answer = case.compiled.evaluate(case.table, output=output)
+    assert_right(case, candidates, answer, output)
+    assert_same(pushed(case.compiled, case.batches, output=output), answer)
+    others = data.draw(strategies.cuts(len(case.events)), label="other cuts")
+    batches = arrow_streams.build_batches(case.events, case.layout, others)
+    assert_same(pushed(case.compiled, batches, output=output), answer)
+
+
+@strategies.property_test(0.2)
+def test_single_events_report_what_ends_at_each(data):
+    """The finest cut: each push reports exactly the complex events that end at its event."""
+    case = Case(data, join_strategies.full_join_cases())
+    expected = case.expected()
+    evaluator = case.compiled.evaluator()
+    every_place = list(range(1, len(case.events)))
+    for position, batch in enumerate(arrow_streams.build_batches(case.events, case.layout, every_place)):
+        rows = rows_of(evaluator.push(batch))
+        assert sorted(rows) == [row for row in expected if row[1] == position]
+    assert evaluator.finish().num_rows == 0
+
+
+@strategies.property_test(0.2)
+def test_every_way_to_read_gives_the_same(data):
+    case = Case(data, join_strategies.full_join_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    candidates = candidates_of(case, output)
+    answer = case.compiled.evaluate(case.whole, output=output)
+    assert_right(case, candidates, answer, output)
+    assert_same(case.compiled.evaluate(case.table, output=output), answer)
+    assert_same(case.compiled.evaluate(case.batches, output=output), answer)
+    assert_same(case.compiled.stream(case.table, output=output).read_all(), answer)
+    assert_same(pushed(case.compiled, case.batches, output=output), answer)
+
+
+# ---------------------------------------------------------------------------------------------- checkpoints
+
+
+@strategies.property_test(0.4)
+def test_a_stream_with_checkpoints_gives_the_uninterrupted_table(data):
+    """The evaluation resumes at several checkpoints, each time in a new evaluator."""
+    case = Case(data, join_strategies.full_join_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    candidates_of(case, output)  # discards examples that are too large
+    assert_same(*with_and_without_checkpoints(data, case, output))
+
+
+def with_and_without_checkpoints(data, case, output):
+    """Return the results batch by batch with a checkpoint before some of the batches, and those without."""
+    batches = case.batches
+    stops = data.draw(st.sets(st.integers(0, len(batches)), min_size=1), label="checkpoints before")
+    evaluator, resumed = case.compiled.evaluator(output=output), case.compiled.evaluator(output=output)
+    without, with_ = [], []
+    for k in range(len(batches) + 1):
+        if k in stops:
+            blob = resumed.checkpoint()
+            assert isinstance(blob, bytes)
+            resumed = case.compile().restore(blob)
+        for one, answers in ((evaluator, without), (resumed, with_)):
+            answers.append(one.push(batches[k]) if k < len(batches) else one.finish())
+    assert resumed.n_events == evaluator.n_events == len(case.events)
+    assert resumed.n_matches == evaluator.n_matches
+    return pa.Table.from_batches(with_), pa.Table.from_batches(without)
+
+
+@strategies.property_test(0.1)
+def test_a_restored_evaluator_shares_no_state_with_its_origin(data):
+    case = Case(data, join_strategies.full_join_cases())
+    expected = case.expected()
+    first, *rest = case.batches
+    original = case.compiled.evaluator()
+    found = [original.push(first)]
+    copy = case.compile().restore(original.checkpoint())
+    copies = [*found, *(copy.push(batch) for batch in rest), copy.finish()]
+    found += [*(original.push(batch) for batch in rest), original.finish()]
+    assert sorted(rows_of(pa.Table.from_batches(found))) == expected
+    assert_same(pa.Table.from_batches(copies), pa.Table.from_batches(found))
+
+
+# ------------------------------------------------------------------------------------------ several streams
+
+
+@pytest.mark.parametrize("output", ["positions", "bindings"])
+@strategies.property_test(0.2)
+def test_several_streams_give_the_reference(output, data):
+    case = CaseOfStreams(data, join_strategies.join_cases_of_several_streams())
+    candidates = candidates_of(case, output)
+    assert_right(case, candidates, case.compiled.evaluate(case.tables, output=output), output)
+
+
+@strategies.property_test(0.2)
+def test_streams_without_a_type_column_give_the_reference(data):
+    """The type of an event is the name of its stream."""
+    case = CaseOfStreams(data, join_strategies.join_cases_of_several_streams(typed=False), typed=False)
+    candidates = candidates_of(case, "positions")
+    assert_right(case, candidates, case.compiled.evaluate(case.tables), "positions")
+
+
+@strategies.property_test(0.2)
+def test_several_streams_give_the_same_in_any_output_and_cut(data):
+    case = CaseOfStreams(data, join_strategies.join_cases_of_several_streams(choosing=data.draw(st.booleans(), label="choosing")))
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    candidates = candidates_of(case, output)
+    answer = case.compiled.evaluate(case.tables, output=output)
+    assert_right(case, candidates, answer, output)
+    readers = {name: table.to_reader(max_chunksize=2) for name, table in case.tables.items()}
+    assert_same(case.compiled.evaluate(readers, output=output), answer)
+    with small_sizes():
+        assert_same(case.compiled.stream(case.uncut, output=output).read_all(), answer)
+
+
+# -------------------------------------------------------------------------------------------- small sizes
+
+
+@strategies.property_test(0.4)
+def test_small_buffers_change_no_result(data):
+    choosing = data.draw(st.booleans(), label="choosing")
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    case = Case(data, join_strategies.full_join_cases(choosing=choosing, ambiguous=output == "bindings"))
+    candidates = candidates_of(case, output)
+    answer = case.compiled.evaluate(case.table, output=output)
+    with small_sizes():
+        assert_same(case.compiled.evaluate(case.table, output=output), answer)
+        assert_same(*with_and_without_checkpoints(data, case, output))
+    assert_right(case, candidates, answer, output)
+
+
+@strategies.property_test(0.3)
+def test_long_streams_give_the_reference(data):
+    """Partitions come and go, and windows pass, many times over."""
+    assert_long_streams(data, longest=250)
+
+
+@pytest.mark.skipif(strategies.EXAMPLES < 1000, reason="about a second each: make test-long")
+@strategies.property_test(0.02)
+def test_very_long_streams_give_the_reference(data):
+    """Positions and node numbers are rebased several times."""
+    assert_long_streams(data, longest=6000)
+
+
+def assert_long_streams(data, longest):
+    output = data.draw(st.sampled_from(OUTPUTS), label="output")
+    case = Case(data, join_strategies.long_join_cases(ambiguous=output == "bindings", longest=longest))
+    candidates = candidates_of(case, output, long=True)
+    with small_sizes():
+        answer = case.compiled.evaluate(case.table, output=output)
+        assert_same(*with_and_without_checkpoints(data, case, output))
+    assert_right(case, candidates, answer, output)
