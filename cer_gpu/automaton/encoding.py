@@ -39,3 +39,26 @@ NO_WINDOW, GLOBAL_WINDOW, COUNT_WINDOW = range(3)
 
 # CONSUME BY: after a position that ends a complex event, forget nothing, the runs of its partition, or all runs
 CONSUME_NONE, CONSUME_PARTITION, CONSUME_ANY = range(3)
+
+# columns of `Filters.conditions`: the kind of a test; of a comparison its operator, the column of the earlier event and
+# that of the later; of a program the argument (0 or 1) that is the earlier event, and its instructions; of either the
+# relation; and, where zone maps hold the earlier column, its number there, else -1
+COND_KIND, COND_OP, COND_COLUMN, COND_OTHER, COND_ARG, COND_BEGIN, COND_END, COND_RELATION, COND_ZONE = range(9)
+COMPARE, COMPARE_RANKED, PROGRAM = range(3)
+EQUAL, DIFFERENT, LESS, AT_MOST, GREATER, AT_LEAST = range(6)
+NO_ZONE = -1
+
+# columns of `Graph.edges`: the atoms; 1 if contiguous; the iteration that begins anew; the index of what the source
+# holds, or NO_INDEX; and the conditions: those that the index guarantees, then those to be tested
+EDGE_SOURCE, EDGE_TARGET, EDGE_CONTIGUOUS, EDGE_LOOP = range(4)
+EDGE_INDEX, EDGE_FIRST, EDGE_TEST, EDGE_LAST, EDGE_ZONED = range(4, 9)
+NO_INDEX = -1
+
+# columns of `Graph.distant`: the condition, the set of atoms of the later event, and 1 for the nearest of them alone
+DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
+
+# flags of atoms: a complex event may begin there; it may end there; others may follow
+INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM = 1, 2, 4
+
+# choice among the complex events of one end
+CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)

@@ -24,12 +24,14 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import State
+from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.partitions import Partitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.predicates.side_columns import SideColumns, TextNumbers
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
@@ -120,7 +122,9 @@ class Pipeline:
         """Begin another part of the stream; compiled code, and the symbols met, stay."""
         self.rebind(self._first)
         physical, binding, plan = self.physical, self._first, self.physical.plan
-        options = self._options = run_options(physical, binding, reading)
+        self._texts = TextNumbers()
+        self._compared = self._side_columns(self._first)
+        options = self._options = run_options(physical, binding, reading, self._texts)
         self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
         self.runtime.stages = self._stages
         self.partitions: Partitions | None = None
@@ -147,8 +151,25 @@ class Pipeline:
     def rebind(self, binding: Binding) -> None:
         """Evaluate the next batches with the binding to another schema."""
         if binding is not self.binding:
+            self._check_compared(binding)
             self.binding = binding
+            self._compared = self._side_columns(binding)
             self.guards = GuardWords(binding.guards, self._device, self._types_met)
+
+    def _side_columns(self, binding: Binding) -> SideColumns | None:
+        if binding.joins is None:
+            return None
+        bound = binding.joins.plan.bound
+        return SideColumns(bound.columns, bound.binder.inputs, self._texts)
+
+    def _check_compared(self, binding: Binding) -> None:
+        """Refuse another schema under which filters between events compare values of other types."""
+        first = self._first.joins
+        if first is not None and binding.joins is not None and binding.joins.plan.bound.shape != first.plan.bound.shape:
+            raise EventsError(
+                "the columns that filters between events compare have other types than in the batches before\n"
+                "hint: cast them to one type"
+            )
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks; on a GPU, the predicates of the next block are already in flight."""
@@ -251,6 +272,9 @@ class Pipeline:
             window_clocks = clocks[column].window_clocks(times[column])
         of_time = nothing if plan.time_column is None else times[plan.time_column].view(np.int64)
         attributes = np.empty((len(rows), 0), np.int64)
+        if self._compared is not None:
+            with self._stages.stage(PREDICATES):
+                attributes = self._compared.of(block.columns, rows)
         return Relevant(symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes)
 
     def _run(self, events: Relevant) -> Iterator[Found]:
@@ -278,6 +302,8 @@ class Pipeline:
         state.add_arrays("run", self.runtime.snapshot())
         if self._window is not None:
             state.add_arrays("window", self._window.snapshot())
+        if self.binding.joins is not None:
+            state.add_texts("compared", {0: self._texts.texts()})
         if self.partitions is not None:
             arrays, texts = self.partitions.snapshot()
             state.add_arrays("partitions", arrays)
@@ -291,14 +317,16 @@ class Pipeline:
         self.runtime.restore(state.part("run"))
         if self._window is not None:
             self._window.restore(state.part("window"))
+        if self.binding.joins is not None:
+            self._texts.restore(state.texts("compared")[0])
         if self.partitions is not None:
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
         if self._retained is not None:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
 
 
-def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading) -> RunOptions:
-    """Return the options of the runtime."""
+def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, texts: TextNumbers) -> RunOptions:
+    """Return the options of the runtime; `texts` are numbered for its filters between events."""
     plan: Plan = physical.plan
     window, width = NO_WINDOW, -1
     if plan.within is not None:
@@ -318,4 +346,8 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading) -> R
         share=reading.share,
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
+        counted=physical.output.counted,
+        strategy=plan.strategy.name,
+        joins=binding.joins,
+        texts=texts,
     )

@@ -19,6 +19,8 @@ from cer_gpu.output.outputs import Columns, Output
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards
+from cer_gpu.predicates.relations import bind_relations
+from cer_gpu.runtime.join_tables import JoinPlan, JoinTables
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,9 @@ class Binding:
     clocks : tuple of str
         Columns of times, which must not decrease.
     columns_on_host : tuple of str
-        Columns that not only predicates read.
+        Columns that not only predicates of single events read.
+    joins : JoinTables or None
+        Filters between events.
     """
 
     plan: Plan
@@ -53,6 +57,7 @@ class Binding:
     keys: Keys
     clocks: tuple[str, ...]
     columns_on_host: tuple[str, ...]
+    joins: JoinTables | None
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -146,8 +151,14 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
     clocks = tuple(dict.fromkeys(name for name in (plan.time_column, window_column) if name is not None))
-    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions]))
-    return Binding(plan, schema, position_column, guards, time_type, window_column, length, keys, clocks, on_host)
+    joins, compared = None, ()
+    if plan.graph is not None:
+        bound = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
+        joins, compared = JoinTables(JoinPlan(plan.graph, bound, bool(plan.partition))), bound.names
+    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions, *compared]))
+    return Binding(
+        plan, schema, position_column, guards, time_type, window_column, length, keys, clocks, on_host, joins
+    )
 
 
 class Bindings:

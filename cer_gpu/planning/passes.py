@@ -7,11 +7,12 @@ from functools import partial
 
 import pyarrow as pa
 
+from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
-from cer_gpu.automaton.chain import find_chain
-from cer_gpu.automaton.normal_form import normal_form, variable_name
+from cer_gpu.automaton.chain import Step, find_chain
+from cer_gpu.automaton.normal_form import normal_form, unrelated, variable_name
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.ceql.syntax import Name, QuerySyntax, variable_filters
+from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
 from cer_gpu.ceql.variables import defined_names
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.fields import column_type
@@ -20,6 +21,7 @@ from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.binder import type_errors
 from cer_gpu.predicates.guards import type_column_type
+from cer_gpu.predicates.relations import relation_errors
 
 
 def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | None, time_unit: str | None) -> Plan:
@@ -27,7 +29,8 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
 
     1. `normal_form`: every filter moves to the event that it filters.
     2. `build_cea`: the automaton, of linear size.
-    3. `find_chain`: the steps of a pattern that stacks can evaluate, if the strategy allows it.
+    3. `build_atom_graph`: the atoms of a pattern with filters between events, and where these are tested.
+    4. `find_chain`: the steps of any other pattern that stacks can evaluate, if the strategy allows it.
     """
     streams = tuple(name.name for name in syntax.streams)
     items = syntax.select.items
@@ -36,10 +39,17 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
     if items and all(item.attributes is not None for item in items):
         attributes = {name.name: name for item in items for name in item.attributes or ()}
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
-    cea = build_cea(formula, frozenset(variables))
+    selected = frozenset(variables)
+    alone = unrelated(formula)
+    cea = build_cea(alone, selected)
     strategy = STRATEGIES[syntax.select.strategy]
-    if strategy.on_chains:
-        steps = find_chain(formula, cea.guards, frozenset(variables), strict=strategy.consecutive)
+    graph = None
+    if alone is not formula:
+        chain = find_chain(alone, cea.guards, selected)
+        graph = build_atom_graph(formula, cea.guards, selected, chain=not isinstance(chain, str))
+        steps: tuple[Step, ...] | str = "the query has filters between events"
+    elif strategy.on_chains:
+        steps = find_chain(formula, cea.guards, selected, strict=strategy.consecutive)
         if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
             steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
     else:
@@ -47,6 +57,7 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
     return Plan(
         text=syntax.text,
         cea=cea,
+        graph=graph,
         chain=None if isinstance(steps, str) else steps,
         against_chain=steps if isinstance(steps, str) else None,
         strategy=strategy,
@@ -80,6 +91,7 @@ def schema_errors(
     text = syntax.text
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
     errors: list[QueryError] = [*type_errors(predicates, schema, text)]
+    errors += relation_errors([relation.predicate for relation in relations(syntax.formula)], schema, text)
     selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
     tests: list[Callable[[], object]] = [
         *(partial(column_type, schema, name.name, text, name.span) for name in selected),

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.table import Table
@@ -60,6 +61,8 @@ class PhysicalPlan:
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if plan.graph is not None:
+            return AtomTable(plan.graph, strict=plan.strategy.consecutive)
         if RUNTIMES[self.runtime].reads_chain:
             assert plan.chain is not None
             return Chain(plan.chain)
@@ -73,6 +76,11 @@ class Asked:
     plan: Plan
     output: type[Output]
     share: bool
+
+    @property
+    def relates(self) -> bool:
+        """True if the pattern has filters between events."""
+        return self.plan.graph is not None
 
     @property
     def is_chain(self) -> bool:
@@ -100,25 +108,29 @@ class Asked:
 
 @dataclass(frozen=True)
 class Choice:
-    """A runtime, the condition for its choice, the reason, and the condition for holding back events."""
+    """A runtime, the condition for its choice, the reason, the condition for holding back events, and the model."""
 
     runtime: str
     condition: Callable[[Asked], bool]
     reason: str
     may_hold_back: Callable[[Asked], bool]
+    model: Model = Model.CEA
 
 
 _STACKS = "the pattern is a chain; each step has a stack of events, and nothing is determinised"
 _COUNTER = "complex events are counted, and not listed"
 
+_INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
+
 CHOICES = (
+    Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
     Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
     Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
     Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
     Choice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
 )
-"""Runtimes of the CEA; the first whose condition holds is chosen."""
+"""The runtimes; the first whose condition holds is chosen."""
 
 
 def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> PhysicalPlan:
@@ -138,5 +150,5 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         reason += f" (no stacks: {plan.against_chain})"
     waits = plan.within is not None and not plan.partition and not output.keeps_events
     return PhysicalPlan(
-        plan, output, Model.CEA, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
+        plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.strategies import Strategy
@@ -16,6 +17,10 @@ class Plan:
 
     Attributes
     ----------
+    cea : CEA
+        Automaton of the pattern, without its filters between events.
+    graph : AtomGraph or None
+        Atoms of a pattern with filters between events; None: it has none.
     chain : tuple of Step or None
         Steps of a pattern that stacks can evaluate in place of the automaton.
     against_chain : str or None
@@ -28,6 +33,7 @@ class Plan:
 
     text: str
     cea: CEA
+    graph: AtomGraph | None
     chain: tuple[Step, ...] | None
     against_chain: str | None
     strategy: Strategy

@@ -43,13 +43,13 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
                 rows = together(rows, rows_of(other, inputs, block))
             return rows
         case t.Compare():
-            x, x_valid = _values(test.left, inputs, block)
-            y, y_valid = _values(test.right, inputs, block)
+            x, x_valid = values_of(test.left, inputs, block)
+            y, y_valid = values_of(test.right, inputs, block)
             rows = OPERATORS[test.op](x, y)
             rows = np.logical_not(rows) if test.negated else rows
             return _and_valid(_and_valid(rows, x_valid), y_valid)
         case t.Known():
-            valid = _values(test.operand, inputs, block)[1]
+            valid = values_of(test.operand, inputs, block)[1]
             return True if valid is None else valid
         case t.Lookup():
             name = inputs.columns[test.codes.slot][0]
@@ -59,7 +59,7 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
             return inputs.given[test.slot](block)
 
 
-def _values(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | None]:
+def values_of(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | None]:
     """Return values (an array, or one for all rows), and a mask of those that are not NULL (None: all)."""
     match term:
         case t.Column():
@@ -68,15 +68,15 @@ def _values(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | N
         case t.Constant():
             return inputs.constants[term.dtype][term.slot], None
         case t.ToFloat() | t.ToInt64():
-            x, valid = _values(term.operand, inputs, block)
+            x, valid = values_of(term.operand, inputs, block)
             return (to_float if term.dtype == t.F8 else to_int64)(x), valid
         case t.Negative():
-            x, valid = _values(term.operand, inputs, block)
+            x, valid = values_of(term.operand, inputs, block)
             with np.errstate(all="ignore"):
                 return -_widened(x, term.dtype), valid
         case t.Arithmetic():
-            x, x_valid = _values(term.left, inputs, block)
-            y, y_valid = _values(term.right, inputs, block)
+            x, x_valid = values_of(term.left, inputs, block)
+            y, y_valid = values_of(term.right, inputs, block)
             x, y = _widened(x, term.dtype), _widened(y, term.dtype)
             valid = _both(x_valid, y_valid)
             if term.divides:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
+from cer_gpu.predicates.side_columns import TextNumbers
+from cer_gpu.runtime.join_tables import JoinTables
 
 FARTHEST = 1 << 29
 """Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
@@ -45,6 +47,14 @@ class RunOptions:
         Complex events that end before this position are not listed.
     placed
         True if `Relevant.places` gives the positions that are reported.
+    counted
+        True if complex events are counted.
+    strategy
+        Name of the selection strategy, for a runtime that chooses among the complex events of one end.
+    joins
+        Filters between events, or None.
+    texts
+        Numbers of the texts that these filters compare, shared with the columns of `Relevant.attributes`.
     """
 
     window: int = NO_WINDOW
@@ -57,6 +67,10 @@ class RunOptions:
     share: tuple[int, int] | None = None
     first_end: int = 0
     placed: bool = False
+    counted: bool = False
+    strategy: str = "ALL"
+    joins: JoinTables | None = None
+    texts: TextNumbers | None = None
 
     @property
     def as_group(self) -> Options:

@@ -82,15 +82,43 @@ class OutputBuffers:
             self._empty.offsets[0] = 0
         return self._empty.arrays
 
-    def widen(self) -> None:
-        """Make room for a complex event that did not fit into empty buffers."""
+    def widen(self, n: int = 0, n_values: int = 0) -> None:
+        """Make room for more than the first `n` complex events, with `n_values` positions, which stay."""
+        full = self._first(n, n_values)
         self._n_values *= 2
+        self._rows *= 2 if n else 1
         self._empty = None
+        self._refill(full)
+
+    def split(self, n: int, n_all: int, n_values: int) -> tuple[MatchBuffers, MatchBuffers]:
+        """Return the first `n` complex events, and the rest of `n_all`, which is first in the next buffers."""
+        found, full = self._first(n, int(self.to_fill[2][n])), self._first(n_all, n_values)
+        values = slice(int(full.offsets[n]), None)
+        rest = MatchBuffers(
+            full.spans[:, n:],
+            full.times[:, n:],
+            full.offsets[n:] - full.offsets[n],
+            full.positions[values],
+            full.marks[values],
+        )
+        self._empty = None
+        return found, self._refill(rest)
+
+    def _refill(self, rows: MatchBuffers) -> MatchBuffers:
+        """Copy complex events to the begin of empty buffers."""
+        spans, times, offsets, positions, marks = self.to_fill
+        n, n_values = len(rows), len(rows.positions)
+        spans[:, :n], offsets[: n + 1], positions[:n_values] = rows.spans, rows.offsets, rows.positions
+        times[:, :n], marks[:n_values] = rows.times, rows.marks
+        return rows
+
+    def _first(self, n: int, n_values: int) -> MatchBuffers:
+        spans, times, offsets, positions, marks = self.to_fill
+        return MatchBuffers(spans[:, :n], times[:, :n], offsets[: n + 1], positions[:n_values], marks[:n_values])
 
     def take(self, n: int, n_values: int) -> MatchBuffers:
         """Return the first `n` complex events, which hold `n_values` positions; the buffers are empty then."""
-        spans, times, offsets, positions, marks = self.to_fill
-        found = MatchBuffers(spans[:, :n], times[:, :n], offsets[: n + 1], positions[:n_values], marks[:n_values])
+        found = self._first(n, n_values)
         if 2 * n >= self._rows or 2 * n_values >= self._n_values:
             self._empty = None
             return found

@@ -8,6 +8,7 @@ from cer_gpu.automaton.table import Table
 from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
+from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStacks
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.run import Run
@@ -19,6 +20,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "stacks": Stacks,
     "keyed_stacks": KeyedStacks,
     "chain_counter": ChainCounter,
+    "instances": InstanceGraph,
 }
 
 
@@ -30,7 +32,7 @@ def make_runtime(name: str, table: Table, options: RunOptions, length: Length) -
     name
         One of RUNTIMES.
     table
-        A `Chain` where the runtime `reads_chain`, else a `Determinization`.
+        As `PhysicalPlan.table` makes it for the runtime.
     options
     length
         Length of the window; None if there is none.

@@ -1,0 +1,164 @@
+"""Choice among the gathered complex events of one end: each once, and those that a selection strategy keeps.
+
+papers: CEL, appendix C.3: ``C <= D`` for NEXT if the least position of which only one has is in D, for LAST if the
+greatest is; MAX keeps those that no other strictly contains; STRICT those at consecutive positions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import CHOOSE_LAST, CHOOSE_MAX, CHOOSE_NEXT
+from cer_gpu.backend.jit import helper, kernel
+
+_U = np.uint64
+
+
+@kernel
+def choose(output, begin, n, strategy, distinct, scratch):
+    """Keep some of the rows from `begin` to `n`, in their order, at the begin of these rows.
+
+    Parameters
+    ----------
+    output : Matches
+    begin : int
+    n : int
+    strategy : int
+        CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST or CHOOSE_MAX.
+    distinct : int
+        1 if rows may be equal, of which one is kept.
+    scratch : int64, shape (ring,), written
+        Three entries or more for each row.
+
+    Returns
+    -------
+    int
+        Number of rows that are kept.
+    """
+    n_rows = n - begin
+    kept = scratch[:n_rows]
+    for r in range(n_rows):
+        kept[_U(r)] = 1
+    if distinct == 1:
+        _drop_equal(output, begin, n_rows, kept, scratch[n_rows:])
+    if strategy == CHOOSE_MAX:
+        _drop_contained(output, begin, n_rows, kept, scratch[n_rows:])
+    elif strategy in (CHOOSE_NEXT, CHOOSE_LAST):
+        best = np.int64(0)
+        for r in range(1, n_rows):
+            if _order(output, begin + best, begin + r, strategy) < 0:
+                best = np.int64(r)
+        for r in range(n_rows):
+            kept[_U(r)] &= _order(output, begin + r, begin + best, strategy) == 0
+    return _compact(output, begin, n_rows, kept)
+
+
+@helper
+def _span(output, row):
+    """Return the first and the last value of a row, the last exclusive."""
+    return np.int64(output.offsets[_U(row)]), np.int64(output.offsets[_U(row + 1)])
+
+
+@helper
+def _equal(output, a, b):
+    """Return whether two rows of one end are equal."""
+    (x, x_end), (y, y_end) = _span(output, a), _span(output, b)
+    if output.spans[0, _U(a)] != output.spans[0, _U(b)] or x_end - x != y_end - y:
+        return False
+    for t in range(x_end - x):
+        if output.positions[_U(x + t)] != output.positions[_U(y + t)]:
+            return False
+        if output.marks.shape[0] > 0 and output.marks[_U(x + t)] != output.marks[_U(y + t)]:
+            return False
+    return True
+
+
+@helper
+def _drop_equal(output, begin, n_rows, kept, table):
+    """Keep the first of equal rows, by a hash table with two places for each row."""
+    n_slots = np.uint64(2 * n_rows)
+    for slot in range(2 * n_rows):
+        table[_U(slot)] = -1
+    for r in range(n_rows):
+        x, x_end = _span(output, begin + r)
+        h = _U(output.spans[0, _U(begin + r)]) * _U(0x9E3779B97F4A7C15)
+        for t in range(x, x_end):
+            h ^= _U(output.positions[_U(t)])
+            h *= _U(0xFF51AFD7ED558CCD)
+            h ^= h >> _U(32)
+        slot = h % n_slots
+        while table[slot] >= 0:
+            if _equal(output, begin + table[slot], begin + r):
+                kept[_U(r)] = 0
+                break
+            slot = slot + _U(1) if slot + _U(1) < n_slots else _U(0)
+        if kept[_U(r)] == 1:
+            table[slot] = r
+
+
+@helper
+def _order(output, a, b, strategy):
+    """Return -1, 0 or 1: whether row `a` is worse than, as good as, or better than row `b`."""
+    (x, x_end), (y, y_end) = _span(output, a), _span(output, b)
+    n = min(x_end - x, y_end - y)
+    for t in range(n):
+        if strategy == CHOOSE_NEXT:
+            left, right = output.positions[_U(y + t)], output.positions[_U(x + t)]
+        else:
+            left, right = output.positions[_U(x_end - 1 - t)], output.positions[_U(y_end - 1 - t)]
+        if left != right:
+            return -1 if left < right else 1
+    return (x_end - x > n) - (y_end - y > n)
+
+
+@helper
+def _contains(output, a, b):
+    """Return whether the positions of row `a` strictly contain those of row `b`."""
+    (x, x_end), (y, y_end) = _span(output, a), _span(output, b)
+    if x_end - x <= y_end - y:
+        return False
+    while y < y_end:
+        while x < x_end and output.positions[_U(x)] < output.positions[_U(y)]:
+            x += 1
+        if x == x_end or output.positions[_U(x)] != output.positions[_U(y)]:
+            return False
+        y += 1
+    return True
+
+
+@helper
+def _drop_contained(output, begin, n_rows, kept, beaten):
+    """Drop the rows that another one strictly contains."""
+    for r in range(n_rows):
+        beaten[_U(r)] = 0
+        for other in range(n_rows):
+            if kept[_U(other)] == 1 and _contains(output, begin + other, begin + r):
+                beaten[_U(r)] = 1
+                break
+    for r in range(n_rows):
+        kept[_U(r)] &= 1 - beaten[_U(r)]
+
+
+@helper
+def _compact(output, begin, n_rows, kept):
+    """Move the rows that are kept to the begin of their rows, and return their number."""
+    n = np.int64(0)
+    n_values = np.int64(output.offsets[_U(begin)])
+    for r in range(n_rows):
+        if kept[_U(r)] == 0:
+            continue
+        source, target = _U(begin + r), _U(begin + n)
+        x, x_end = _span(output, begin + r)
+        output.spans[0, target] = output.spans[0, source]
+        output.spans[1, target] = output.spans[1, source]
+        if output.times.shape[1] > 0:
+            output.times[0, target] = output.times[0, source]
+            output.times[1, target] = output.times[1, source]
+        for t in range(x_end - x):
+            output.positions[_U(n_values + t)] = output.positions[_U(x + t)]
+            if output.marks.shape[0] > 0:
+                output.marks[_U(n_values + t)] = output.marks[_U(x + t)]
+        n_values += x_end - x
+        n += 1
+        output.offsets[_U(begin + n)] = n_values
+    return n

@@ -1,0 +1,172 @@
+"""Filters that are tested on a whole path: of three events or more, with FIRST or LAST, or of events before alone.
+
+Each choice of one event for each of its variables is tested.  papers: CEL, section 3 (a filter holds for all events
+that a variable holds).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import EDGE_LOOP
+from cer_gpu.backend.filters import run_events
+from cer_gpu.backend.jit import helper, kernel
+
+# columns of `General.programs`: the relation, the choices (the first is local: it tells the iteration), the arguments,
+# and the instructions
+GENERAL_RELATION, FIRST_CHOICE, LAST_CHOICE, FIRST_ARGUMENT, LAST_ARGUMENT, FIRST_LINE, LAST_LINE = range(7)
+
+# columns of `General.arguments`: the choice, or the set of atoms for FIRST and LAST; and which event
+ARGUMENT_OF, ARGUMENT_EVENT = range(2)
+EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT = range(4)
+
+# columns of an entry of the path, as in `cer_gpu.backend.joins`
+_ATOM, _INSTANCE, _FOUND_BY = 0, 1, 4
+
+_U = np.uint64
+
+
+class General(NamedTuple):
+    """Filters that are tested on whole paths.
+
+    Attributes
+    ----------
+    programs : int32, shape (programs, 7)
+        Columns GENERAL_RELATION to LAST_LINE.
+    choices : int32, shape (choices,)
+        The set of atoms of each choice.
+    arguments : int32, shape (arguments, 2)
+        Columns ARGUMENT_OF and ARGUMENT_EVENT.
+    sets : bool, shape (sets, atoms)
+    picked : int64, shape (most choices,), written
+        Entry of the path of each choice.
+    atoms : int64, shape (most arguments,), written
+    instances : int64, shape (most arguments,), written
+    """
+
+    programs: Any
+    choices: Any
+    arguments: Any
+    sets: Any
+    picked: Any
+    atoms: Any
+    instances: Any
+
+
+@helper
+def _in_scope(edges, levels, loop_levels, path, relation, one, other):
+    """Return whether the entry `other` is in the scope of `one`, an event of the filtered formula."""
+    level = levels[relation, _U(path[_U(other), _ATOM])]
+    low, high = min(one, other), max(one, other)
+    for entry in range(low + 1, high + 1):
+        loop = edges[_U(path[_U(entry), _FOUND_BY]), EDGE_LOOP]
+        if loop_levels[relation, _U(loop if loop >= 0 else loop_levels.shape[1] - 1)] < level:
+            return False
+    return True
+
+
+@helper
+def _next(general, path, depth, choices, n_choices):
+    """Advance to the next choice of entries; return False after the last."""
+    for c in range(n_choices):
+        choice = _U(c)
+        held = _U(general.choices[_U(choices + c)])
+        at = general.picked[choice] + 1
+        while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
+            at += 1
+        if at < depth:
+            general.picked[choice] = at
+            return True
+        at = np.int64(0)
+        while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
+            at += 1
+        general.picked[choice] = at
+    return False
+
+
+@helper
+def _event_of(general, edges, levels, loop_levels, path, depth, relation, choices, argument):
+    """Return the entry of an argument, or -1 where there is none."""
+    of, event = general.arguments[argument, ARGUMENT_OF], general.arguments[argument, ARGUMENT_EVENT]
+    anchor = general.picked[0]
+    if event == EACH_EVENT:
+        return general.picked[_U(of)]
+    if event == EVENT_BEFORE:
+        held = _U(general.choices[_U(choices + of)])
+        for at in range(general.picked[_U(of)] + 1, depth):
+            if general.sets[held, _U(path[_U(at), _ATOM])]:
+                return np.int64(at if _in_scope(edges, levels, loop_levels, path, relation, anchor, at) else -1)
+        return np.int64(-1)
+    found = np.int64(-1)
+    for at in range(depth):
+        if general.sets[_U(of), _U(path[_U(at), _ATOM])]:
+            if _in_scope(edges, levels, loop_levels, path, relation, anchor, np.int64(at)):
+                found = np.int64(at)
+                if event == LAST_EVENT:
+                    return found
+    return found
+
+
+@kernel
+def path_passes(filters, general, edges, levels, loop_levels, values, path, depth):
+    """Return whether a whole path passes.
+
+    Parameters
+    ----------
+    filters : Filters
+    general : General
+    edges : int32, shape (edges, 9)
+    levels : int32, shape (relations, atoms)
+    loop_levels : int32, shape (relations, loops + 1)
+    values : int64, shape (atoms, columns, capacity)
+    path : int64, shape (size, 5)
+    depth : int
+
+    Returns
+    -------
+    bool
+    """
+    general = General(*general)
+    for program in range(general.programs.shape[0]):
+        g = _U(program)
+        relation = _U(general.programs[g, GENERAL_RELATION])
+        choices = general.programs[g, FIRST_CHOICE]
+        n_choices = general.programs[g, LAST_CHOICE] - choices
+        if not _begin(general, path, depth, choices, n_choices):
+            continue
+        more = True
+        while more:
+            good = True
+            for c in range(1, n_choices):
+                picked = general.picked[_U(c)]
+                good = good and _in_scope(edges, levels, loop_levels, path, relation, general.picked[0], picked)
+            for argument in range(general.programs[g, FIRST_ARGUMENT], general.programs[g, LAST_ARGUMENT]):
+                if good:
+                    entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, choices,
+                                      _U(argument))  # fmt: skip
+                    good = entry >= 0
+                    if good:
+                        number = _U(argument - general.programs[g, FIRST_ARGUMENT])
+                        general.atoms[number] = path[_U(entry), _ATOM]
+                        general.instances[number] = path[_U(entry), _INSTANCE]
+            first, last = general.programs[g, FIRST_LINE], general.programs[g, LAST_LINE]
+            if good and not run_events(filters, values, first, last, general.atoms, general.instances):
+                return False
+            more = _next(general, path, depth, choices, n_choices)
+    return True
+
+
+@helper
+def _begin(general, path, depth, choices, n_choices):
+    """Pick the first entry for each choice; return False if one has none."""
+    for c in range(n_choices):
+        held = _U(general.choices[_U(choices + c)])
+        at = np.int64(0)
+        while at < depth and not general.sets[held, _U(path[_U(at), _ATOM])]:
+            at += 1
+        if at == depth:
+            return False
+        general.picked[_U(c)] = at
+    return True

@@ -1,0 +1,524 @@
+"""Instances: the events stored for each atom of an atom graph, with indexes that find those that pass a filter.
+
+papers: RMA, definition 4.3 (what a run keeps in registers); SASE's instance stacks.  Row q of each array belongs to
+atom q, oldest first.  An instance is stored only if it reaches a start in the window through filters between
+neighbouring atoms (`latest`); it stands for all paths that end in it.
+
+Three ways lead from an instance to those before it, by the edge:
+
+* *all*: the stack of the atom before, up to the height that it had (`origins`);
+* *zone maps*: the same, but blocks of 32, 1,024 and 32,768 instances whose least and greatest values rule out all of
+  them are skipped;
+* *hash*: a list of the instances with equal columns (and partition), newest first; `origins` has its head.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import (
+    AT_LEAST,
+    AT_MOST,
+    COND_COLUMN,
+    COND_OP,
+    COND_OTHER,
+    COND_ZONE,
+    EDGE_CONTIGUOUS,
+    EDGE_FIRST,
+    EDGE_INDEX,
+    EDGE_LAST,
+    EDGE_SOURCE,
+    EDGE_TARGET,
+    EDGE_TEST,
+    EDGE_ZONED,
+    GREATER,
+    LESS,
+)
+from cer_gpu.backend.filters import passes
+from cer_gpu.backend.jit import helper, kernel
+
+SHIFT = 5
+"""Binary logarithm of the instances of a block of the finest zone map, and of the blocks in one of the next."""
+
+_U = np.uint64
+
+
+class Graph(NamedTuple):
+    """An atom graph, as loops read it.
+
+    Attributes
+    ----------
+    atoms_of : int32, shape (symbols, atoms + 1)
+    flags : int32, shape (atoms,)
+        INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM (others may follow), LEAF_ATOM (a start after which nothing is asked).
+    marks : int32, shape (atoms,)
+    incoming : int32, shape (atoms + 1,)
+        First edge into each atom; edges are ordered by their targets.
+    edges : int32, shape (edges, 9)
+        Columns EDGE_SOURCE to EDGE_ZONED.
+    tests : int32, shape (atoms + 1,)
+        First of `own_tests` of each atom.
+    own_tests : int32, shape (tests,)
+        Conditions that an event alone must pass, as it is in two variables.
+    distants : int32, shape (atoms + 1,)
+        First of `distant` of each atom.
+    distant : int32, shape (distant conditions, 3)
+        Columns DISTANT_CONDITION to DISTANT_NEAREST: conditions between an event of the atom and later ones.
+    sets : bool, shape (sets, atoms)
+        Sets of atoms that `distant` names.
+    levels : int32, shape (relations, atoms)
+        Iterations around both the relation and the atom.
+    loop_levels : int32, shape (relations, loops + 1)
+        Index of each iteration among those around the relation; the last is for no iteration.
+    zones : int32, shape (atoms, zones)
+        Columns that each atom has zone maps for, or -1.
+    index_atoms : int32, shape (indexes,)
+    index_columns : int32, shape (indexes, columns)
+        Columns of each index, then -1.
+    """
+
+    atoms_of: Any
+    flags: Any
+    marks: Any
+    incoming: Any
+    edges: Any
+    tests: Any
+    own_tests: Any
+    distants: Any
+    distant: Any
+    sets: Any
+    levels: Any
+    loop_levels: Any
+    zones: Any
+    index_atoms: Any
+    index_columns: Any
+
+
+class Instances(NamedTuple):
+    """The instances of all atoms; there is room for one more in each row before an event is read.
+
+    Attributes
+    ----------
+    heights : int64, shape (atoms,), written
+    bottoms : int64, shape (atoms,), written
+        Instances of each atom that are out of reach: the lowest.
+    positions : int64, shape (atoms, capacity), written
+    places : int64, shape (atoms, capacity), or (atoms, 0), written
+        The positions that are reported; empty if they are `positions`.
+    ordinals : int64, shape (atoms, capacity), or (atoms, 0), written
+        Numbers in the partition, where contiguity asks for them.
+    times : int64, shape (atoms, capacity), or (atoms, 0), written
+    partitions : int32, shape (atoms, capacity), or (atoms, 0), written
+    values : int64, shape (atoms, columns, capacity), written
+        What filters read, after the bits of the valid columns.
+    latest : clock, shape (atoms, capacity), written
+        Clock of the latest start that an instance reaches through filters of neighbours.
+    best : clock, shape (atoms, capacity), written
+        Greatest `latest` of the instance and those below it.
+    origins : int64, shape (atoms, most edges, capacity), written
+        For each edge into the atom, where to look: a height, or the head of a list.
+    """
+
+    heights: Any
+    bottoms: Any
+    positions: Any
+    places: Any
+    ordinals: Any
+    times: Any
+    partitions: Any
+    values: Any
+    latest: Any
+    best: Any
+    origins: Any
+
+
+class Indexes(NamedTuple):
+    """Hash indexes and zone maps of the instances.
+
+    Attributes
+    ----------
+    heads : int64, shape (indexes, 2 * capacity), written
+        Hash table: the newest instance of each key, or -1.
+    links : int64, shape (indexes, capacity), written
+        The instance before with the same key, or -1.
+    best : clock, shape (indexes, capacity), written
+        Greatest `latest` of an instance and those before it with the same key.
+    least : int64, shape (atoms, zones, blocks), written
+        Least value of each block: those of 32 instances, then those of 1,024, then those of 32,768.
+    greatest : int64, shape (atoms, zones, blocks), written
+    forgotten : int64, shape (partitions,), or (0,), written
+        Position up to which CONSUME BY PARTITION has forgotten each partition.
+    tested : int64, shape (edges, 2), written
+        Candidates tested on each edge, and those that passed.
+    """
+
+    heads: Any
+    links: Any
+    best: Any
+    least: Any
+    greatest: Any
+    forgotten: Any
+    tested: Any
+
+
+@helper
+def _hashed(instances, graph, index, atom, i, columns, n_columns, other_atom, other):
+    """Return the hash of the key of instance `other` of `other_atom`, whose columns are given."""
+    h = _U(0x9E3779B97F4A7C15)
+    if instances.partitions.shape[1] > 0:
+        h ^= _U(instances.partitions[other_atom, other])
+        h *= _U(0xFF51AFD7ED558CCD)
+    for c in range(n_columns):
+        h ^= _U(instances.values[other_atom, _U(columns[_U(c)]), other])
+        h *= _U(0xFF51AFD7ED558CCD)
+        h ^= h >> _U(32)
+    return h
+
+
+@helper
+def _known(values, atom, i, column):
+    """Return whether a column (from 1) of an instance is valid."""
+    return (values[atom, 0, i] >> (np.int64(column) - 1)) & 1 == 1
+
+
+@helper
+def look_up(graph, filters, instances, indexes, e, q, k):
+    """Return the newest instance that edge `e` finds by its index for instance `k` of atom `q`, or -1."""
+    edges, conditions, values = graph.edges, filters.conditions, instances.values
+    index, p = _U(edges[e, EDGE_INDEX]), _U(edges[e, EDGE_SOURCE])
+    partitioned = instances.partitions.shape[1] > 0
+    first, last = edges[e, EDGE_FIRST], edges[e, EDGE_TEST]
+    h = _U(0x9E3779B97F4A7C15)
+    if partitioned:
+        h ^= _U(instances.partitions[q, k])
+        h *= _U(0xFF51AFD7ED558CCD)
+    for c in range(first, last):
+        column = _U(conditions[_U(c), COND_OTHER])
+        if not _known(values, q, k, column):
+            return np.int64(-1)
+        h ^= _U(values[q, column, k])
+        h *= _U(0xFF51AFD7ED558CCD)
+        h ^= h >> _U(32)
+    mask = _U(indexes.heads.shape[1] - 1)
+    slot = (h ^ (h >> _U(29))) & mask
+    while True:
+        i = indexes.heads[index, slot]
+        if i < 0:
+            return np.int64(-1)
+        same = not partitioned or instances.partitions[p, _U(i)] == instances.partitions[q, k]
+        for c in range(first, last):
+            a, b = _U(conditions[_U(c), COND_COLUMN]), _U(conditions[_U(c), COND_OTHER])
+            same = same and values[p, a, _U(i)] == values[q, b, k]
+        if same:
+            return i
+        slot = (slot + _U(1)) & mask
+
+
+@helper
+def insert(graph, instances, indexes, index, i):
+    """Put instance `i` at the head of its list in an index; one without a key is in no list."""
+    values = instances.values
+    p = _U(graph.index_atoms[index])
+    columns = graph.index_columns
+    partitioned = instances.partitions.shape[1] > 0
+    instance = _U(i)
+    indexes.links[index, instance] = -1
+    indexes.best[index, instance] = instances.latest[p, instance]
+    h = _U(0x9E3779B97F4A7C15)
+    if partitioned:
+        h ^= _U(instances.partitions[p, instance])
+        h *= _U(0xFF51AFD7ED558CCD)
+    n = 0
+    while n < columns.shape[1] and columns[index, _U(n)] >= 0:
+        column = _U(columns[index, _U(n)])
+        if not _known(values, p, instance, column):
+            return
+        h ^= _U(values[p, column, instance])
+        h *= _U(0xFF51AFD7ED558CCD)
+        h ^= h >> _U(32)
+        n += 1
+    mask = _U(indexes.heads.shape[1] - 1)
+    slot = (h ^ (h >> _U(29))) & mask
+    while True:
+        head = indexes.heads[index, slot]
+        if head < 0:
+            indexes.heads[index, slot] = i
+            return
+        same = not partitioned or instances.partitions[p, _U(head)] == instances.partitions[p, instance]
+        for c in range(n):
+            column = _U(columns[index, _U(c)])
+            same = same and values[p, column, _U(head)] == values[p, column, instance]
+        if same:
+            indexes.heads[index, slot] = i
+            indexes.links[index, instance] = head
+            indexes.best[index, instance] = max(indexes.best[index, instance], indexes.best[index, _U(head)])
+            return
+        slot = (slot + _U(1)) & mask
+
+
+@helper
+def widen_zones(graph, instances, indexes, q, i):
+    """Take instance `i` of atom `q` into the zone maps."""
+    capacity = instances.positions.shape[1]
+    least, greatest = indexes.least, indexes.greatest
+    for z in range(graph.zones.shape[1]):
+        zone = _U(z)
+        if graph.zones[q, zone] < 0:
+            break
+        column = _U(graph.zones[q, zone])
+        first = np.int64(0)
+        for level in range(1, 4):
+            shift = SHIFT * level
+            block = _U(first + (i >> shift))
+            if i & ((1 << shift) - 1) == 0:
+                least[q, zone, block] = np.iinfo(np.int64).max
+                greatest[q, zone, block] = np.iinfo(np.int64).min
+            if _known(instances.values, q, _U(i), column):
+                x = instances.values[q, column, _U(i)]
+                least[q, zone, block] = min(least[q, zone, block], x)
+                greatest[q, zone, block] = max(greatest[q, zone, block], x)
+            first += max(capacity >> shift, 1)
+
+
+@helper
+def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
+    """Return whether a block of the zone maps of atom `p` may hold an instance that passes edge `e`."""
+    conditions = filters.conditions
+    for c in range(graph.edges[e, EDGE_TEST], graph.edges[e, EDGE_LAST]):
+        condition = _U(c)
+        if conditions[condition, COND_ZONE] < 0:
+            continue
+        zone = _U(conditions[condition, COND_ZONE])
+        other = _U(conditions[condition, COND_OTHER])
+        if not _known(instances.values, q, k, other):
+            return False
+        y = instances.values[q, other, k]
+        op = conditions[condition, COND_OP]
+        low, high = indexes.least[p, zone, block], indexes.greatest[p, zone, block]
+        if op == LESS:
+            possible = low < y
+        elif op == AT_MOST:
+            possible = low <= y
+        elif op == GREATER:
+            possible = high > y
+        elif op == AT_LEAST:
+            possible = high >= y
+        else:
+            possible = low <= y and y <= high
+        if not possible:
+            return False
+    return True
+
+
+@helper
+def begin_search(graph, instances, e, q, k):
+    """Return the candidate at which the search along edge `e` into instance `k` of atom `q` begins, or -1."""
+    origin = instances.origins[q, _U(np.int64(e) - graph.incoming[q]), k]
+    return origin if graph.edges[e, EDGE_INDEX] >= 0 else origin - 1
+
+
+@helper
+def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, better_than, bounded):
+    """Return the next candidate, from `i` on downwards, that passes edge `e` into instance `k`, or -1.
+
+    Parameters
+    ----------
+    e : edge
+    k : instance of the edge's target
+    i : candidate to begin at, or -1
+    clock, length : end of the window, and its length
+    ordinal : number of the instance in its stream or partition, for contiguity
+    better_than : clock
+        Where `bounded`, only candidates with a later start are wanted.
+    """
+    edges = graph.edges
+    p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
+    first, last = edges[e, EDGE_TEST], edges[e, EDGE_LAST]
+    hashed = edges[e, EDGE_INDEX] >= 0
+    index = _U(edges[e, EDGE_INDEX] if hashed else 0)
+    contiguous = edges[e, EDGE_CONTIGUOUS] == 1
+    zoned = edges[e, EDGE_ZONED] == 1
+    capacity = instances.positions.shape[1]
+    bottom = instances.bottoms[p]
+    forgets = indexes.forgotten.shape[0] > 0
+    fresh = True
+    while i >= bottom:
+        at = _U(i)
+        best = indexes.best[index, at] if hashed else instances.best[p, at]
+        if clock - best > length or (bounded and best <= better_than):
+            return np.int64(-1)
+        if forgets and instances.positions[p, at] <= indexes.forgotten[_U(instances.partitions[p, at])]:
+            return np.int64(-1)
+        if contiguous:
+            before = instances.ordinals[p, at] if instances.ordinals.shape[1] > 0 else instances.positions[p, at]
+            if before != ordinal - 1:
+                return np.int64(-1)
+        elif zoned and (fresh or i & 31 == 31):
+            n_fine = max(capacity >> SHIFT, 1)
+            n_middle = max(capacity >> 2 * SHIFT, 1)
+            if fresh or i & 32767 == 32767:
+                block = _U(n_fine + n_middle + (i >> 3 * SHIFT))
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
+                    i = (i >> 3 * SHIFT << 3 * SHIFT) - 1
+                    fresh = False
+                    continue
+            if fresh or i & 1023 == 1023:
+                block = _U(n_fine + (i >> 2 * SHIFT))
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
+                    i = (i >> 2 * SHIFT << 2 * SHIFT) - 1
+                    fresh = False
+                    continue
+            fresh = False
+            if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(i >> SHIFT)):
+                i = (i >> SHIFT << SHIFT) - 1
+                continue
+        if not (clock - instances.latest[p, at] > length) and not (bounded and instances.latest[p, at] <= better_than):
+            indexes.tested[e, 0] += 1
+            good = True
+            for c in range(first, last):
+                if not passes(filters, instances.values, _U(c), p, at, q, k):
+                    good = False
+                    break
+            if good:
+                indexes.tested[e, 1] += 1
+                return i
+        if contiguous:
+            return np.int64(-1)
+        i = indexes.links[index, at] if hashed else i - 1
+    return np.int64(-1)
+
+
+@helper
+def after(graph, indexes, e, i):
+    """Return the candidate after `i` on edge `e`, or -1."""
+    if graph.edges[e, EDGE_CONTIGUOUS] == 1:
+        return np.int64(-1)
+    if graph.edges[e, EDGE_INDEX] >= 0:
+        return indexes.links[_U(graph.edges[e, EDGE_INDEX]), _U(i)]
+    return i - 1
+
+
+@helper
+def raise_best(instances, q, i):
+    """Set `best` of the topmost instance of an atom from its `latest` and what is below."""
+    best = instances.latest[q, _U(i)]
+    if i > instances.bottoms[q]:
+        best = max(best, instances.best[q, _U(i - 1)])
+    instances.best[q, _U(i)] = best
+
+
+@kernel
+def rebuild(graph, instances, indexes):
+    """Build indexes and zone maps anew from the instances.
+
+    Parameters
+    ----------
+    graph : Graph, read
+    instances : Instances
+    indexes : Indexes
+    """
+    graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
+    indexes.least[:] = np.iinfo(np.int64).max
+    indexes.greatest[:] = np.iinfo(np.int64).min
+    for q in range(instances.positions.shape[0]):
+        for i in range(instances.bottoms[q], instances.heights[q]):
+            raise_best(instances, _U(q), i)
+            widen_zones(graph, instances, indexes, _U(q), i)
+    for j in range(graph.index_atoms.shape[0]):
+        for slot in range(indexes.heads.shape[1]):
+            indexes.heads[_U(j), _U(slot)] = -1
+        p = _U(graph.index_atoms[_U(j)])
+        for i in range(instances.bottoms[p], instances.heights[p]):
+            insert(graph, instances, indexes, _U(j), i)
+
+
+@kernel
+def drop_dead(graph, instances, indexes, clocks, length, moved):
+    """Drop the instances that are out of reach, and build indexes and zone maps anew.
+
+    Parameters
+    ----------
+    graph : Graph, read
+    instances : Instances
+    indexes : Indexes
+    clocks : clock, shape (partitions,)
+        Last clock of each partition; one for all if windows end for all at once.
+    length : clock
+        Length of the window.
+    moved : int64, shape (atoms, capacity + 1), written
+        Where each instance goes: how many below it are kept.
+
+    Returns
+    -------
+    int
+        Height of the highest stack.
+    """
+    graph, instances, indexes = Graph(*graph), Instances(*instances), Indexes(*indexes)
+    n_atoms = instances.positions.shape[0]
+    forgets = indexes.forgotten.shape[0] > 0
+    highest = np.int64(0)
+    for q in range(n_atoms):
+        a, kept = _U(q), np.int64(0)
+        for j in range(instances.heights[a]):
+            i = _U(j)
+            moved[a, i] = kept
+            mine = _U(instances.partitions[a, i] if clocks.shape[0] > 1 else 0)
+            alive = j >= instances.bottoms[a] and not (clocks[mine] - instances.latest[a, i] > length)
+            if alive and forgets:
+                alive = instances.positions[a, i] > indexes.forgotten[_U(instances.partitions[a, i])]
+            kept += alive
+        moved[a, _U(instances.heights[a])] = kept
+        highest = max(highest, kept)
+    # lists lead from dead instances to the next that is kept
+    for j in range(graph.index_atoms.shape[0]):
+        index, p = _U(j), _U(graph.index_atoms[_U(j)])
+        for i in range(instances.heights[p]):
+            link = indexes.links[index, _U(i)]
+            if link >= 0 and moved[p, _U(link + 1)] == moved[p, _U(link)]:
+                indexes.links[index, _U(i)] = indexes.links[index, _U(link)]
+    for q in range(n_atoms):
+        a = _U(q)
+        for j in range(instances.heights[a]):
+            i = _U(j)
+            if moved[a, i + _U(1)] > moved[a, i]:
+                for edge in range(graph.incoming[a], graph.incoming[a + _U(1)]):
+                    e = _U(edge)
+                    p, slot = _U(graph.edges[e, EDGE_SOURCE]), _U(edge - graph.incoming[a])
+                    origin = instances.origins[a, slot, i]
+                    if graph.edges[e, EDGE_INDEX] >= 0:
+                        if origin >= 0 and moved[p, _U(origin + 1)] == moved[p, _U(origin)]:
+                            origin = indexes.links[_U(graph.edges[e, EDGE_INDEX]), _U(origin)]
+                        instances.origins[a, slot, i] = moved[p, _U(origin)] if origin >= 0 else np.int64(-1)
+                    else:
+                        instances.origins[a, slot, i] = moved[p, _U(origin)]
+    for q in range(n_atoms):
+        _move(instances, _U(q), moved)
+    rebuild(graph, instances, indexes)
+    return highest
+
+
+@helper
+def _move(instances, a, moved):
+    """Move the kept instances of an atom to where they go."""
+    for j in range(instances.heights[a]):
+        i, to = _U(j), _U(moved[a, _U(j)])
+        if moved[a, i + _U(1)] == moved[a, i]:
+            continue
+        instances.positions[a, to] = instances.positions[a, i]
+        instances.latest[a, to] = instances.latest[a, i]
+        if instances.places.shape[1] > 0:
+            instances.places[a, to] = instances.places[a, i]
+        if instances.ordinals.shape[1] > 0:
+            instances.ordinals[a, to] = instances.ordinals[a, i]
+        if instances.times.shape[1] > 0:
+            instances.times[a, to] = instances.times[a, i]
+        if instances.partitions.shape[1] > 0:
+            instances.partitions[a, to] = instances.partitions[a, i]
+        for c in range(instances.values.shape[1]):
+            instances.values[a, _U(c), to] = instances.values[a, _U(c), i]
+        for f in range(instances.origins.shape[1]):
+            instances.origins[a, _U(f), to] = instances.origins[a, _U(f), i]
+    instances.heights[a] = moved[a, _U(instances.heights[a])]
+    instances.bottoms[a] = 0

@@ -1,0 +1,471 @@
+"""The loop for patterns with filters between events: relevant events -> instances -> complex events.
+
+papers: RMA, section 4; CORE, theorem 2, whose listing this follows: depth first from the end backwards, the latest
+candidate first.  `latest` keeps out what reaches no start through the filters of neighbours.  A filter between distant
+steps is tested where its last event becomes known, so that a path may end in vain.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import (
+    COND_RELATION,
+    CONSUME_NONE,
+    CONSUME_PARTITION,
+    COUNT_WINDOW,
+    DISTANT_ATOMS,
+    DISTANT_CONDITION,
+    DISTANT_NEAREST,
+    EDGE_INDEX,
+    EDGE_LOOP,
+    EDGE_SOURCE,
+    FINAL_ATOM,
+    INITIAL_ATOM,
+    STACKED_ATOM,
+)
+from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Window
+from cer_gpu.backend.choosing import choose
+from cer_gpu.backend.filters import Filters, passes
+from cer_gpu.backend.general import General, path_passes
+from cer_gpu.backend.instances import (
+    Graph,
+    Indexes,
+    Instances,
+    after,
+    begin_search,
+    find,
+    insert,
+    look_up,
+    raise_best,
+    widen_zones,
+)
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL
+
+# registers: the event under way; 1 while its complex events are listed; the next final atom of it; the depth of the
+# path; what was found of this event; what is in the buffers; where the rows of this event begin; candidates of the
+# shares; and, of ends, those counted for the shares
+EVENT, LISTING, ROOT, DEPTH, N_HERE, N_OUT, N_VALUES, FIRST_OUT, FIRST_VALUE, DEALT, N_ENDS, N_REGS = range(12)
+
+# an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, and the edge by
+# which the entry was found
+ATOM, INSTANCE, SEARCHED, NEXT, FOUND_BY, N_ENTRY = range(6)
+
+_U = np.uint64
+
+
+class Path(NamedTuple):
+    """State of the listing.
+
+    Attributes
+    ----------
+    path : int64, shape (depth, 5), written
+    fresh : int64, shape (atoms,), written
+        1 for atoms to which the event under way was pushed.
+    order : int64, shape (ring,), written
+        Scratch for choosing among the rows of one end: a hash table.
+    """
+
+    path: Any
+    fresh: Any
+    order: Any
+
+
+class Demand(NamedTuple):
+    """Wanted complex events.
+
+    Attributes
+    ----------
+    counting : int
+        1 if they are counted.
+    gathered : int
+        1 if those of one end are gathered before any is handed over.
+    strategy : int
+        Choice among those of one end (`cer_gpu.backend.choosing`).
+    distinct : int
+        1 if one may be found several times.
+    strict : int
+        1 if the kept events of each must follow one another without a gap.
+    share : int
+    n_shares : int
+        List share k of n.
+    whole : int
+        1 if the shares are dealt by ends, 0 if by candidates for the event before the end.
+    """
+
+    counting: Any
+    gathered: Any
+    strategy: Any
+    distinct: Any
+    strict: Any
+    share: Any
+    n_shares: Any
+    whole: Any
+
+
+@helper
+def _store(events, options, filters, graph, instances, attributes, q, event):
+    """Write an event to the place above the top of an atom's stack."""
+    i = _U(instances.heights[q])
+    instances.positions[q, i] = events.positions[event]
+    if instances.places.shape[1] > 0:
+        instances.places[q, i] = events.places[event]
+    if instances.ordinals.shape[1] > 0:
+        instances.ordinals[q, i] = events.ordinals[event]
+    if instances.times.shape[1] > 0:
+        instances.times[q, i] = events.times[event]
+    if instances.partitions.shape[1] > 0:
+        instances.partitions[q, i] = events.partitions[event]
+    for c in range(instances.values.shape[1]):
+        instances.values[q, _U(c), i] = attributes[event, _U(c)]
+
+
+@helper
+def _ordinal(instances, q, i):
+    return instances.ordinals[q, i] if instances.ordinals.shape[1] > 0 else instances.positions[q, i]
+
+
+@helper
+def _read_event(events, window, options, filters, graph, instances, indexes, attributes, fresh, event):
+    """Push an event to the atoms that it satisfies and that reach a start; note them in `fresh`."""
+    clock, length = window.clocks[event], window.length
+    symbol = _U(events.symbols[event])
+    per_partition = options.window == COUNT_WINDOW
+    j = _U(0)
+    q = np.int64(graph.atoms_of[symbol, j])
+    # first all look at what was there before the event
+    while q >= 0:
+        a = _U(q)
+        flags = graph.flags[a]
+        _store(events, options, filters, graph, instances, attributes, a, event)
+        i = _U(instances.heights[a])
+        latest = clock
+        reached = flags & INITIAL_ATOM != 0
+        for edge in range(graph.incoming[a], graph.incoming[a + _U(1)]):
+            e = _U(edge)
+            p, slot = _U(graph.edges[e, EDGE_SOURCE]), _U(edge - graph.incoming[a])
+            if not per_partition:
+                bottom, height = instances.bottoms[p], instances.heights[p]
+                while bottom < height and clock - instances.latest[p, _U(bottom)] > length:
+                    bottom += 1
+                instances.bottoms[p] = bottom
+            if graph.edges[e, EDGE_INDEX] >= 0:
+                instances.origins[a, slot, i] = look_up(graph, filters, instances, indexes, e, a, i)
+            else:
+                instances.origins[a, slot, i] = instances.heights[p]
+            if flags & STACKED_ATOM != 0 and flags & INITIAL_ATOM == 0:
+                candidate = begin_search(graph, instances, e, a, i)
+                ordinal = _ordinal(instances, a, i)
+                while candidate >= 0:
+                    found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, ordinal,
+                                 latest, reached)  # fmt: skip
+                    if found < 0:
+                        break
+                    latest = instances.latest[p, _U(found)]
+                    reached = True
+                    candidate = after(graph, indexes, e, found)
+            elif flags & STACKED_ATOM == 0:
+                reached = True  # the listing finds out
+        for test in range(graph.tests[a], graph.tests[a + _U(1)]):
+            reached = reached and passes(filters, instances.values, _U(graph.own_tests[_U(test)]), a, i, a, i)
+        instances.latest[a, i] = latest
+        fresh[a] = reached
+        j += _U(1)
+        q = np.int64(graph.atoms_of[symbol, j])
+
+
+@helper
+def _keep_event(events, graph, instances, indexes, fresh, event):
+    """Keep the instances that `_read_event` wrote, where others may follow them."""
+    symbol = _U(events.symbols[event])
+    j = _U(0)
+    q = np.int64(graph.atoms_of[symbol, j])
+    while q >= 0:
+        a = _U(q)
+        if fresh[a] == 1 and graph.flags[a] & STACKED_ATOM != 0:
+            i = instances.heights[a]
+            raise_best(instances, a, i)
+            widen_zones(graph, instances, indexes, a, i)
+            for index in range(graph.index_atoms.shape[0]):
+                if graph.index_atoms[_U(index)] == q:
+                    insert(graph, instances, indexes, _U(index), i)
+            instances.heights[a] = i + 1
+        j += _U(1)
+        q = np.int64(graph.atoms_of[symbol, j])
+
+
+@helper
+def _fits(filters, graph, instances, path, depth):
+    """Return whether the earliest event of a path passes the filters between it and all but the next event."""
+    top = _U(depth - 1)
+    p, i = _U(path[top, ATOM]), _U(path[top, INSTANCE])
+    for line in range(graph.distants[p], graph.distants[p + _U(1)]):
+        d = _U(line)
+        c = _U(graph.distant[d, DISTANT_CONDITION])
+        atoms = _U(graph.distant[d, DISTANT_ATOMS])
+        relation = _U(filters.conditions[c, COND_RELATION])
+        level = graph.levels[relation, p]
+        for back in range(1, depth):
+            entry = _U(depth - 1 - back)
+            loop = graph.edges[_U(path[entry + _U(1), FOUND_BY]), EDGE_LOOP]
+            if graph.loop_levels[relation, _U(loop if loop >= 0 else graph.loop_levels.shape[1] - 1)] < level:
+                break
+            q = _U(path[entry, ATOM])
+            if graph.sets[atoms, q]:
+                # the test with the next event is one of the edge
+                if back > 1 and not passes(filters, instances.values, c, p, i, q, _U(path[entry, INSTANCE])):
+                    return False
+                if graph.distant[d, DISTANT_NEAREST] == 1:
+                    break
+    return True
+
+
+@helper
+def _place(instances, q, i):
+    return instances.places[q, i] if instances.places.shape[1] > 0 else instances.positions[q, i]
+
+
+@helper
+def _write(graph, instances, output, path, depth, n_out, n_values):
+    """Write the complex event of a path, and return the new number of values; there is room."""
+    top, end = _U(depth - 1), _U(0)
+    row = _U(n_out)
+    first, last = _U(path[top, ATOM]), _U(path[end, ATOM])
+    output.spans[0, row] = _place(instances, first, _U(path[top, INSTANCE]))
+    output.spans[1, row] = _place(instances, last, _U(path[end, INSTANCE]))
+    if output.times.shape[1] > 0:
+        output.times[0, row] = instances.times[first, _U(path[top, INSTANCE])]
+        output.times[1, row] = instances.times[last, _U(path[end, INSTANCE])]
+    for back in range(depth):
+        entry = _U(depth - 1 - back)
+        q = _U(path[entry, ATOM])
+        if graph.marks[q] > 0:
+            output.positions[_U(n_values)] = _place(instances, q, _U(path[entry, INSTANCE]))
+            if output.marks.shape[0] > 0:
+                output.marks[_U(n_values)] = graph.marks[q]
+            n_values += 1
+    output.offsets[row + _U(1)] = n_values
+    return n_values
+
+
+@helper
+def _consecutive(graph, instances, path, depth):
+    """Return whether the kept events of a path follow one another in the stream or partition."""
+    before = np.int64(-1)
+    for back in range(depth):
+        entry = _U(depth - 1 - back)
+        q = _U(path[entry, ATOM])
+        if graph.marks[q] > 0:
+            number = _ordinal(instances, q, _U(path[entry, INSTANCE]))
+            if before >= 0 and number != before + 1:
+                return False
+            before = number
+    return True
+
+
+@kernel
+def match_events(events, attributes, window, options, demand, filters, general, graph, instances, indexes, listing,
+                 output, counts, n_events, regs):  # fmt: skip
+    """Read events, and list or count the complex events that they end, from where the last call stopped.
+
+    Parameters
+    ----------
+    events : Events
+    attributes : int64, shape (n, columns)
+    window : Window
+    options : Options
+    demand : Demand
+    filters : Filters
+    general : General
+    graph : Graph
+    instances : Instances
+    indexes : Indexes
+    listing : Path
+    output : Matches
+    counts : Counts
+    n_events : int
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        DONE; GROW_NODES, when a stack is full; OUTPUT_FULL, when the buffers are to be emptied up to FIRST_OUT (or made
+        larger, if that is 0); GROW_PATH, when a path, or the scratch for choosing, needs more room.
+    """
+    events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
+    filters, general, graph, instances = Filters(*filters), General(*general), Graph(*graph), Instances(*instances)
+    indexes, listing, output, counts = Indexes(*indexes), Path(*listing), Matches(*output), Counts(*counts)
+    limit = options.limit
+    capacity = instances.positions.shape[1]
+    status = DONE
+    while regs[EVENT] < n_events and status == DONE:
+        event = _U(regs[EVENT])
+        symbol = _U(events.symbols[event])
+        if regs[LISTING] == 0:
+            j = _U(0)
+            while graph.atoms_of[symbol, j] >= 0:
+                if instances.heights[_U(graph.atoms_of[symbol, j])] == capacity:
+                    status = GROW_NODES
+                j += _U(1)
+            if status != DONE:
+                break
+            _read_event(events, window, options, filters, graph, instances, indexes, attributes, listing.fresh, event)
+            regs[LISTING], regs[ROOT], regs[DEPTH], regs[N_HERE] = 1, 0, 0, 0
+            regs[FIRST_OUT], regs[FIRST_VALUE], regs[DEALT] = regs[N_OUT], regs[N_VALUES], 0
+        if events.positions[event] >= options.first_end:
+            status = _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing,
+                                 output, event, regs)  # fmt: skip
+        ours = demand.n_shares == 1 or events.positions[event] % demand.n_shares == demand.share
+        if status == DONE and demand.counting == 1 and ours and regs[N_HERE] > 0:
+            if regs[N_ENDS] == counts.ends.shape[0]:
+                status = OUTPUT_FULL
+            else:
+                end = _U(regs[N_ENDS])
+                counts.ends[end] = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
+                counts.counts[end] = min(regs[N_HERE], limit) if limit > 0 else regs[N_HERE]
+                if counts.times.shape[0] > 0:
+                    counts.times[end] = events.times[event]
+                regs[N_ENDS] += 1
+        if status != DONE:
+            break
+        _keep_event(events, graph, instances, indexes, listing.fresh, event)
+        if options.consume != CONSUME_NONE and regs[N_HERE] > 0:
+            if options.consume == CONSUME_PARTITION and indexes.forgotten.shape[0] > 0:
+                indexes.forgotten[_U(events.partitions[event])] = events.positions[event]
+            else:
+                for q in range(instances.heights.shape[0]):
+                    instances.bottoms[_U(q)] = instances.heights[_U(q)]
+        regs[LISTING] = 0
+        regs[EVENT] += 1
+    return status
+
+
+@helper
+def _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing, output, event,
+                regs):  # fmt: skip
+    """List the complex events that end at an event, for each final atom that it is at; return the status."""
+    path = listing.path
+    symbol = _U(events.symbols[event])
+    number = events.positions[event]
+    ours = demand.n_shares == 1 or number % demand.n_shares == demand.share
+    status = DONE
+    while status == DONE and graph.atoms_of[symbol, _U(regs[ROOT])] >= 0:
+        a = _U(graph.atoms_of[symbol, _U(regs[ROOT])])
+        if graph.flags[a] & FINAL_ATOM != 0 and listing.fresh[a] == 1:
+            status = _list_paths(window, options, demand, filters, general, graph, instances, indexes, path, output,
+                                 window.clocks[event], number, ours, a, regs)  # fmt: skip
+        if status == DONE:
+            regs[ROOT] += 1
+            regs[DEPTH] = 0
+    if status == DONE and demand.gathered == 1 and regs[N_OUT] > regs[FIRST_OUT]:
+        status = _choose_rows(options, demand, output, listing.order, ours, regs)
+    return status
+
+
+@helper
+def _choose_rows(options, demand, output, scratch, ours, regs):
+    """Keep those of the gathered rows of one end that the strategy chooses, each once; return the status."""
+    begin, n = regs[FIRST_OUT], regs[N_OUT]
+    if scratch.shape[0] < 3 * (n - begin):
+        return GROW_PATH
+    kept = choose(output, begin, n, demand.strategy, demand.distinct, scratch)
+    if options.limit > 0:
+        kept = min(kept, options.limit)
+    regs[N_HERE] = kept
+    if demand.counting == 1 or not ours:
+        kept = np.int64(0)
+    regs[N_OUT] = begin + kept
+    regs[N_VALUES] = output.offsets[_U(begin + kept)]
+    return DONE
+
+
+@helper
+def _list_paths(window, options, demand, filters, general, graph, instances, indexes, path, output, clock, number,
+                ours, root, regs):  # fmt: skip
+    """List the paths that end in the instance above the top of the stack of `root`; return the status."""
+    length, limit = window.length, 0 if demand.gathered == 1 else options.limit
+    dealt = demand.n_shares > 1 and demand.whole == 0
+    writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
+    size = path.shape[0]
+    depth, n_here, n_out, n_values = regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES]
+    status = DONE
+    if depth == 0:
+        path[0, ATOM], path[0, INSTANCE], path[0, FOUND_BY] = np.int64(root), instances.heights[root], 0
+        _open(graph, instances, path, 0)
+        depth = 1
+        if graph.flags[root] & INITIAL_ATOM != 0:
+            depth = -1  # it is a complex event by itself
+    while depth != 0 and status == DONE:
+        emit = False
+        if depth < 0:
+            depth = -depth
+            emit = True
+        else:
+            if limit > 0 and n_here >= limit:
+                depth = 0
+                break
+            entry = _U(depth - 1)
+            q, k = _U(path[entry, ATOM]), _U(path[entry, INSTANCE])
+            e = _U(path[entry, SEARCHED])
+            if np.int64(e) >= graph.incoming[q + _U(1)]:
+                depth -= 1
+                continue
+            found = np.int64(-1)
+            if path[entry, NEXT] >= 0:
+                found = find(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock, length,
+                             _ordinal(instances, q, k), clock, False)  # fmt: skip
+            if found < 0:
+                path[entry, SEARCHED] += 1
+                if path[entry, SEARCHED] < graph.incoming[q + _U(1)]:
+                    path[entry, NEXT] = begin_search(graph, instances, _U(path[entry, SEARCHED]), q, k)
+                continue
+            if depth == size:
+                status = GROW_PATH
+                path[entry, NEXT] = found
+                break
+            p = _U(graph.edges[e, EDGE_SOURCE])
+            path[entry, NEXT] = after(graph, indexes, e, found)
+            if dealt and depth == 1:
+                regs[DEALT] += 1
+                if (regs[DEALT] + number) % demand.n_shares != demand.share:
+                    continue
+            top = _U(depth)
+            path[top, ATOM], path[top, INSTANCE], path[top, FOUND_BY] = np.int64(p), found, np.int64(e)
+            if not _fits(filters, graph, instances, path, depth + 1):
+                continue
+            _open(graph, instances, path, depth)
+            depth += 1
+            emit = graph.flags[p] & INITIAL_ATOM != 0
+        if emit:
+            good = general.programs.shape[0] == 0 or path_passes(
+                filters, general, graph.edges, graph.levels, graph.loop_levels, instances.values, path, depth
+            )
+            if demand.strict == 1:
+                good = good and _consecutive(graph, instances, path, depth)
+            if dealt and depth == 1:
+                good = good and ours
+            if good and writes:
+                if n_out + 1 >= output.offsets.shape[0] or n_values + depth > output.positions.shape[0]:
+                    status = OUTPUT_FULL
+                    depth = -depth
+                    break
+                n_values = _write(graph, instances, output, path, depth, n_out, n_values)
+                n_out += 1
+            n_here += good
+    regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES] = depth, n_here, n_out, n_values
+    return status
+
+
+@helper
+def _open(graph, instances, path, depth):
+    """Begin the search for what comes before the entry at a depth of the path."""
+    entry = _U(depth)
+    q, k = _U(path[entry, ATOM]), _U(path[entry, INSTANCE])
+    e = graph.incoming[q]
+    path[entry, SEARCHED] = e
+    path[entry, NEXT] = np.int64(-1)
+    if e < graph.incoming[q + _U(1)]:
+        path[entry, NEXT] = begin_search(graph, instances, _U(e), q, k)

@@ -1,0 +1,338 @@
+"""Columns that filters between events read: one int64 for each relevant event, computed in one pass over a block.
+
+A filter ``left op right`` whose sides each read one event needs nothing else of them than two numbers: `OrderKey` and
+the other columns encode the values of any type so that int64 compares them exactly as the language does.  What is NULL,
+or cannot pass, is not valid.
+
+========== =====================================================================================
+column     contents
+========== =====================================================================================
+Raw        an int64, or the bits of a float64, for arithmetic with values of other events
+OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-0.0 is 0.0; NaN is not valid)
+Bound      for ``x op value`` with an integer x and a value that need be none: the last integer that passes
+TextNumber the number of a text, one numbering for all columns and batches
+Truth      1 where a predicate on the event alone is TRUE, 0 where it is FALSE
+========== =====================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.columnar.columns import Block, Bools, Coded, plain_texts, take_rows
+from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.predicates.inputs import Inputs
+from cer_gpu.predicates.interpreter import rows_of, values_of
+from cer_gpu.predicates.terms import Test, Value
+
+Int64 = npt.NDArray[np.int64]
+Keys = tuple[Int64, Bools | None]
+"""Values of a column, and a mask of the valid ones (None: all)."""
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+MAX_COLUMNS = 63
+"""Most columns of a query: one word says which are valid."""
+
+
+class RowsOfBlock:
+    """Some rows of a block, for the interpreter of terms, which asks for columns as of a `Block`."""
+
+    def __init__(self, block: Block, rows: npt.NDArray[np.int32]) -> None:
+        self.block, self.rows, self.n_rows = block, rows, len(rows)
+
+    @cached_property
+    def _rows(self) -> pa.Array:
+        return pa.array(self.rows)
+
+    def column(self, name: str) -> pa.Array:
+        """Return the rows of a column or field in its own layout."""
+        return take_rows(self.block.column(name), self._rows)
+
+    def array(self, name: str) -> pa.Array:
+        """Return the rows of `Block.array`."""
+        return take_rows(self.block.array(name), self._rows)
+
+    def valid(self, name: str) -> Bools | None:
+        """Return a mask of the rows that are not NULL; None: all."""
+        valid = self.block.valid(name)
+        return None if valid is None else valid[self.rows]
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """Return the rows of `Block.numbers`."""
+        return self.block.numbers(name)[self.rows]
+
+    def coded(self, name: str) -> Coded:
+        """Return the rows of `Block.coded`."""
+        coded = self.block.coded(name)
+        return Coded(coded.codes[self.rows], coded.values)
+
+    def texts(self, name: str) -> pa.Array:
+        """Return the rows of `Block.texts`."""
+        return self.block.texts(name).take(self._rows)
+
+
+class TextNumbers:
+    """One numbering of the texts of several columns, and their order.
+
+    Texts get numbers as they come; `ranks` has the place of each in the order by code point.
+    """
+
+    def __init__(self) -> None:
+        self._restart()
+
+    def _restart(self) -> None:
+        self._coder = StringCoder(bounded=False)
+        self._of_dictionary: dict[str, PerDictionary] = {}
+        self._ranks: Int64 = np.zeros(1, np.int64)
+        self._n_ranked = 0
+
+    @property
+    def n_texts(self) -> int:
+        """Number of texts met."""
+        return self._coder.n_values
+
+    def of(self, name: str, view: RowsOfBlock) -> Int64:
+        """Return the numbers of the texts of a column; those of NULL rows are arbitrary."""
+        column = view.block.column(name)
+        if not pa.types.is_dictionary(column.type):
+            texts = plain_texts(view.column(name))
+            return self._coder.number(texts).astype(np.int64)
+        coded = view.coded(name)
+        if name not in self._of_dictionary:
+            self._of_dictionary[name] = PerDictionary(self._coder.number)
+        numbers: Int64 = self._of_dictionary[name](coded.values)[coded.codes].astype(np.int64)
+        return numbers
+
+    def ranks(self) -> Int64:
+        """Return the rank of each text, by its number."""
+        if self._n_ranked < self.n_texts:
+            self._n_ranked = self.n_texts
+            order = pc.sort_indices(self._coder.values()).to_numpy()
+            self._ranks = np.empty(len(order), np.int64)
+            self._ranks[order] = np.arange(len(order))
+        return self._ranks
+
+    def texts(self) -> pa.Array:
+        """Return the texts in the order of their numbers."""
+        return self._coder.values()
+
+    def restore(self, texts: pa.Array) -> None:
+        """Replace all texts by these, numbered in their order."""
+        self._restart()
+        self._coder.number(texts)
+
+
+@dataclass(frozen=True)
+class Raw:
+    """An int64, or the bits of a float64, as it is."""
+
+    term: Value
+
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+        """Return the values of a block's rows, and which are not NULL."""
+        values, valid = _values(self.term, inputs, view)
+        return _as_int64(values), valid
+
+
+@dataclass(frozen=True)
+class OrderKey:
+    """An int64 in the order of the values."""
+
+    term: Value
+
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+        """Return the keys of a block's rows, and which are valid."""
+        values, valid = _values(self.term, inputs, view)
+        if values.dtype == np.uint64:
+            return (values ^ np.uint64(1 << 63)).view(np.int64), valid
+        if values.dtype != np.float64:
+            return values, valid
+        bits = (values + 0.0).view(np.int64)  # -0.0 and 0.0 are one value
+        return np.where(bits < 0, bits ^ GREATEST, bits), _and(valid, ~np.isnan(values))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """For ``x op (value + plus) / divisor`` with an integer x: the last integer that passes, for ``x <= bound`` or so.
+
+    `op` is one of ``< <= > >= =``; the comparison with the bound is `inclusive` of it.  If x is a uint64 (`unsigned`),
+    the bound is an `OrderKey` of that type.
+    """
+
+    term: Value
+    op: str
+    divisor: int = 1
+    plus: int = 0
+    unsigned: bool = False
+
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+        """Return the bounds of a block's rows, and which can be passed."""
+        values, valid = _values(self.term, inputs, view)
+        least, greatest = (0, 2**64 - 1) if self.unsigned else (LEAST, GREATEST)
+        bounds, possible = _bounds(values, self.op, self.divisor, self.plus, least, greatest)
+        return bounds, _and(valid, possible)
+
+
+def inclusive(op: str) -> str:
+    """Return the operator for the comparison with a `Bound`."""
+    return {"<": "<=", ">": ">="}.get(op, op)
+
+
+@dataclass(frozen=True)
+class TextNumber:
+    """The number of a text."""
+
+    column: str
+
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+        """Return the numbers of a block's rows, and which are not NULL."""
+        return numbers.of(self.column, view), view.valid(self.column)
+
+
+@dataclass(frozen=True)
+class Truth:
+    """1 where a predicate is TRUE, 0 where it is FALSE; not valid where it is neither."""
+
+    holds: Test
+    fails: Test
+
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+        """Return the truth of a block's rows, and where it is known."""
+        true, false = (
+            np.broadcast_to(rows_of(test, inputs, view), view.n_rows)  # type: ignore[arg-type]
+            for test in (self.holds, self.fails)
+        )
+        return true.astype(np.int64), true | false
+
+
+SideColumn = Raw | OrderKey | Bound | TextNumber | Truth
+
+
+class SideColumns:
+    """The columns of one evaluation.
+
+    Parameters
+    ----------
+    columns
+    inputs
+        Inputs of their terms.
+    numbers
+        Numbers of texts, kept from block to block.
+    """
+
+    def __init__(self, columns: Sequence[SideColumn], inputs: Inputs, numbers: TextNumbers) -> None:
+        self._columns, self._inputs, self._numbers = columns, inputs.fresh(), numbers
+
+    def of(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64:
+        """Compute the columns of some rows of a block.
+
+        Returns
+        -------
+        int64 array, shape (n rows, 1 + n columns)
+            First the bits of the valid columns (bit k: column k), then the columns.
+        """
+        view = RowsOfBlock(block, rows)
+        found = np.zeros((len(rows), 1 + len(self._columns)), np.int64)
+        valid_bits = found[:, 0]
+        for k, column in enumerate(self._columns):
+            keys, valid = column.keys(self._inputs, view, self._numbers)
+            found[:, 1 + k] = keys
+            valid_bits |= np.int64(1 << k) if valid is None else valid.astype(np.int64) << k
+        return found
+
+
+def _values(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray[Any], Bools | None]:
+    """Return the values of a term as int64, uint64 or float64, and a mask of those that are not NULL."""
+    values, valid = values_of(term, inputs, view)  # type: ignore[arg-type]
+    values = np.asarray(values)
+    kind = {"f": np.float64, "u": np.uint64}.get(values.dtype.kind, np.int64)
+    if kind == np.uint64 and values.dtype.itemsize < 8:
+        kind = np.int64
+    return np.broadcast_to(values.astype(kind), view.n_rows), valid
+
+
+def _as_int64(values: npt.NDArray[Any]) -> Int64:
+    return np.ascontiguousarray(values).view(np.int64)
+
+
+def _and(a: Bools | None, b: Bools | None) -> Bools | None:
+    return b if a is None else a if b is None else a & b
+
+
+def _bounds(
+    values: npt.NDArray[Any], op: str, divisor: int, plus: int, least: int, greatest: int
+) -> tuple[Int64, Bools | None]:
+    """Return for ``x op (value + plus) / divisor`` the inclusive bounds of x, and where any x can pass.
+
+    Integers x lie in ``least .. greatest``: int64, or uint64, whose bounds are returned as `OrderKey` has them.
+    """
+    if values.dtype == np.float64:
+        return _float_bounds(values, op, least, greatest)
+    exact = values.astype(object) if _may_overflow(values, plus) else values
+    total = exact + plus
+    floor = total // divisor
+    whole = floor * divisor == total
+    bound = floor
+    if op == "<":
+        bound = floor - whole
+    elif op == ">":
+        bound = floor + 1
+    elif op == ">=":
+        bound = floor + ~whole.astype(np.bool_)
+    return _clipped(bound, op, least, greatest, whole if op == "=" else None)
+
+
+def _may_overflow(values: npt.NDArray[Any], plus: int) -> bool:
+    """Return True if adding `plus`, or 1, may leave the integers of 64 bits."""
+    if not len(values):
+        return False
+    low, high = int(values.min()) + min(plus, 0) - 1, int(values.max()) + max(plus, 0) + 1
+    return low < LEAST or high > GREATEST or values.dtype == np.uint64
+
+
+def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) -> tuple[Int64, Bools | None]:
+    known = ~np.isnan(values)
+    floor = np.floor(np.where(known, values, 0.0))
+    whole = floor == np.where(known, values, 0.0)
+    # beyond the integers every bound is one side of all of them; 2.0**63 and 2.0**64 are exact
+    inside = (floor >= float(least)) & (floor < float(greatest + 1))
+    bound = np.where(inside, floor, 0.0)
+    integers: Any = bound.astype(np.int64)
+    if least == 0 or not inside.all() or (len(bound) and bound.min() == float(LEAST)):
+        integers = np.array([int(b) for b in bound], object)
+        integers = np.where(inside, integers, np.where(floor > 0, 2**65, -(2**65)))
+    if op == "<":
+        integers = integers - (whole & inside)
+    elif op == ">":
+        integers = integers + 1
+    elif op == ">=":
+        integers = integers + ~whole
+    bounds, possible = _clipped(integers, op, least, greatest, whole & inside if op == "=" else None)
+    return bounds, _and(possible, known)
+
+
+def _clipped(
+    bounds: npt.NDArray[Any], op: str, least: int, greatest: int, equal: Bools | None
+) -> tuple[Int64, Bools | None]:
+    """Return bounds within ``least .. greatest``, and where an integer can pass."""
+    if bounds.dtype == np.int64:
+        return bounds, equal
+    if op in ("<", "<="):
+        possible = bounds >= least
+    elif op in (">", ">="):
+        possible = bounds <= greatest
+    else:
+        possible = (bounds >= least) & (bounds <= greatest)
+    possible = possible.astype(np.bool_)
+    limited = np.where(bounds < least, least, np.where(bounds > greatest, greatest, bounds))
+    shifted = limited - 2**63 if least == 0 else limited
+    return shifted.astype(np.int64), _and(possible, None if equal is None else equal.astype(np.bool_))

@@ -1,0 +1,367 @@
+"""The state of one evaluation of a pattern with filters between events: instances, indexes, and the path under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.atom_graph import AtomTable
+from cer_gpu.automaton.encoding import (
+    CHOOSE_ALL,
+    CHOOSE_LAST,
+    CHOOSE_MAX,
+    CHOOSE_NEXT,
+    CONSUME_NONE,
+    CONSUME_PARTITION,
+    COUNT_WINDOW,
+)
+from cer_gpu.backend import joins as loops
+from cer_gpu.backend.arguments import Counts, Matches, Window, plain
+from cer_gpu.backend.filters import Filters
+from cer_gpu.backend.general import General
+from cer_gpu.backend.instances import Graph, Indexes, Instances, drop_dead, rebuild
+from cer_gpu.backend.status import Status
+from cer_gpu.columnar.memory import room
+from cer_gpu.errors import EventsError
+from cer_gpu.runtime.counts import CountBuffers, CountOutput
+from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.join_tables import JoinTables
+from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
+from cer_gpu.runtime.protocol import Found, Length, Runtime
+
+INITIAL_SIZE = 1 << 12
+"""Initial room for instances of each atom; a power of two."""
+INITIAL_DEPTH = 1 << 8
+"""Initial room for the events of a path."""
+
+_CHOICES = {"NEXT": CHOOSE_NEXT, "LAST": CHOOSE_LAST, "MAX": CHOOSE_MAX}
+
+
+class InstanceGraph(Runtime):
+    """Runtime that stores events as instances of the atoms of a pattern, and finds complex events backwards from ends.
+
+    Parameters
+    ----------
+    table : AtomTable
+    options : RunOptions
+        With `joins`.
+    length
+        Length of the window, uint64 or float64; None if there is none.
+    """
+
+    engine = "instances"
+    reads_chain = False
+    keeps_partitions = True
+
+    def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
+        joins = options.joins
+        assert joins is not None
+        self.options = options
+        self._table = table
+        self._joins: JoinTables = joins
+        self._length = np.uint64(2**64 - 1) if length is None else length
+        n_atoms = len(table.graph.atoms)
+        strategy = options.strategy
+        distinct = table.graph.ambiguous
+        gathered = distinct or strategy in _CHOICES
+        k, n = options.share or (0, 1)
+        whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
+        self._demand = loops.Demand(
+            int(options.counted),
+            int(gathered),
+            _CHOICES.get(strategy, CHOOSE_ALL),
+            int(distinct),
+            int(strategy == "STRICT"),
+            k,
+            n,
+            int(whole),
+        )
+        self._regs = np.zeros(loops.N_REGS, np.int64)
+        self._heights = np.zeros(n_atoms, np.int64)
+        self._bottoms = np.zeros(n_atoms, np.int64)
+        self._path = np.zeros((INITIAL_DEPTH, loops.N_ENTRY), np.int64)
+        self._fresh = np.zeros(n_atoms, np.int64)
+        self._scratch = np.zeros(INITIAL_DEPTH, np.int64)
+        self._work = np.zeros((joins.depth, 2), np.int64)
+        by_partition = options.partitioned and options.consume == CONSUME_PARTITION
+        self._forgotten = np.full(1 if by_partition else 0, -1, np.int64)
+        self._last_clocks = np.zeros(1, self._length.dtype)
+        self._n_partitions = 1
+        self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
+        self._stacks = self._room(INITIAL_SIZE)
+        self._make_indexes()
+        general = joins.general
+        n_choices, n_arguments = len(general["choices"]), len(general["arguments"])
+        self._general = General(
+            **general,
+            picked=np.zeros(n_choices + 1, np.int64),
+            atoms=np.zeros(n_arguments + 1, np.int64),
+            instances=np.zeros(n_arguments + 1, np.int64),
+        )
+        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+        self._counted = CountOutput(timed=options.timed, share=None)
+
+    @property
+    def numbers_events(self) -> bool:
+        """True where a window counts the events of a partition."""
+        return self.options.window == COUNT_WINDOW
+
+    @property
+    def tested(self) -> Int64:
+        """Candidates tested on each edge, and those that passed; shape (edges, 2)."""
+        return self._tested
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the instances and their indexes."""
+        return super().n_bytes + sum(array.nbytes for array in (*self._stacks, *self._indexes))
+
+    # ---- events -------------------------------------------------------------------------------------------
+
+    def feed(self, events: Relevant) -> Iterator[Found]:
+        """Process relevant events and yield full buffers, in order."""
+        n, regs = len(events.symbols), self._regs
+        regs[loops.EVENT] = 0
+        if n and self.options.window == COUNT_WINDOW:
+            self._note_clocks(events)
+        while True:
+            match Status(self._match(events, n)):
+                case Status.DONE:
+                    break
+                case Status.GROW_NODES:
+                    self._make_room(events.window_clocks[regs[loops.EVENT]])
+                case Status.GROW_PATH:
+                    self._path = np.concatenate([self._path, np.zeros_like(self._path)])
+                    n_rows = int(regs[loops.N_OUT] - regs[loops.FIRST_OUT])
+                    self._scratch = np.zeros(max(4 * n_rows, len(self._scratch)), np.int64)
+                case Status.OUTPUT_FULL:
+                    yield from self._emptied()
+                case other:
+                    raise AssertionError(other)
+        if n and self.options.window != COUNT_WINDOW:
+            self._last_clocks[0] = events.window_clocks[-1]
+
+    def _match(self, events: Relevant, n: int) -> int:
+        counts = self._counted.to_fill if self.options.counted else [np.empty(0, np.int64)] * 3
+        groups = plain(
+            Window(events.window_clocks, self._length),
+            self.options.as_group,
+            self._demand,
+            self._filters,
+            self._general,
+            self._graph,
+            self._stacks,
+            self._indexes,
+            loops.Path(self._path, self._fresh, self._scratch),
+            Matches(*self._out.to_fill),
+            Counts(*counts),
+        )
+        status: int = loops.match_events(tuple(events.as_group), events.attributes, *groups, n, self._regs)
+        return status
+
+    @property
+    def _graph(self) -> Graph:
+        return Graph(atoms_of=self._table.atoms_of, marks=self._table.marks, **self._joins.graph)
+
+    @property
+    def _filters(self) -> Filters:
+        joins = self._joins
+        constants = np.array(joins.plan.bound.constants or (0,), np.int64)
+        return Filters(joins.conditions, joins.code, constants, self._ranks, self._work, self._work.view(np.float64))
+
+    @property
+    def _ranks(self) -> Int64:
+        assert self.options.texts is not None
+        return self.options.texts.ranks()
+
+    def _emptied(self) -> Iterator[Found]:
+        """Hand over what is complete, and make room in the buffers."""
+        regs = self._regs
+        if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
+            yield self.flush()
+            return
+        n = int(regs[loops.FIRST_OUT] if self._demand.gathered else regs[loops.N_OUT])
+        n_out, n_values = int(regs[loops.N_OUT]), int(regs[loops.N_VALUES])
+        if not n:
+            self._out.widen(n_out, n_values)
+            return
+        found, rest = self._out.split(n, n_out, n_values)
+        regs[loops.N_OUT], regs[loops.N_VALUES] = len(rest), len(rest.positions)
+        regs[loops.FIRST_OUT] = regs[loops.FIRST_VALUE] = 0
+        yield found
+
+    def flush(self) -> Found:
+        """Return what was found since the last full buffer."""
+        regs = self._regs
+        if self.options.counted:
+            counts: CountBuffers = self._counted.take(int(regs[loops.N_ENDS]))
+            regs[loops.N_ENDS] = 0
+            return counts
+        found: MatchBuffers = self._out.take(int(regs[loops.N_OUT]), int(regs[loops.N_VALUES]))
+        regs[loops.N_OUT] = regs[loops.N_VALUES] = 0
+        return found
+
+    def live(self) -> Int64:
+        """Return the positions that complex events to come may hold, and perhaps others, ascending."""
+        self._drop(self._last_clocks[0])
+        rows = self._stacks.places if self.options.placed else self._stacks.positions
+        held = zip(rows, self._bottoms, self._heights, strict=True)
+        return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in held]))
+
+    # ---- partitions -----------------------------------------------------------------------------------------
+
+    def _note_clocks(self, events: Relevant) -> None:
+        self._last_clocks[events.partitions] = events.window_clocks
+
+    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first partitions hold nothing."""
+        self._drop(self._last_clocks[0])
+        idle = np.ones(n_partitions, np.bool_)
+        for row, height in zip(self._stacks.partitions, self._heights, strict=True):
+            idle[row[:height]] = False
+        return idle
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the partitions that are not `kept` and number the others anew, in their order."""
+        numbers = (np.cumsum(kept) - 1).astype(np.int32)
+        for row, height in zip(self._stacks.partitions, self._heights, strict=True):
+            row[:height] = numbers[row[:height]]
+        n = int(kept.sum())
+        for array, empty in ((self._forgotten, -1), (self._last_clocks, 0)):
+            if len(array) >= len(kept) > 0:
+                array[:n] = array[: len(kept)][kept]
+                array[n:] = empty
+        self._rebuild()
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        if n <= self._n_partitions:
+            return
+        self._n_partitions = max(n, 2 * self._n_partitions)
+        if len(self._forgotten):
+            self._forgotten = _longer(self._forgotten, self._n_partitions, -1)
+        if self.options.window == COUNT_WINDOW:
+            self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        self._drop(self._last_clocks[0])
+        n = int(self._heights.max(initial=0))
+        stacks = {
+            name: _filled(array, self._heights, n) for name, array in self._stacks._asdict().items() if _deep(array)
+        }
+        return {
+            **stacks,
+            "heights": self._heights,
+            "size": np.array([self._stacks.positions.shape[1]]),
+            "forgotten": self._forgotten,
+            "last_clocks": self._last_clocks,
+            "n_partitions": np.array([self._n_partitions]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._heights[:] = snapshot["heights"]
+        self._bottoms[:] = 0
+        self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
+        self._n_partitions = int(snapshot["n_partitions"][0])
+        self._stacks = self._room(int(snapshot["size"][0]))
+        for name, array in self._stacks._asdict().items():
+            if _deep(array) and array.size:
+                array[..., : snapshot[name].shape[-1]] = snapshot[name]
+        self._make_indexes()
+        self._rebuild()
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    def _room(self, capacity: int) -> Instances:
+        options, joins = self.options, self._joins
+        n_atoms = len(self._heights)
+        numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
+
+        def rows(wanted: bool, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+            return room((n_atoms, capacity if wanted else 0), dtype)
+
+        return Instances(
+            self._heights,
+            self._bottoms,
+            rows(True, np.int64),
+            rows(options.placed, np.int64),
+            rows(numbered, np.int64),
+            rows(options.timed, np.int64),
+            rows(options.partitioned, np.int32),
+            room((n_atoms, joins.n_columns, capacity), np.int64),
+            rows(True, self._length.dtype),
+            rows(True, self._length.dtype),
+            room((n_atoms, max(joins.n_incoming, 1), capacity), np.int64),
+        )
+
+    def _make_indexes(self) -> None:
+        joins, capacity = self._joins, self._stacks.positions.shape[1]
+        n_blocks = sum(max(capacity >> shift, 1) for shift in (5, 10, 15))
+        zones = (len(self._heights), joins.n_zones, n_blocks)
+        self._indexes = Indexes(
+            np.full((joins.n_indexes, 2 * capacity), -1, np.int64),
+            room((joins.n_indexes, capacity), np.int64),
+            room((joins.n_indexes, capacity), self._length.dtype),
+            room(zones, np.int64),
+            room(zones, np.int64),
+            self._forgotten,
+            self._tested,
+        )
+
+    def _rebuild(self) -> None:
+        self._indexes = self._indexes._replace(forgotten=self._forgotten)
+        rebuild(*plain(self._graph, self._stacks, self._indexes))
+
+    def _drop(self, clock: Any) -> int:
+        """Drop what is out of reach for an event of this clock; return the height of the highest stack."""
+        clocks = self._last_clocks
+        if self.options.window != COUNT_WINDOW:
+            clocks = np.array([clock], self._length.dtype)
+        self._indexes = self._indexes._replace(forgotten=self._forgotten)
+        moved = np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64)
+        groups = plain(self._graph, self._stacks, self._indexes)
+        return int(drop_dead(*groups, clocks, self._length, moved))
+
+    def _make_room(self, clock: Any) -> None:
+        """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
+        size = self._stacks.positions.shape[1]
+        if 2 * self._drop(clock) <= size:
+            return
+        try:
+            old, self._stacks = self._stacks, self._room(2 * size)
+            for array, larger in zip(old, self._stacks, strict=True):
+                if _deep(array) and array.size:
+                    larger[..., :size] = array
+            self._make_indexes()
+        except MemoryError:
+            raise EventsError(
+                f"no memory for more than {size} events of a step\nhint: add WITHIN, or a shorter one"
+            ) from None
+        self._rebuild()
+
+
+def _deep(array: npt.NDArray[Any]) -> bool:
+    """Return True for arrays with a row for each atom, and not one number."""
+    return array.ndim > 1
+
+
+def _longer(array: npt.NDArray[Any], n: int, empty: Any) -> npt.NDArray[Any]:
+    grown = np.full(n, empty, array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def _filled(array: npt.NDArray[Any], heights: Int64, n: int) -> npt.NDArray[Any]:
+    """Return the first `n` entries of each row, with zeros where nothing was written."""
+    if not array.shape[-1]:
+        return array
+    written = np.arange(n) < heights[:, np.newaxis]
+    kept = array[..., :n]
+    return np.where(written if array.ndim == 2 else written[:, np.newaxis], kept, 0).astype(array.dtype)

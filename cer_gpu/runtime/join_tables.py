@@ -1,0 +1,401 @@
+"""Tables of filters between events for the loops: where each is tested, and which index finds what passes.
+
+A filter of two events is tested on the edge between their atoms where they are neighbours in a path (`EdgePlan`), and
+against all later events of the path where they are not (`distant`); all others are tested on whole paths (`general`).
+An edge with equalities has a hash index, one with inequalities zone maps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton import encoding as codes
+from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
+from cer_gpu.backend import filters
+from cer_gpu.backend.general import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
+from cer_gpu.predicates.relations import EACH, FIRST, LAST, OPERATORS, PREV, BoundRelations, Comparison, Condition
+
+Int32 = npt.NDArray[np.int32]
+
+_EVENTS = {EACH: EACH_EVENT, PREV: EVENT_BEFORE, FIRST: FIRST_EVENT, LAST: LAST_EVENT}
+_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_ZONED = ("=", "<", "<=", ">", ">=")
+
+ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, NO_FILTER = "tested one by one", "hash", "zone maps", "the one before", "all"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A filter on two events: variable indices of the earlier and the later one; `nearest`: the one just before it."""
+
+    relation: int
+    earlier: int
+    later: int
+    nearest: bool = False
+
+
+@dataclass(frozen=True)
+class EdgePlan:
+    """Way to find the instances before one along an edge.
+
+    Attributes
+    ----------
+    edge : Edge
+    index : str
+        `BY_HASH`, `BY_ZONES`, `ALL_TESTED`, `NEXT_TO` (contiguous) or `NO_FILTER`.
+    guaranteed, tested : tuple of Pair
+        Filters that the index guarantees, and those to be tested.
+    """
+
+    edge: Edge
+    index: str
+    guaranteed: tuple[Pair, ...]
+    tested: tuple[Pair, ...]
+
+
+@dataclass
+class JoinPlan:
+    """Place of each filter between events of a query.
+
+    Parameters
+    ----------
+    graph : AtomGraph
+    bound : BoundRelations
+    partitioned : bool
+        True if there are partitions; events of others are kept apart by hash.
+
+    Attributes
+    ----------
+    edges : list of EdgePlan
+    general : list of int
+        Relations that are tested on whole paths.
+    distant : dict from atom to list of Pair
+    own : dict from atom to list of Pair
+        Filters whose two variables hold one and the same event.
+    """
+
+    graph: AtomGraph
+    bound: BoundRelations
+    partitioned: bool
+    edges: list[EdgePlan] = field(default_factory=list)
+    general: list[int] = field(default_factory=list)
+    distant: dict[int, list[Pair]] = field(default_factory=dict)
+    own: dict[int, list[Pair]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph = self.graph
+        self._after = [sorted(set(graph.after(atom))) for atom in range(len(graph.atoms))]
+        self._reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
+        pairs = [pair for r in range(len(graph.relations)) for pair in self._pairs(r)]
+        self.edges = [self._edge(edge, pairs) for edge in graph.edges]
+        for pair in pairs:
+            relation = graph.relations[pair.relation]
+            earlier, later = relation.holds[pair.earlier], relation.holds[pair.later]
+            if not pair.nearest and relation.local[pair.earlier]:
+                for atom in sorted(earlier & later):
+                    self.own.setdefault(atom, []).append(pair)
+            for atom in sorted(earlier):
+                # atoms of the later event that may follow, but not at once
+                inner = [b for b in self._after[atom] if not (pair.nearest and b in later)]
+                if any(self._reach[b] & later for b in inner):
+                    self.distant.setdefault(atom, []).append(pair)
+
+    def _reachable(self, atom: int) -> frozenset[int]:
+        """Return the atoms to which one or more edges lead from an atom."""
+        found: set[int] = set()
+        todo = list(self._after[atom])
+        while todo:
+            each = todo.pop()
+            if each not in found:
+                found.add(each)
+                todo += self._after[each]
+        return frozenset(found)
+
+    def _pairs(self, number: int) -> Iterator[Pair]:
+        """Yield the ways to test a relation on two events; for none, note that it is tested on whole paths."""
+        relation, arguments = self.graph.relations[number], self.bound.conditions[number].arguments
+        events = {(relation.variables.index(a.variable), a.event) for a in arguments}
+        variables = {variable for variable, _ in events}
+        kinds = {event for _, event in events}
+        if len(variables) == 1 and kinds <= {EACH, PREV} and PREV in kinds:
+            variable = variables.pop()
+            if relation.local[variable]:
+                yield Pair(number, variable, variable, nearest=True)
+                return
+        elif len(variables) == 2 and len(relation.variables) == 2 and kinds == {EACH}:
+            one, other = sorted(variables)
+            if relation.local[one] or relation.local[other]:
+                if relation.local[other]:
+                    yield Pair(number, one, other)
+                if relation.local[one]:
+                    yield Pair(number, other, one)
+                return
+        self.general.append(number)
+
+    def _edge(self, edge: Edge, pairs: list[Pair]) -> EdgePlan:
+        graph, source = self.graph, self.graph.atoms[edge.source]
+        on_edge = []
+        for pair in pairs:
+            relation = graph.relations[pair.relation]
+            held = edge.source in relation.holds[pair.earlier] and edge.target in relation.holds[pair.later]
+            if held and (edge.loop < 0 or relation.loop_level(edge.loop) >= relation.level(source)):
+                on_edge.append(pair)
+        if edge.contiguous:
+            return EdgePlan(edge, NEXT_TO, (), tuple(on_edge))
+        by_column: dict[int, Pair] = {}
+        for pair in on_edge:
+            oriented = self.oriented(pair)
+            if oriented is not None and oriented.op == "=":
+                by_column.setdefault(oriented.left_column, pair)
+        keys = [by_column[column] for column in sorted(by_column)]
+        if keys or self.partitioned:
+            rest = [pair for pair in on_edge if pair not in keys]
+            return EdgePlan(edge, BY_HASH, tuple(keys), tuple(rest))
+        zoned = [pair for pair in on_edge if self.is_zoned(pair)]
+        others = [pair for pair in on_edge if pair not in zoned]
+        index = BY_ZONES if zoned else ALL_TESTED if others else NO_FILTER
+        return EdgePlan(edge, index, (), (*zoned, *others))
+
+    def oriented(self, pair: Pair) -> Comparison | None:
+        """Return the comparison of a pair with the earlier event at the left; None: it is a program."""
+        condition = self.bound.conditions[pair.relation]
+        if not isinstance(condition, Comparison):
+            return None
+        variables = self.graph.relations[pair.relation].variables
+        if pair.nearest:
+            forwards = condition.left.event == PREV
+        else:
+            forwards = condition.left.variable == variables[pair.earlier]
+        if forwards:
+            return condition
+        return Comparison(
+            _MIRRORED[condition.op],
+            condition.right,
+            condition.right_column,
+            condition.left,
+            condition.left_column,
+            condition.ranked,
+        )
+
+    def is_zoned(self, pair: Pair) -> bool:
+        """Return True if zone maps serve a pair."""
+        oriented = self.oriented(pair)
+        return oriented is not None and oriented.op in _ZONED and not oriented.ranked
+
+
+class JoinTables:
+    """The tables of a `JoinPlan`, as arrays.
+
+    Attributes
+    ----------
+    plan : JoinPlan
+    graph : dict of arrays
+        Fields of `cer_gpu.backend.instances.Graph` besides those that grow with the symbols.
+    conditions, code : arrays
+        Of `cer_gpu.backend.filters.Filters`.
+    general : dict of arrays
+        Of `cer_gpu.backend.general.General`.
+    n_zones, n_indexes, n_incoming, depth, n_columns : int
+    """
+
+    def __init__(self, plan: JoinPlan) -> None:
+        self.plan = plan
+        self._sets: dict[frozenset[int], int] = {frozenset(): 0}
+        self._conditions: dict[tuple[Pair, int], int] = {}
+        self._rows: list[list[int]] = []
+        self._code: list[tuple[int, int, int]] = []
+        self._lines: dict[int, tuple[int, int]] = {}
+        self._zones: list[list[int]] = [[] for _ in plan.graph.atoms]
+        self._indexes: dict[tuple[int, tuple[int, ...]], int] = {}
+        self.n_columns = 1 + len(plan.bound.columns)
+        self.general = self._general()
+        self.graph = self._graph()
+        self.conditions = _table(self._rows, 9)
+        self.code = np.array(self._code or [(0, 0, 0)], np.int64)
+        self.depth = max([len(c.code) for c in plan.bound.conditions if not isinstance(c, Comparison)], default=0) + 1
+
+    @property
+    def n_indexes(self) -> int:
+        """Number of hash indexes."""
+        return len(self._indexes)
+
+    # ---- conditions ---------------------------------------------------------------------------------------
+
+    def _condition(self, pair: Pair, source: int, *, zoned: bool = False) -> int:
+        """Return the number of the condition of a pair, whose earlier event is of an atom."""
+        zone = codes.NO_ZONE
+        oriented = self.plan.oriented(pair)
+        if zoned and oriented is not None:
+            zones = self._zones[source]
+            column = 1 + oriented.left_column
+            if column not in zones:
+                zones.append(column)
+            zone = zones.index(column)
+        key = (pair, zone)
+        if key in self._conditions:
+            return self._conditions[key]
+        if oriented is not None:
+            kind = codes.COMPARE_RANKED if oriented.ranked else codes.COMPARE
+            columns = [OPERATORS.index(oriented.op), 1 + oriented.left_column, 1 + oriented.right_column]
+            row = [kind, *columns, 0, 0, 0, pair.relation, zone]
+        else:
+            condition = self.plan.bound.conditions[pair.relation]
+            first = condition.arguments[0]
+            variables = self.plan.graph.relations[pair.relation].variables
+            if pair.nearest:
+                earlier_first = first.event == PREV
+            else:
+                earlier_first = first.variable == variables[pair.earlier]
+            row = [
+                codes.PROGRAM,
+                0,
+                0,
+                0,
+                0 if earlier_first else 1,
+                *self._program(pair.relation),
+                pair.relation,
+                zone,
+            ]
+        self._rows.append(row)
+        self._conditions[key] = len(self._rows) - 1
+        return len(self._rows) - 1
+
+    def _program(self, relation: int) -> tuple[int, int]:
+        """Return the lines of the program of a relation; a comparison becomes one, too."""
+        if relation not in self._lines:
+            begin = len(self._code)
+            self._code += _instructions(self.plan.bound.conditions[relation])
+            self._lines[relation] = begin, len(self._code)
+        return self._lines[relation]
+
+    def _set(self, atoms: frozenset[int]) -> int:
+        return self._sets.setdefault(atoms, len(self._sets))
+
+    # ---- tables -------------------------------------------------------------------------------------------
+
+    def _graph(self) -> dict[str, Any]:
+        plan, graph = self.plan, self.plan.graph
+        atoms, n_atoms = graph.atoms, len(graph.atoms)
+        edges, conditions_of_edges = [], []
+        for edge_plan in plan.edges:
+            edge = edge_plan.edge
+            first = len(conditions_of_edges)
+            guaranteed = [self._condition(pair, edge.source) for pair in edge_plan.guaranteed]
+            zoned = edge_plan.index == BY_ZONES
+            tested = [
+                self._condition(pair, edge.source, zoned=zoned and plan.is_zoned(pair)) for pair in edge_plan.tested
+            ]
+            conditions_of_edges += guaranteed + tested
+            index = codes.NO_INDEX
+            if edge_plan.index == BY_HASH or (plan.partitioned and edge_plan.index == NEXT_TO):
+                columns = tuple(self._rows[c][codes.COND_COLUMN] for c in guaranteed)
+                index = self._indexes.setdefault((edge.source, columns), len(self._indexes))
+            test = first + len(guaranteed)
+            edges.append(
+                [edge.source, edge.target, edge.contiguous, edge.loop, index, first, test, len(conditions_of_edges)]
+                + [int(zoned)]
+            )
+        # the conditions of an edge stand in a row: one that several edges share is copied
+        order = [self._rows[c] for c in conditions_of_edges]
+        self._rows, self._conditions = order, {}
+        own = [[self._condition(pair, q) for pair in plan.own.get(q, ())] for q in range(n_atoms)]
+        distant = [self._distant(q) for q in range(n_atoms)]
+        flags = [
+            (codes.INITIAL_ATOM if atom.initial else 0)
+            | (codes.FINAL_ATOM if atom.final else 0)
+            | (codes.STACKED_ATOM if any(edge.source == q for edge in graph.edges) else 0)
+            for q, atom in enumerate(atoms)
+        ]
+        targets = np.array([edge.target for edge in graph.edges])
+        width = max((len(columns) for _, columns in self._indexes), default=0)
+        self.n_zones = max(map(len, self._zones), default=0)
+        self.n_incoming = max([int((targets == q).sum()) for q in range(n_atoms)], default=0)
+        sets = np.zeros((len(self._sets), n_atoms), np.bool_)
+        for held, row in self._sets.items():
+            sets[row, sorted(held)] = True
+        self.general["sets"] = sets
+        loops = range(graph.n_repeats)
+        return {
+            "flags": np.array(flags, np.int32),
+            "incoming": np.searchsorted(targets, np.arange(n_atoms + 1)).astype(np.int32),
+            "edges": _table(edges, 9),
+            "tests": _offsets(own),
+            "own_tests": np.array(sum(own, []), np.int32),
+            "distants": _offsets(distant),
+            "distant": _table(sum(distant, []), 3),
+            "sets": sets,
+            "levels": _table([[r.level(atom) for atom in atoms] for r in graph.relations], n_atoms),
+            "loop_levels": _table(
+                [[*(r.loop_level(loop) for loop in loops), len(r.repeats)] for r in graph.relations],
+                graph.n_repeats + 1,
+            ),
+            "zones": _table([zones + [-1] * (self.n_zones - len(zones)) for zones in self._zones], self.n_zones),
+            "index_atoms": np.array([atom for atom, _ in self._indexes], np.int32),
+            "index_columns": _table(
+                [[*columns] + [-1] * (width - len(columns)) for _, columns in self._indexes], width
+            ),
+        }
+
+    def _distant(self, atom: int) -> list[list[int]]:
+        rows = []
+        for pair in self.plan.distant.get(atom, ()):
+            later = self.plan.graph.relations[pair.relation].holds[pair.later]
+            rows.append([self._condition(pair, atom), self._set(later), int(pair.nearest)])
+        return rows
+
+    def _general(self) -> dict[str, Any]:
+        programs, choices, arguments = [], list[int](), list[list[int]]()
+        for number in self.plan.general:
+            relation = self.plan.graph.relations[number]
+            condition = self.plan.bound.conditions[number]
+            first_choice, first_argument = len(choices), len(arguments)
+            picked, anchor = _choices(relation, condition)
+            choices += [self._set(relation.body if v < 0 else relation.holds[v]) for v in picked]
+            for argument in condition.arguments:
+                variable = relation.variables.index(argument.variable)
+                if argument.event in (EACH, PREV):
+                    arguments.append([picked.index(variable), _EVENTS[argument.event]])
+                else:
+                    arguments.append([self._set(relation.holds[variable]), _EVENTS[argument.event]])
+            begin, end = self._program(number)
+            programs.append([number, first_choice, len(choices), first_argument, len(arguments), begin, end])
+        return {
+            "programs": _table(programs, 7),
+            "choices": np.array(choices, np.int32),
+            "arguments": _table(arguments, 2),
+        }
+
+
+def _choices(relation: PlacedRelation, condition: Condition) -> tuple[list[int], int]:
+    """Return the variables of which one event is chosen; the first is local (-1: any event of the filtered formula)."""
+    variables = list(
+        dict.fromkeys(relation.variables.index(a.variable) for a in condition.arguments if a.event in (EACH, PREV))
+    )
+    local = [v for v in variables if relation.local[v]]
+    if not local:
+        return [-1, *variables], -1
+    return [local[0], *(v for v in variables if v != local[0])], local[0]
+
+
+def _instructions(condition: Condition) -> list[tuple[int, int, int]]:
+    if not isinstance(condition, Comparison):
+        return [(code, a, 1 + b) if code == filters.COLUMN else (code, a, b) for code, a, b in condition.code]
+    compare = filters.COMPARE_RANKS if condition.ranked else filters.COMPARE_I
+    return [
+        (filters.COLUMN, 0, 1 + condition.left_column),
+        (filters.COLUMN, 1, 1 + condition.right_column),
+        (compare, OPERATORS.index(condition.op), 0),
+    ]
+
+
+def _table(rows: list[Any], width: int) -> Int32:
+    return np.array(rows, np.int32).reshape(len(rows), width)
+
+
+def _offsets(lists: list[list[Any]]) -> Int32:
+    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
