@@ -226,8 +226,9 @@ def steps(draw, name):
 def chains_of_steps(draw, most=4):
     """Draw from two steps to `most`, each as (formula, variable, may hold several)."""
     n = draw(st.integers(2, most))
-    kind = draw(st.sampled_from(["plain", "plain", "plain", "types", "odd"]))
-    names = {"plain": list("abcd"), "types": [None] * n, "odd": draw(st.permutations(ODD_NAMES))}[kind]
+    kind = draw(st.sampled_from(["plain", "plain", "plain", "types", "odd", "again"]))
+    names = {"plain": list("abcd"), "types": [None] * n, "odd": draw(st.permutations(ODD_NAMES)), "again": list("abab")}
+    names = names[kind]
     return [draw(steps(name)) for name in names[:n]]
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 from dataclasses import replace
 
+import join_strategies
 import numpy as np
 import papers_examples as papers
 import pytest
@@ -556,8 +557,8 @@ class Membership:
     def __init__(self, stream: list[ref.Event]) -> None:
         self.stream = stream
 
-    def belongs(self, formula: ref.Formula, i: int, j: int, mu: frozenset) -> bool:
-        """Return True if ([i, j], mu) is a valuation of the formula."""
+    def belongs(self, formula: ref.Formula, i: int, j: int, mu: frozenset, before: frozenset = frozenset()) -> bool:
+        """Return True if ([i, j], mu) is a valuation of the formula, after what is assigned `before` it."""
         match formula:
             case EventType(name, stream):
                 return i == j and self.of_type(i, name, stream) and mu == {(name, i)}
@@ -572,40 +573,48 @@ class Membership:
                 if not rest <= held:
                     return False
                 return any(
-                    self.belongs(body, i, j, others | {(name, p) for p in before})
-                    for before in subsets(held)
-                    if rest | set(before) == held
+                    self.belongs(body, i, j, others | {(name, p) for p in earlier}, before)
+                    for earlier in subsets(held)
+                    if rest | set(earlier) == held
                 )
             case Filter(body, condition):
-                return self.passes(condition, mu) and self.belongs(body, i, j, mu)
+                # a variable that the body defines is that of the body, whatever it is outside
+                outside = frozenset((x, p) for x, p in before if x not in ref.defined_variables(body))
+                return self.passes(condition, mu, outside) and self.belongs(body, i, j, mu, before)
             case Or(left, right):
-                return self.belongs(left, i, j, mu) or self.belongs(right, i, j, mu)
+                return self.belongs(left, i, j, mu, before) or self.belongs(right, i, j, mu, before)
             case Seq(left, right) | Contig(left, right):
-                return self.splits(left, right, i, j, mu, isinstance(formula, Contig))
+                return self.splits(left, right, i, j, mu, before, isinstance(formula, Contig))
             case Plus(body) | ContigPlus(body):
                 contiguous = isinstance(formula, ContigPlus)
-                return self.belongs(body, i, j, mu) or self.splits(body, formula, i, j, mu, contiguous)
+                return self.belongs(body, i, j, mu, before) or self.splits(body, formula, i, j, mu, before, contiguous)
         raise TypeError(formula)
 
     def of_type(self, i: int, name: str, stream: str | None) -> bool:
         return self.stream[i]["type"] == name and (stream is None or self.stream[i]["$stream"] == stream)
 
-    def splits(self, left, right, i: int, j: int, mu: frozenset, contiguous: bool) -> bool:
+    def splits(self, left, right, i: int, j: int, mu: frozenset, before: frozenset, contiguous: bool) -> bool:
+        iterated = isinstance(right, Plus | ContigPlus) and right.body is left  # which reads no earlier iteration
         for k in range(i, j):
             for m in range(k + 1, k + 2 if contiguous else j + 1):
                 first = frozenset((x, p) for x, p in mu if p <= k)
                 second = frozenset((x, p) for x, p in mu if p >= m)
                 whole = first | second == mu
-                if whole and self.belongs(left, i, k, first) and self.belongs(right, m, j, second):
+                known = before if iterated else before | first
+                if whole and self.belongs(left, i, k, first, before) and self.belongs(right, m, j, second, known):
                     return True
         return False
 
-    def passes(self, condition: ref.FilterExpr, mu: frozenset) -> bool:
+    def passes(self, condition: ref.FilterExpr, mu: frozenset, outside: frozenset = frozenset()) -> bool:
         match condition:
             case FilterAnd(left, right):
-                return self.passes(left, mu) and self.passes(right, mu)
+                return self.passes(left, mu, outside) and self.passes(right, mu, outside)
             case FilterOr(left, right):
-                return self.passes(left, mu) or self.passes(right, mu)
+                return self.passes(left, mu, outside) or self.passes(right, mu, outside)
+            case ref.Relation(predicate):
+                return not any(
+                    ref.truth(predicate, {}, events) is not True for events in self.choices(predicate, mu | outside)
+                )
             case Unary(variable, predicate):
                 stream, _, name = variable.rpartition(">")
                 held = [self.stream[p] for x, p in mu if x == name]
@@ -613,6 +622,20 @@ class Membership:
                     held = [event for event in held if event["$stream"] == stream]
                 return not any(ref.truth(predicate, event) is not True for event in held)
         raise TypeError(condition)
+
+    def choices(self, predicate: ref.Predicate, held: frozenset):
+        """Yield the events that the predicate reads, for each assignment of a position to each of its variables."""
+        read = ref.events_read(predicate)
+        variables = sorted({x for x, _ in read})
+        for chosen in itertools.product(range(len(self.stream)), repeat=len(variables)):
+            events = {}
+            for x, position in zip(variables, chosen, strict=True):
+                own = [p for p in range(len(self.stream)) if (x, p) in held]
+                if position in own:
+                    events |= {(x, "EACH"): position, (x, "FIRST"): min(own), (x, "LAST"): max(own)}
+                    events |= {(x, "PREV"): max(p for p in own if p < position)} if position > min(own) else {}
+            if read <= events.keys():
+                yield {spot: self.stream[position] for spot, position in events.items()}
 
 
 def subsets(items) -> list[tuple]:
@@ -641,6 +664,25 @@ def test_the_reference_agrees_with_the_oracle(data):
     # as many events as leave at most 2**9 assignments
     stream = stream[: 9 // max(1, len(ref.defined_variables(formula)))]
     assert ref.valuations(formula, stream) == oracle(formula, stream)
+
+
+def unfiltered(formula: ref.Formula) -> ref.Formula:
+    """Return the formula without its filters, which has all of its valuations and more."""
+    if isinstance(formula, Filter):
+        return unfiltered(formula.body)
+    parts = {name: getattr(formula, name) for name in ("body", "left", "right") if hasattr(formula, name)}
+    return replace(formula, **{name: unfiltered(part) for name, part in parts.items()})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_filters_between_events_agree_with_the_oracle(data):
+    formula = data.draw(join_strategies.join_formulas())
+    stream = data.draw(join_strategies.join_streams(Query(formula)))[:7]
+    candidates = ref.valuations(unfiltered(formula), stream)
+    assume(len(candidates) <= 500)
+    member = Membership(stream)
+    assert ref.valuations(formula, stream) == {found for found in candidates if member.belongs(formula, *found)}
 
 
 @settings(max_examples=150, deadline=None)

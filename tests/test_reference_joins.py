@@ -7,7 +7,9 @@ import operator
 import random
 from dataclasses import replace
 
+import arrow_streams
 import join_strategies
+import pyarrow as pa
 import pytest
 import reference as ref
 import rendering
@@ -387,6 +389,35 @@ def test_a_filter_on_the_last_step_is_one_on_the_whole_sequence(data):
     whole, step = Filter(Seq(before, parts[-1]), condition), Seq(before, Filter(parts[-1], condition))
     stream = data.draw(join_strategies.join_streams(Query(whole), 8))
     assert ref.valuations(whole, stream) == ref.valuations(step, stream)
+
+
+def assert_in_scope(formula: ref.Formula, outer: frozenset[str] = frozenset()) -> None:
+    """Check that filters name only what their formula defines, or what stands before it."""
+    if isinstance(formula, Filter):
+        read = {variable.rpartition(">")[2] for variable, _ in ref.events_read(formula.condition)}
+        assert read <= ref.defined_variables(formula.body) | outer
+    for part in ref.children(formula):
+        if isinstance(part, ref.Formula):
+            follows = isinstance(formula, Seq | Contig) and part is formula.right
+            assert_in_scope(part, outer | ref.defined_variables(formula.left) if follows else outer)
+
+
+@strategies.property_test()
+def test_random_filters_between_events_name_variables_in_scope(data):
+    kinds = {"ambiguous": data.draw(st.booleans()), "typed": data.draw(st.booleans())}
+    query, _ = data.draw(join_strategies.join_cases_of_several_streams(**kinds))
+    assert_in_scope(query.formula)
+
+
+@strategies.property_test(share=0.5)
+def test_streams_of_filters_between_events_can_be_laid_out(data):
+    query, stream = data.draw(join_strategies.full_join_cases())
+    timestamps = ref.compares_durations(query.formula)
+    layout = data.draw(arrow_streams.layouts(query, stream, timestamps))
+    table = arrow_streams.build_table(stream, layout)
+    assert table.num_rows == len(stream)
+    assert {name.split(".")[0] for name in ref.attributes(query)} <= {*table.column_names}
+    assert not timestamps or pa.types.is_timestamp(table.schema.field(ref.TIME).type)
 
 
 @strategies.property_test()
