@@ -314,7 +314,8 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             raise QuerySyntaxError(
                 f"expected FIRST, LAST or PREV before '(', found {_shortened(event.name)!r}",
                 self.text,
-                *event.span,
+                event.span[0],
+                event.span[1],
                 "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price",
             )
         return self._attribute(meta, variable, names, which)
