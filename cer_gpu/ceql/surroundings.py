@@ -52,7 +52,7 @@ class Surroundings:
                 case s.Sequence() if around.left is below and name in defined_names(around.right):
                     return (
                         "which stands after the filtered formula",
-                        f"let the FILTER stand behind both: (... ; ... {name} FILTER ...)",
+                        f"let the FILTER stand behind {name}: it sees what it filters, and what stands before that",
                     )
                 case s.Disjunction():
                     other = around.right if around.left is below else around.left
