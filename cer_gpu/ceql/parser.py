@@ -145,13 +145,15 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
     dotted = found == "." and before[-1:].isidentifier()
     inside = before.rfind("[") > before.rfind("]")
+    if dotted and accepted == {"RPAR"}:
+        return _OF_EVENT
     if bare or (dotted and not inside):
         return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
         return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
     if found == "[" and accepted == {"LPAR", "DOT"}:
         return "NOT stands within the brackets: x[NOT price > 100]"
-    if accepted <= {"DOT", "LPAR"} and accepted:
+    if "DOT" in accepted <= {"DOT", "LPAR"}:
         return _QUALIFIED
     if found.upper() == "AND" and "FILTER" in accepted:
         return "AND joins filters; events are joined by ; (later), : (next) or OR"
@@ -169,6 +171,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
 
 
 _QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
+_OF_EVENT = "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price"
 _JOINED = "events are joined by ; (later), : (next) or OR"
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages (``->`` is found as ``-``)."""
@@ -201,7 +204,8 @@ def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
     unit = found.upper().removesuffix("S") if found.upper() != "MS" else "MS"
     if "HOURS" in accepted and number and unit in _SECONDS:
         seconds = Fraction(number[1]) * _SECONDS[unit]
-        length = f"{float(seconds / 3600):g} HOURS" if seconds >= 3600 else f"{float(seconds):g} SECONDS"
+        name = "DAYS" if seconds >= UNITS["DAYS"] else "SECONDS"
+        length = f"{float(seconds / UNITS[name]):g} {name}"
         return f"write WITHIN {length}"
     return None
 
@@ -211,6 +215,8 @@ def _describe(accepted: set[str]) -> str:
         accepted = accepted - {"DOT", "LPAR"} or {"DOT"}
     if "COMPARISON" in accepted:
         accepted = accepted - {"GREATER"}
+    if "PLUS" in accepted:  # behind a number, which may also be a length of time
+        accepted = accepted - UNITS.keys()
     texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
     if not texts:
         return "something else"
@@ -314,8 +320,9 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             raise QuerySyntaxError(
                 f"expected FIRST, LAST or PREV before '(', found {_shortened(event.name)!r}",
                 self.text,
-                *event.span,
-                "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price",
+                event.span[0],
+                event.span[1],
+                _OF_EVENT,
             )
         return self._attribute(meta, variable, names, which)
 
