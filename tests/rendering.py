@@ -89,7 +89,7 @@ class _Writer:
             before = [self.keyword(attribute.event), "(", *self.variable(attribute.variable), ")", "."]
             return [*before, *self.path(names)]
         if attribute.variable != self.filtered or self.is_of_variable(names) or self.chance(0.2):
-            names = [attribute.variable, *names]
+            names = [attribute.variable.rpartition(">")[2], *names]
         return self.path(names)
 
     def path(self, names: list[str]) -> list[str]:

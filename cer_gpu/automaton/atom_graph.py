@@ -129,7 +129,7 @@ class AtomGraph:
 
 
 def build_atom_graph(
-    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str], *, chain: bool
+    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str], n_steps: int = 0
 ) -> AtomGraph:
     """Build the atom graph of a formula.
 
@@ -141,15 +141,15 @@ def build_atom_graph(
         `CEA.guards` of the automaton of the formula without its relations.
     selected
         Variables that SELECT keeps.
-    chain
-        True if `cer_gpu.automaton.chain.find_chain` finds that each complex event has one path.
+    n_steps
+        Number of steps if the formula, without its relations, is a chain (`cer_gpu.automaton.chain.find_chain`), else 0.
 
     Raises
     ------
     QueryTooLargeError
         When there are too many atoms or edges.
     """
-    return _Builder(formula, guards, selected).graph(formula, chain)
+    return _Builder(formula, guards, selected).graph(formula, n_steps)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class _Builder:
     _repeats: list[int] = field(default_factory=list)
     _begins: list[int] = field(default_factory=list)
 
-    def graph(self, formula: NormalForm, chain: bool) -> AtomGraph:
+    def graph(self, formula: NormalForm, n_steps: int) -> AtomGraph:
         self._number = {guard: i for i, guard in enumerate(self.guards)}
         whole = fold(formula, self._leave, self._enter)
         first, last = set(whole.first), set(whole.last)
@@ -183,7 +183,9 @@ class _Builder:
         )
         edges = tuple(sorted(self.edges, key=lambda e: (e.target, e.source, e.contiguous, e.loop)))
         relations = tuple(self._relation(*placed) for placed in self.placed)
-        return AtomGraph(atoms, edges, relations, self.n_repeats, not (chain or self._apart(edges)))
+        # in a chain the kept events tell their steps, and a step of one atom has one path
+        told = len(atoms) == n_steps or self._apart(edges)
+        return AtomGraph(atoms, edges, relations, self.n_repeats, not told)
 
     # ---- down -------------------------------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
     graph = None
     if alone is not formula:
         chain = find_chain(alone, cea.guards, selected)
-        graph = build_atom_graph(formula, cea.guards, selected, chain=not isinstance(chain, str))
+        graph = build_atom_graph(formula, cea.guards, selected, 0 if isinstance(chain, str) else len(chain))
         steps: tuple[Step, ...] | str = "the query has filters between events"
     elif strategy.on_chains:
         steps = find_chain(formula, cea.guards, selected, strict=strategy.consecutive)

@@ -309,7 +309,7 @@ def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) 
     integers: Any = bound.astype(np.int64)
     if least == 0 or not inside.all() or (len(bound) and bound.min() == float(LEAST)):
         integers = np.array([int(b) for b in bound], object)
-        integers = np.where(inside, integers, np.where(floor > 0, 2**65, -(2**65)))
+        integers = np.where(inside, integers, np.where(floor > 0, np.array(2**65, object), np.array(-(2**65), object)))
     if op == "<":
         integers = integers - (whole & inside)
     elif op == ">":

@@ -243,6 +243,7 @@ class InstanceGraph(Runtime):
         self._n_partitions = max(n, 2 * self._n_partitions)
         if len(self._forgotten):
             self._forgotten = _longer(self._forgotten, self._n_partitions, -1)
+            self._indexes = self._indexes._replace(forgotten=self._forgotten)
         if self.options.window == COUNT_WINDOW:
             self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
 
@@ -316,7 +317,6 @@ class InstanceGraph(Runtime):
         )
 
     def _rebuild(self) -> None:
-        self._indexes = self._indexes._replace(forgotten=self._forgotten)
         rebuild(*plain(self._graph, self._stacks, self._indexes))
 
     def _drop(self, clock: Any) -> int:
@@ -324,7 +324,6 @@ class InstanceGraph(Runtime):
         clocks = self._last_clocks
         if self.options.window != COUNT_WINDOW:
             clocks = np.array([clock], self._length.dtype)
-        self._indexes = self._indexes._replace(forgotten=self._forgotten)
         moved = np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64)
         groups = plain(self._graph, self._stacks, self._indexes)
         return int(drop_dead(*groups, clocks, self._length, moved))
