@@ -70,7 +70,7 @@ def expression_1():
 def expression_4():
     low = atom("T", 0, compare("value", "<", -40))
     high = atom("T", 0, compare("value", ">", 50))
-    return related(then(either(low, high), atom("T", 1)), compare("y.id", "=", "x.id"), x=0, y=1)
+    return related(then(either(low, high), atom("T", 1)), compare("y.id", "=", "x.id"), y=1, x=0)
 
 
 def nested():

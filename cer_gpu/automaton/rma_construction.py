@@ -47,9 +47,8 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     """
     builder = _Builder(selected)
     fold(_Part(formula, START, FINAL), builder.leave, builder.enter)
-    transitions = builder.transitions
-    if loop:
-        transitions = [Transition(START, (), START), *transitions]
+    transitions = [Transition(START, (), START)] if loop else []
+    transitions = sorted(transitions + builder.transitions, key=lambda t: t.source)
     names = tuple(builder.registers.values())
     return RMA(builder.n_states, START, frozenset({FINAL}), names, tuple(transitions), tuple(builder.silent))
 
