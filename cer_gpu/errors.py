@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-NULL_HINT = "price = price holds where there is a value; no comparison with NULL is ever true"
+NULL_HINT = "write price IS NULL or price IS NOT NULL; no comparison with NULL is ever true"
 
 
 WIDEST_LINE = 120

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Repeat, Then
+from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Related, Repeat, Then
 from cer_gpu.ceql.traversal import fold
 
 INITIAL = 0
@@ -52,7 +52,7 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None) -> CEA:
     Parameters
     ----------
     formula
-        The WHERE clause in LP-normal form.
+        The WHERE clause in LP-normal form; of its filters between events, none is tested.
     selected
         The variables that SELECT keeps; None keeps all (``*``), the empty set none (``NONE``).
     """
@@ -109,6 +109,8 @@ class _Builder:
                 first, last = self.state(), self.state()
                 self.silent += [(start, first), (last, end)]
                 return [(formula.body, first, last)]
+            case Related():
+                return [(formula.body, start, end)]
 
     def leave(self, part: _Part, below: list[_Part]) -> _Part:
         """Close the loop of a repetition, between the start and end of its body; return the part."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Atom, Guard, NormalForm, Repeat, choices, sequence
+from cer_gpu.automaton.normal_form import Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.automaton.table import Table
 
 MAX_STEPS = 64
@@ -46,12 +46,12 @@ def find_chain(
     """Return the steps of a formula that is a chain of two or more steps, else the reason why it is not.
 
     With `strict`, all events are neighbours.  SELECT must keep every step, and the kept events must determine the step
-    of each: otherwise several runs would stand for one complex event.
+    of each: otherwise several runs would stand for one complex event.  Filters between events are left out of account.
     """
     number = {guard: i for i, guard in enumerate(guards)}
     numbers: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
     steps: list[Step] = []
-    for part, contiguous in sequence(formula):
+    for part, contiguous in sequence(unrelated(formula)):
         repeated = isinstance(part, Repeat)
         if isinstance(part, Repeat):
             if part.contiguous:

@@ -1,7 +1,8 @@
 """Locally parametrised (LP) normal form of a formula: every filter stands at the event type that it filters.
 
 papers: CEL, section 5.2 and theorem 2.  ``AS`` and ``FILTER`` disappear: an `Atom` carries all the variables that hold
-its event, and the conjunction of all the predicates that the event must satisfy.
+its event, and the conjunction of all the predicates that the event must satisfy.  A filter between events stays around
+the formula that it filters (`Related`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import reduce
 from typing import Any
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import Node, fold
+from cer_gpu.ceql.traversal import Node, children, fold, walk, with_children
 from cer_gpu.ceql.variables import Variables, combine
 from cer_gpu.errors import QueryTooLargeError
 
@@ -109,8 +110,22 @@ def choices(formula: NormalForm) -> Iterator[NormalForm]:
             yield part
 
 
+def unrelated(formula: NormalForm) -> NormalForm:
+    """Return a formula without its filters between events: the skeleton, whose valuations they choose from."""
+    if not any(isinstance(part, Related) for part in walk(formula)):
+        return formula
+
+    def strip(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+        if isinstance(part, Related):
+            return below[0]
+        stripped: NormalForm = with_children(part, below)
+        return stripped
+
+    return fold(formula, strip, children)
+
+
 def normal_form(formula: s.Formula, *, typed: bool = True, streams: Sequence[str] = ()) -> NormalForm:
-    """Push every filter to the atoms.
+    """Push every filter on single events to the atoms, and keep every filter between events around what it filters.
 
     Parameters
     ----------
@@ -138,6 +153,8 @@ class _Part:
     ----------
     pushed : list of (dict, str)
         Entries to take back on leaving the part: the table and the name.
+    relations : list of Relation
+        Filters between events on the formula, the last one first.
     copied : bool
         True if a disjunction of filters copies the formula: below the part are the copies.
     """
@@ -145,6 +162,7 @@ class _Part:
     formula: s.Formula
     filters: tuple[s.Filter, ...] = ()
     pushed: list[tuple[dict[str, list[Any]], str]] = field(default_factory=list)
+    relations: list[s.Relation] = field(default_factory=list)
     copied: bool = False
 
 
@@ -163,8 +181,9 @@ class _Normaliser:
         self._several: dict[int, set[str]] = {}
         self._assigned: dict[str, list[int]] = {}
         self._filters: dict[str, list[tuple[int, s.Predicate]]] = {}
+        self._sites: dict[str, list[int]] = {}  # of the AS around, as far as filters between events name them
         self._depth = 0
-        self._alike: dict[tuple[str, str | None], Atom] = {}  # by type and stream, since `_depth` changed
+        self._alike: dict[tuple[str, str | None, int], Atom] = {}  # by type, stream and site, since `_depth` changed
         fold(formula, self._note_several, s.subformulas)
         self.result = fold(_Part(formula), self._leave, self._enter)
 
@@ -184,6 +203,8 @@ class _Normaliser:
             match filter_:
                 case s.VariableFilter():
                     self._push(part, self._filters, variable_name(filter_.variable), (self._depth, filter_.predicate))
+                case s.Relation():
+                    part.relations.append(filter_)
                 case s.FilterAnd():
                     filters += filter_.operands
                 case s.FilterOr():
@@ -195,6 +216,8 @@ class _Normaliser:
         match formula:
             case s.Assign():
                 self._push(part, self._assigned, formula.variable.name, self._depth)
+                if formula.site >= 0:
+                    self._push(part, self._sites, formula.variable.name, formula.site)
                 return [_Part(formula.formula)]
             case s.Filtered():
                 return [_Part(formula.formula, (formula.filter,))]
@@ -218,18 +241,18 @@ class _Normaliser:
                 del table[name]
             self._depth -= 1
             self._alike.clear()
-        return made
+        return reduce(Related, reversed(part.relations), made)
 
     def _made(self, formula: s.Formula, below: list[NormalForm]) -> NormalForm:
         match formula:
             case s.EventType():
                 streams = self._streams_of(formula.event)
-                atoms: list[NormalForm] = [self._event(formula.event, stream) for stream in streams]
+                atoms: list[NormalForm] = [self._event(formula, stream) for stream in streams]
                 return reduce(Either, atoms)
             case s.Negation():
                 stream = formula.event.stream if self.typed else formula.event.name
                 predicate = None if formula.filter is None else _as_predicate(formula.filter)
-                return self._atom(formula.event, stream, predicate, frozenset(), negated=True)
+                return self._atom(formula.event, stream, predicate, frozenset())
             case s.Assign() | s.Filtered():
                 return below[0]
             case s.Disjunction():
@@ -247,9 +270,10 @@ class _Normaliser:
             return [event.stream]
         return self.streams if self.typed else [event.name]
 
-    def _event(self, event: s.Name, stream: str | None) -> Atom:
+    def _event(self, formula: s.EventType, stream: str | None) -> Atom:
         """Return the atom of an event of a stream, with the variables that hold it and the filters on them."""
-        alike = self._alike.get((event.name, stream))
+        event = formula.event
+        alike = self._alike.get((event.name, stream, formula.site))
         if alike is not None:
             self._count(atoms=1)
             return alike
@@ -260,11 +284,12 @@ class _Normaliser:
         # a filter applies to variables bound inside the formula that it filters; the innermost filter comes first
         filters = [found for name, depth in depths.items() for found in self._filters.get(name, ()) if found[0] < depth]
         filters.sort(key=lambda found: -found[0])
-        self._count(parts=len(depths) + len(filters))
+        sites = frozenset([formula.site] if formula.site >= 0 else []).union(*self._sites.values())
+        self._count(parts=len(depths) + len(filters) + len(sites))
         predicates = list(dict.fromkeys(predicate for _, predicate in filters))
         predicate = s.joined(s.And, predicates) if len(predicates) > 1 else predicates[0] if predicates else None
-        atom = self._atom(event, stream, predicate, frozenset(depths))
-        self._alike[event.name, stream] = atom
+        atom = self._atom(event, stream, predicate, frozenset(depths), sites)
+        self._alike[event.name, stream, formula.site] = atom
         return atom
 
     def _atom(
@@ -273,11 +298,13 @@ class _Normaliser:
         stream: str | None,
         predicate: s.Predicate | None,
         labels: frozenset[str],
-        negated: bool = False,
+        sites: frozenset[int] = frozenset(),
     ) -> Atom:
+        """Return the atom of an event; without labels, of NOT."""
         self._count(atoms=1)
         event_type = event.name if self.typed else None
-        return Atom(Guard(event_type, predicate, stream if len(self.streams) > 1 else None), labels, negated)
+        guard = Guard(event_type, predicate, stream if len(self.streams) > 1 else None)
+        return Atom(guard, labels, not labels, sites, stream if labels else None)
 
     def _count(self, atoms: int = 0, parts: int = 0) -> None:
         self.n_atoms += atoms
@@ -303,7 +330,8 @@ def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:
     for number, operand in enumerate(filter_.operands):
         variables = [item.variable for item in s.variable_filters(operand)]
         names = {variable_name(variable) for variable in variables}
-        alone = len(names) == 1 and variables[0].name not in several
+        related = next(s.relations(operand), None) is not None
+        alone = not related and len(names) == 1 and variables[0].name not in several
         groups.setdefault(names.pop() if alone else number, []).append(operand)
     return [group[0] if len(group) == 1 else _one_filter(s.FilterOr(tuple(group))) for group in groups.values()]
 
@@ -323,11 +351,11 @@ def _as_predicate(filter_: s.Filter) -> s.Predicate:
 
     def read(filter_: s.Filter, below: list[s.Predicate]) -> s.Predicate:
         match filter_:
-            case s.VariableFilter():
+            case s.VariableFilter() | s.Relation():
                 return filter_.predicate
             case s.FilterAnd():
                 return s.joined(s.And, below, filter_.span)
             case s.FilterOr():
                 return s.joined(s.Or, below, filter_.span)
 
-    return fold(filter_, read, lambda node: () if isinstance(node, s.VariableFilter) else node.operands)
+    return fold(filter_, read, lambda node: () if isinstance(node, s.VariableFilter | s.Relation) else node.operands)

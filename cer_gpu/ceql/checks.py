@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
-from cer_gpu.ceql.traversal import fold
+from cer_gpu.ceql.surroundings import Surroundings
+from cer_gpu.ceql.traversal import fold, walk
 from cer_gpu.ceql.variables import Variables, combine, defined_names, variables
 from cer_gpu.errors import QueryError, did_you_mean
 
@@ -55,10 +56,13 @@ class _Checker:
         self._noted: set[str] = set()
         self._streams = dict.fromkeys(name.name for name in query.streams)
         self._whole = variables(query.formula)
+        self._surroundings = Surroundings(query.formula)
 
     def error(self, message: str, span: s.Span, hint: Callable[[], str | None] = lambda: None) -> None:
-        if len(self.found.errors) < MAX_ERRORS:
-            self.found.errors.append(QueryError(message, self.query.text, *span, hint=hint()))
+        errors = self.found.errors
+        again = any((error.message, error.start, error.end) == (message, *span) for error in errors)
+        if len(errors) < MAX_ERRORS and not again:
+            errors.append(QueryError(message, self.query.text, *span, hint=hint()))
 
     def note(self, text: str) -> None:
         if text not in self._noted:
@@ -102,7 +106,11 @@ class _Checker:
     def select(self) -> None:
         for item in self.query.select.items or ():
             self.stream_of(item.variable)
-            self.variable(item.variable, self._whole, partial(defined_names, self.query.formula), "SELECT")
+            if item.variable.name in self._whole:
+                self.spared(item.variable, self._whole.always, "it keeps nothing")
+            else:
+                known = partial(defined_names, self.query.formula)
+                self.undefined(item.variable, known, "SELECT")
             for attribute in item.attributes or ():
                 other = _other_variable(attribute.name, item.variable, self._whole)
                 if other is not None:
@@ -128,47 +136,71 @@ class _Checker:
         """Check a formula after its sub-formulas, and return its variables."""
         match formula:
             case s.Negation(filter=filter_) if filter_ is not None:
-                held = [formula.event.name] + ([formula.variable.name] if formula.variable else [])
-                known = Variables(set(held), set(), set(held), one_event=True, some_event=True)
-                self.filter(filter_, known, lambda: held)
+                held = {formula.event.name} | ({formula.variable.name} if formula.variable else set())
+                known = Variables(held, set(), set(held), one_event=True, some_event=True)
+                self.filter(filter_, known, formula)
             case s.Assign():
                 if not below[0]:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
             case s.Filtered():
-                self.filter(formula.filter, below[0], partial(defined_names, formula.formula))
+                self.filter(formula.filter, below[0], formula)
         return combine(formula, below)
 
-    def filter(self, filter_: s.Filter, known: Variables, in_order: Callable[[], list[str]]) -> None:
-        for item in s.variable_filters(filter_):
-            self.stream_of(item.variable)
-            self.variable(item.variable, known, in_order, "FILTER")
-            self.own_attributes(item, known)
-            self.patterns(item.predicate)
+    def filter(self, filter_: s.Filter, known: Variables, place: s.Filtered | s.Negation) -> None:
+        """Check a filter on a formula, or within NOT, that defines the `known` variables."""
+        for item in walk(filter_):
+            match item:
+                case s.VariableFilter():
+                    self.filtered(s.Role(item.variable, always=item.variable.name in known.always), known, place)
+                    self.patterns(item.predicate)
+                case s.Relation():
+                    each = {a.variable.name for a in s.attributes(item.predicate) if a.variable and a.event == "EACH"}
+                    for role in item.roles:
+                        self.filtered(role, known, place, each=role.variable.name in each)
+                    self.skipped(item, known, place)
+                    self.patterns(item.predicate)
 
-    def variable(self, name: s.Name, known: Variables, in_order: Callable[[], list[str]], clause: str) -> None:
-        """Check a variable that a clause names against the known ones, whose names `in_order` lists."""
-        if name.name not in known:
-            message = f"{clause} names {name.name!r}, which the formula does not define"
-            self.error(message, name.span, lambda: did_you_mean(name.name, in_order(), "variables here"))
-        elif name.name not in known.always:
-            self.note(
-                f"variable {name.name!r} is not bound in every match (another branch of OR); "
-                f"{'a filter on it holds' if clause == 'FILTER' else 'it keeps nothing'} where it is empty"
-            )
-        elif clause == "FILTER" and name.name in self._whole.several:
-            self.note(f"variable {name.name!r} can hold several events; a filter on it must hold for each of them")
+    def filtered(self, role: s.Role, known: Variables, place: s.Filtered | s.Negation, *, each: bool = True) -> None:
+        """Check a variable of a filter; `each`: the filter reads each event that it holds."""
+        variable = role.variable
+        self.stream_of(variable)
+        if variable.name not in known and not role.sites:
+            self.unseen(variable, place)
+        elif variable.name not in known.always and not role.always and variable.stream is None:
+            self.spared(variable, (), "a filter on it holds")
+        elif each and variable.name in self._whole.several:
+            self.note(f"variable {variable.name!r} can hold several events; a filter on it must hold for each of them")
 
-    def own_attributes(self, item: s.VariableFilter, known: Container[str]) -> None:
-        """Refuse attributes of other variables than the filtered one."""
-        for attribute in s.attributes(item.predicate):
-            other = _other_variable(attribute.name, item.variable, known)
-            if other is not None:
-                self.error(
-                    f"filters between variables are not there yet: {other!r} is another variable than "
-                    f"{item.variable.name!r}",
-                    attribute.span,
-                    lambda: "a filter reads the attributes of one variable: x[price > 100]",
-                )
+    def skipped(self, relation: s.Relation, known: Variables, place: s.Filtered | s.Negation) -> None:
+        """Note a PREV(x) where x holds one event at most; within NOT, refuse it."""
+        for attribute in s.attributes(relation.predicate):
+            if attribute.event != "PREV" or attribute.variable is None:
+                continue
+            name = attribute.variable.name
+            if name in known and isinstance(place, s.Negation):
+                self.error(f"PREV({name}) is no event: NOT(...) stands for one event", attribute.span)
+            elif name in (known.single if name in known else self._whole.single):
+                self.note(f"PREV({name}) is no event, as {name!r} holds one event here: the filter always holds")
+
+    def spared(self, name: s.Name, always: Container[str], outcome: str) -> None:
+        """Note a variable that is not `always` bound."""
+        if name.name not in always:
+            reason = "is not bound in every match (another branch of OR)"
+            self.note(f"variable {name.name!r} {reason}; {outcome} where it is empty")
+
+    def undefined(self, name: s.Name, known: Callable[[], list[str]], clause: str) -> None:
+        """Refuse a variable that is not in the formula, with the nearest of the `known` names."""
+        message = f"{clause} names {name.name!r}, which the formula does not define"
+        self.error(message, name.span, lambda: did_you_mean(name.name, known(), "variables here"))
+
+    def unseen(self, name: s.Name, place: s.Filtered | s.Negation) -> None:
+        """Refuse a variable that a filter at a place does not see, and say why."""
+        around = self._surroundings
+        if name.name not in self._whole:
+            self.undefined(name, partial(around.names, place), "FILTER")
+        else:
+            why, hint = around.why_not(name.name, place)
+            self.error(f"FILTER names {name.name!r}, {why}", name.span, lambda: hint)
 
     def patterns(self, predicate: s.Predicate) -> None:
         for like in _likes(predicate):

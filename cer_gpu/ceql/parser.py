@@ -16,9 +16,9 @@ from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.nesting import check_nesting
-from cer_gpu.ceql.paths import below, names_of, path_of
-from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.errors import NULL_HINT, QueryError, QuerySyntaxError, nearest
+from cer_gpu.ceql.paths import below, path_of
+from cer_gpu.ceql.scopes import resolved
+from cer_gpu.errors import QuerySyntaxError, nearest
 
 # names of terminals of the grammar in messages; keywords and signs stand for themselves
 _TERMINALS = {
@@ -28,6 +28,7 @@ _TERMINALS = {
     "STRING": "a 'string'",
     "COMPARISON": "a comparison (= <> < <= > >=)",
     "EVENTS": "EVENTS",
+    "DAYS": "DAYS",
     "HOURS": "HOURS",
     "MINUTES": "MINUTES",
     "SECONDS": "SECONDS",
@@ -45,6 +46,11 @@ _CLAUSES = {
     "CONSUME": "CONSUME BY",
     "LIMIT": "LIMIT",
 }
+
+UNITS = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1}
+"""Seconds in each unit of a length of time."""
+
+_EVENTS = ("FIRST", "LAST", "PREV")
 
 MAX_LIMIT = (1 << 63) - 1
 """Greatest LIMIT; a greater number is lowered to it."""
@@ -81,7 +87,7 @@ def parse(text: str) -> s.QuerySyntax:
         raise error.orig_exc from None
     query = _QueryBuilder(text).build(tree)
     check_nesting(query.formula, text)
-    return query
+    return replace(query, formula=resolved(query.formula))
 
 
 @lru_cache(maxsize=1)
@@ -139,20 +145,18 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
     dotted = found == "." and before[-1:].isidentifier()
     inside = before.rfind("[") > before.rfind("]")
+    if dotted and accepted == {"RPAR"}:
+        return _OF_EVENT
     if bare or (dotted and not inside):
         return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
-        return (
-            "a filter holds a whole predicate: x[price > 100]; filters that relate two variables are not evaluated yet"
-        )
-    if accepted == {"DOT"}:
+        return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
+    if found == "[" and accepted == {"LPAR", "DOT"}:
+        return "NOT stands within the brackets: x[NOT price > 100]"
+    if "DOT" in accepted <= {"DOT", "LPAR"}:
         return _QUALIFIED
     if found.upper() == "AND" and "FILTER" in accepted:
         return "AND joins filters; events are joined by ; (later), : (next) or OR"
-    if found.upper() == "IS" and "COMPARISON" in accepted:
-        return NULL_HINT
-    if found.upper() == "BETWEEN" and "COMPARISON" in accepted:
-        return "an interval is price IN {lo..hi} or price IN RANGE(lo, hi)"
     if found == "(" and "RANGE" in accepted:
         return "a set stands in braces: IN {1, 2}"
     more = _formula_hint(found, accepted, inside) or _clause_hint(found, accepted, before)
@@ -166,7 +170,8 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     return f"did you mean {close}?" if close else None
 
 
-_QUALIFIED = "a filter reads the attributes of one variable: x.price > 100, or x[price > 100]"
+_QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
+_OF_EVENT = "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price"
 _JOINED = "events are joined by ; (later), : (next) or OR"
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages (``->`` is found as ``-``)."""
@@ -176,7 +181,6 @@ _REPEATED = {
     "?": "where there may be none, write both: B OR (A ; B)",
 }
 _SECONDS = {
-    "DAY": Fraction(86_400),
     "WEEK": Fraction(604_800),
     "MILLISECOND": Fraction(1, 1000),
     "MS": Fraction(1, 1000),
@@ -200,15 +204,19 @@ def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
     unit = found.upper().removesuffix("S") if found.upper() != "MS" else "MS"
     if "HOURS" in accepted and number and unit in _SECONDS:
         seconds = Fraction(number[1]) * _SECONDS[unit]
-        length = f"{float(seconds / 3600):g} HOURS" if seconds >= 3600 else f"{float(seconds):g} SECONDS"
+        name = "DAYS" if seconds >= UNITS["DAYS"] else "SECONDS"
+        length = f"{float(seconds / UNITS[name]):g} {name}"
         return f"write WITHIN {length}"
     return None
 
 
 def _describe(accepted: set[str]) -> str:
-    accepted = accepted - {"DOT"} or accepted  # it is accepted after every attribute
+    if "DOT" in accepted:  # as after every name in a predicate, which may also be that of FIRST(x).a
+        accepted = accepted - {"DOT", "LPAR"} or {"DOT"}
     if "COMPARISON" in accepted:
         accepted = accepted - {"GREATER"}
+    if "PLUS" in accepted:  # behind a number, which may also be a length of time
+        accepted = accepted - UNITS.keys()
     texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
     if not texts:
         return "something else"
@@ -252,18 +260,6 @@ def _between(operand: s.Expression, low: s.Expression | None, high: s.Expression
     return tests[0] if len(tests) == 1 else s.And(tuple(tests), at)
 
 
-def _of_variable(predicate: s.Predicate, variable: str) -> s.Predicate:
-    """Return a predicate on the events of `variable`, with ``a`` for ``variable.a``."""
-
-    def combine(node: Any, parts: list[Any]) -> Any:
-        if isinstance(node, s.Attribute):
-            return replace(node, name=below(variable, node.name) or node.name)
-        return with_children(node, parts)
-
-    of_variable: s.Predicate = fold(predicate, combine, children)
-    return of_variable
-
-
 @lark.v_args(meta=True)
 class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     """Builder of formulas, filters and predicates, from the leaves up and without recursion."""
@@ -300,8 +296,38 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def boolean(self, meta: Any, children: list[Any]) -> s.Literal:
         return s.Literal(str(children[0]).upper() == "TRUE", "", _at(meta))
 
+    def length(self, meta: Any, children: list[Any]) -> s.Duration:
+        return s.Duration(children[0], _at(meta))
+
+    def duration(self, meta: Any, children: list[Any]) -> Fraction:
+        parts = [child for child in children if child is not None]
+        pairs = zip(parts[::2], parts[1::2], strict=True)
+        return sum((_exact(self.text, number) * UNITS[unit.type] for number, unit in pairs), Fraction(0))
+
     def attribute(self, meta: Any, children: list[Any]) -> s.Attribute:
-        return s.Attribute(children[0].name, _at(meta))
+        (path,) = children
+        if isinstance(path, s.Attribute):
+            return path
+        return s.Attribute(path.name, _at(meta))
+
+    def qualified_path(self, meta: Any, children: list[Any]) -> s.Attribute:
+        return self._attribute(meta, children[0], children[1:])
+
+    def attribute_of(self, meta: Any, children: list[Any]) -> s.Attribute:
+        event, variable, *names = children
+        which = event.name.upper()
+        if which not in _EVENTS or self.text[event.span[0]] == "`":
+            raise QuerySyntaxError(
+                f"expected FIRST, LAST or PREV before '(', found {_shortened(event.name)!r}",
+                self.text,
+                event.span[0],
+                event.span[1],
+                _OF_EVENT,
+            )
+        return self._attribute(meta, variable, names, which)
+
+    def _attribute(self, meta: Any, variable: s.Name, names: list[s.Name], event: str = "EACH") -> s.Attribute:
+        return s.Attribute(path_of([name.name for name in names]), _at(meta), variable, event)
 
     negative = _node(s.Negative)
 
@@ -347,34 +373,24 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def not_in_range(self, meta: Any, children: list[Any]) -> s.Not:
         return s.Not(self.in_range(meta, children), _at(meta))
 
+    is_null = _node(s.IsNull)
+
+    def is_not_null(self, meta: Any, children: list[Any]) -> s.Not:
+        return s.Not(self.is_null(meta, children), _at(meta))
+
     not_ = _node(s.Not)
     and_ = _joined(s.And)
     or_ = _joined(s.Or)
 
-    # filters
-    def variable_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
-        variable, predicate = children
-        if any(below(variable.name, attribute.name) for attribute in s.attributes(predicate)):
-            predicate = _of_variable(predicate, variable.name)
-        return s.VariableFilter(variable, predicate, _at(meta))
+    # filters, whose variables `cer_gpu.ceql.scopes` resolves
+    variable_filter = _node(s.VariableFilter)
 
-    def qualified_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
-        attributes = list(s.attributes(children[0]))
-        if not attributes:
+    def qualified_filter(self, meta: Any, children: list[Any]) -> s.Relation:
+        if next(s.attributes(children[0]), None) is None:
             raise QuerySyntaxError(
                 "expected an attribute of a variable in this filter", self.text, *_at(meta), _QUALIFIED
             )
-        variable, start = names_of(attributes[0].name)[0], attributes[0].span[0]
-        for attribute in attributes:
-            other = names_of(attribute.name)[0]
-            if other != variable:
-                message = (
-                    f"filters between variables are not there yet: {other!r} is another variable than {variable!r}"
-                )
-                raise QueryError(message, self.text, *attribute.span, hint=_QUALIFIED)
-        quotes = 2 if self.text[start] == "`" else 0
-        name = s.Name(variable, None, (start, start + len(variable) + quotes))
-        return s.VariableFilter(name, _of_variable(children[0], variable), _at(meta))
+        return s.Relation(children[0], (), _at(meta))
 
     filter_and = _joined(s.FilterAnd)
     filter_or = _joined(s.FilterOr)
@@ -475,11 +491,7 @@ class _QueryBuilder:
             return s.Within("events", length, None, at)
         if tree.data == "within_attribute":
             return s.Within("attribute", _exact(self.text, tree.children[0]), tree.children[1], at)
-        seconds = Fraction(0)
-        parts = [c for c in tree.children if c is not None]
-        for number, unit in zip(parts[::2], parts[1::2], strict=True):
-            seconds += _exact(self.text, number) * {"HOURS": 3600, "MINUTES": 60, "SECONDS": 1}[unit.type]
-        return s.Within("time", seconds, None, at)
+        return s.Within("time", tree.children[0], None, at)
 
     def _limit(self, token: Any) -> int:
         limit = _exact(self.text, token)

@@ -1,4 +1,4 @@
-"""Well-formed, safe and bounded formulas: the properties that filters between variables need, shown by `explain`.
+"""Well-formed, safe and bounded formulas: properties of filters between variables, shown by `explain`.
 
 papers: CEL, section 5.1 (well-formed, safe); RMA, definition 3.2 (bounded).  A variable of the papers holds one event.
 Ours hold sets: ``f AS x`` binds x if f always holds exactly one event, and a type is a variable if a filter names it.
@@ -163,7 +163,8 @@ def _union(left: Names, right: Names) -> Names:
 
 def _filtered_names(node: s.Formula | s.Filter) -> Names:
     """Return the variables that a filter, or the filters of a formula, name."""
-    return {item.variable.name for item in s.variable_filters(node)}
+    related = {role.variable.name for relation in s.relations(node) for role in relation.roles}
+    return related | {item.variable.name for item in s.variable_filters(node)}
 
 
 def _first(names: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Repeat, Then, choices, sequence
+from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, choices, sequence
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
 from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
@@ -62,7 +62,7 @@ def window_text(within: Within) -> str:
         return _counted(number, "position")
     if within.attribute is not None:
         return f"{number} in {attribute_text(within.attribute.name)}"
-    units = {"hour": 3600, "minute": 60}
+    units = {"day": 86_400, "hour": 3_600, "minute": 60}
     parts, rest = [], within.length
     for unit, seconds in units.items():
         n, rest = divmod(rest, seconds)
@@ -104,6 +104,9 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 lines = _outline(choice, streams)
                 yield "- " + next(lines)
                 yield from ("  " + line for line in lines)
+        case Related():
+            yield from _outline(formula.body, streams)
+            yield f"such that {predicate_text(formula.relation.predicate)}"
         case Repeat(body=Atom() as atom):
             if formula.contiguous:
                 yield f"one or more events in a row, each {_event(atom, streams)}"

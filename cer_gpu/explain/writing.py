@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from decimal import Context, Decimal
+from fractions import Fraction
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
-_RESERVED = frozenset("AND AS FALSE FILTER IN LIKE NOT OR RANGE TRUE".split())  # noqa: SIM905
+_RESERVED = frozenset("AND AS BETWEEN FALSE FILTER IN IS LIKE NOT NULL OR RANGE TRUE".split())  # noqa: SIM905
 _SUM, _PRODUCT, _FACTOR = range(3)  # precedence of arithmetic, rising
 _EITHER, _BOTH, _SINGLE = range(3)  # precedence of predicates, rising
 
@@ -63,11 +65,11 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
             text, own = " OR ".join(_predicate(operand, _BOTH) for operand in predicate.operands), _EITHER
         case s.And():
             text, own = " AND ".join(_predicate(operand, _SINGLE) for operand in predicate.operands), _BOTH
-        case s.Not(operand=s.Like() | s.Membership() as leaf):
+        case s.Not(operand=s.Like() | s.Membership() | s.IsNull() as leaf):
             text, own = _leaf(leaf, "NOT "), _SINGLE
         case s.Not():
             text, own = f"NOT {_predicate(predicate.operand, _SINGLE)}", _SINGLE
-        case s.Comparison() | s.Like() | s.Membership():
+        case s.Comparison() | s.Like() | s.Membership() | s.IsNull():
             text, own = _leaf(predicate), _SINGLE
     return f"({text})" if own < around else text
 
@@ -80,14 +82,18 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
             return f"{_expression(leaf.operand)} {negation}LIKE {_quoted(leaf.pattern)}"
         case s.Membership():
             return f"{_expression(leaf.operand)} {negation}IN {{{', '.join(map(_expression, leaf.values))}}}"
+        case s.IsNull():
+            return f"{_expression(leaf.operand)} IS {negation}NULL"
 
 
 def _expression(expression: s.Expression, around: int = _SUM) -> str:
     match expression:
         case s.Attribute():
-            return attribute_text(expression.name)
+            return _attribute(expression)
         case s.Literal():
             return _literal(expression)
+        case s.Duration():
+            return length_text(expression.length)
         case s.Negative():
             operand = _expression(expression.operand, _FACTOR)
             # "--" would begin a comment
@@ -96,6 +102,37 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
             own = _SUM if expression.op in "+-" else _PRODUCT
             text = f"{_expression(expression.left, own)} {expression.op} {_expression(expression.right, own + 1)}"
             return f"({text})" if own < around else text
+
+
+def _attribute(attribute: s.Attribute) -> str:
+    name, variable = attribute_text(attribute.name), attribute.variable
+    if variable is None:
+        return name
+    held = name_text(variable.name) if variable.stream is None else _streamed(variable)
+    return f"{held}.{name}" if attribute.event == "EACH" else f"{attribute.event}({held}).{name}"
+
+
+def _streamed(variable: s.Name) -> str:
+    return f"{name_text(variable.stream or '')}>{name_text(variable.name)}"
+
+
+def length_text(length: Fraction) -> str:
+    """Return a length of time, as in ``1 HOURS 30 MINUTES``."""
+    parts, rest = [], length
+    for unit, seconds in _UNITS.items():
+        n, rest = divmod(rest, seconds)
+        parts += [f"{n} {unit}"] if n else []
+    parts += [f"{_decimal(rest)} SECONDS"] if rest or not parts else []
+    return " ".join(parts)
+
+
+_UNITS = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60}
+_EXACT = Context(prec=20_000)
+
+
+def _decimal(number: Fraction) -> str:
+    """Return a number that has finitely many decimals with all of them."""
+    return format(_EXACT.divide(Decimal(number.numerator), Decimal(number.denominator)), "f")
 
 
 def _literal(literal: s.Literal) -> str:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.inputs import CODES, FLOATS, Inputs
 from cer_gpu.predicates.interpreter import OPERATORS
+from cer_gpu.predicates.lengths import LENGTH_HINT, difference_rows, is_length, length_of, with_integer
 from cer_gpu.predicates.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
 
 Operand = t.Value | int | float | None
@@ -103,11 +105,15 @@ class Binder:
                 return self.membership(predicate, negated)
             case s.Like():
                 return self.like(predicate, negated)
+            case s.IsNull():
+                return self.is_null(predicate.operand, negated)
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Bind ``left op right``."""
         self.check_names(left, right)
         self.check_names(right, left)
+        if length_of(left) is not None or length_of(right) is not None:
+            return self.length(op, left, right, negated, span)
         left_kind, right_kind = self.kind(left), self.kind(right)
         kinds = {left_kind, right_kind}
         if NOTHING in kinds:
@@ -155,6 +161,25 @@ class Binder:
             predicate.operand, lambda texts: pc.match_substring_regex(texts, predicate.pattern), negated
         )
 
+    def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
+        """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
+        kind = self.kind(operand)
+        match operand:
+            case s.Attribute() if negated and kind not in (NOTHING, STRING):
+                return t.Known(self.inputs.column(operand.name))
+            case s.Attribute() if kind != NOTHING:
+                return self.inputs.give(partial(_null_rows, name=operand.name, negated=negated))
+            case s.Negative():
+                return self.is_null(operand.operand, negated)
+            case s.Arithmetic() if kind != NOTHING:
+                tests = [self.is_null(part, negated) for part in (operand.left, operand.right)]
+                if operand.op in "/%" and kind == INTEGER:
+                    zero = s.Literal(0, "0", operand.right.span)
+                    tests.append(self.numeric("=", operand.right, zero, negated))
+                return (t.And if negated else t.Or)(tuple(tests))
+            case _:
+                return t.Fixed((kind == NOTHING) != negated)
+
     # ---- kinds of comparison ------------------------------------------------------------------------------
 
     def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
@@ -180,7 +205,7 @@ class Binder:
 
     def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare values stored as integers with an exact number that may lie between two integers."""
-        op, floor, never_equal = _with_integer(op, bound)
+        op, floor, never_equal = with_integer(op, bound)
         values = self.inputs.column(column.name)
         if never_equal:
             return t.Known(values) if (op == "<>") != negated else t.Fixed(False)
@@ -189,7 +214,7 @@ class Binder:
     def wide_decimal_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare a decimal column of more than 18 digits with a number, given in units of its last digit."""
         data_type, name = self.column(column), column.name
-        op, floor, never_equal = _with_integer(op, bound)
+        op, floor, never_equal = with_integer(op, bound)
         if never_equal or abs(floor) >= 10**data_type.precision:
             holds = ((op == "<>") if never_equal else OPERATORS[op](0, floor)) != negated
             return t.Known(self.inputs.column(name)) if holds else t.Fixed(False)
@@ -250,6 +275,28 @@ class Binder:
 
         return self.inputs.give(test)
 
+    def length(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+        """Compare a difference of times or durations, or a column of durations, with a length such as 5 MINUTES."""
+        if length_of(right) is None:
+            left, right, op = right, left, t.MIRRORED[op]
+        length, first = length_of(left), length_of(right)
+        assert first is not None
+        if length is not None:
+            return t.Fixed(bool(OPERATORS[op](length, first)) != negated)
+        match left:
+            case s.Attribute() if pa.types.is_duration(self.column(left)):
+                return self.integers_with_rational(op, left, first * per_second(self.column(left)), negated)
+            case s.Arithmetic(op="-", left=s.Attribute() as later, right=s.Attribute() as earlier):
+                types = self.column(later), self.column(earlier)
+                if is_length(*types):
+                    names, units = (later.name, earlier.name), (per_second(types[0]), per_second(types[1]))
+                    return self.inputs.give(partial(difference_rows, op, names, units, first, negated))
+        raise self.error(
+            f"cannot compare {self.text[slice(*left.span)]} with the length {self.text[slice(*right.span)]}",
+            span,
+            LENGTH_HINT,
+        )
+
     def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> t.Test:
         """Compare a timestamp, date or time of day with a quoted one."""
         assert isinstance(text, s.Literal | s.Attribute)
@@ -289,6 +336,9 @@ class Binder:
         match expression:
             case s.Literal():
                 return {bool: BOOLEAN, int: INTEGER, float: FLOAT, str: STRING}[type(expression.value)]
+            case s.Duration():
+                text = self.text[slice(*expression.span)]
+                raise self.error(f"{text} is a length of time, and no number", expression.span, LENGTH_HINT)
             case s.Attribute():
                 kind = kind_of(self.column(expression))
                 if kind is None:
@@ -320,6 +370,8 @@ class Binder:
                 value = expression.value
                 assert not isinstance(value, str)
                 return int(value) if isinstance(value, bool) else value
+            case s.Duration():
+                raise AssertionError("`kind` refuses it")
             case s.Attribute():
                 return self.inputs.column(expression.name, *([FLOATS] if self.kind(expression) == DECIMAL else []))
             case s.Negative(operand=s.Literal(value=int(value))):
@@ -385,6 +437,13 @@ def _arrow_rows(answer: pa.Array, negated: bool) -> Bools:
     if negated:
         answer = pc.invert(answer)
     return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _null_rows(block: Block, name: str, negated: bool) -> Bools:
+    """Return the rows of a column that are NULL, or those that are not."""
+    valid = block.valid(name)
+    rows: Bools = np.ones(block.n_rows, np.bool_) if valid is None else valid
+    return rows if negated else np.logical_not(rows)
 
 
 # ---- numbers -----------------------------------------------------------------------------------------------------
@@ -456,14 +515,6 @@ def _exact(expression: s.Expression) -> Fraction | None:
     if isinstance(expression, s.Literal) and isinstance(expression.value, int | float):
         return None if isinstance(expression.value, bool) else Fraction(expression.text)
     return None
-
-
-def _with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:
-    """Return operator and integer to compare integers with instead of a bound, and True if no integer can equal it."""
-    whole = bound.denominator == 1
-    if not whole:
-        op = {"<": "<=", ">=": ">"}.get(op, op)  # x < 2.5 is x <= 2, x >= 2.5 is x > 2
-    return op, bound.numerator // bound.denominator, not whole and op in ("=", "<>")
 
 
 def _decimals(array: pa.Array, common: pa.DataType) -> pa.Array:

@@ -72,7 +72,7 @@ def test_the_bound_of_memory_follows_window_strategy_and_clauses():
         memory = plan_of(f"SELECT {strategy} * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS")["memory"]
         assert ("a state of each partition, which is kept for good" in memory) == kept
     times = plan_of("SELECT * FROM S WHERE A WITHIN 26 HOURS 1 MINUTES 0.5 SECONDS", time_column="ts")["window"]
-    assert times["text"] == "26 hours 1 minute 0.5 seconds"
+    assert times["text"] == "1 day 2 hours 1 minute 0.5 seconds"
 
 
 def test_the_tier_of_predicates_is_explained_with_its_reason(monkeypatch):

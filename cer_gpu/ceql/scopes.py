@@ -1,0 +1,379 @@
+"""Scopes of filters: the variable of each attribute, and the places in the formula that define it for a filter.
+
+A filter on a formula sees the variables that the formula defines.  It sees the variables of the left operands of the
+sequences around it, too, where the formula stands in the right operand.  Filters on one event at a time stay
+`VariableFilter`; all others become a `Relation`, whose roles know their definitions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import names_of, path_of
+from cer_gpu.ceql.traversal import children, fold, with_children
+from cer_gpu.ceql.variables import Variables, combine, defined_names
+
+
+def resolved(formula: s.Formula) -> s.Formula:
+    """Return a formula as parsed with the variables of its filters resolved.
+
+    - An attribute of a `Relation` names its variable; one of a `VariableFilter` names none.
+    - Event types and AS that a `Role` names are numbered (`site`).  A variable that is not in scope has a role without.
+    - A conjunction within a relation becomes several filters, and a disjunction of filters one relation, where that
+      means the same.
+    """
+    pass_ = _Pass(formula)
+    return pass_.rebuilt() if pass_.changed else formula
+
+
+@dataclass(slots=True)
+class _Place:
+    """A formula in the pass, the left operand of a sequence or not; `first` numbers the first definition in it."""
+
+    formula: s.Formula
+    left: bool = False
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """The definitions from number `first` to before `last`, and the variables that they define."""
+
+    first: int
+    last: int
+    variables: Variables
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A variable as a filter sees it: its definitions, and bounds on the events that it holds."""
+
+    definitions: tuple[int, ...] = ()
+    inside: bool = False
+    single: bool = False
+    always: bool = False
+
+
+_Filters = tuple[s.Filter, bool]  # a filter, and True if it holds a relation
+
+
+class _Pass:
+    """Pass over a formula from the leaves up, which numbers definitions and resolves filters in the same order."""
+
+    def __init__(self, formula: s.Formula) -> None:
+        self.formula = formula
+        self.changed = False
+        self._names = frozenset(defined_names(formula))
+        self._n = 0  # definitions so far
+        self._definitions: dict[str, list[int]] = {}  # numbers of the definitions of each name, ascending
+        self._before: list[_Held] = []  # left operands of the sequences around the current place
+        self._filters: list[s.Filter] = []  # resolved, in the order of the pass
+        self._sites: dict[int, int] = {}  # by the number of a definition that a role names
+        fold(_Place(formula), self._leave, self._enter)
+
+    # ---- the formula --------------------------------------------------------------------------------------------
+
+    def _enter(self, place: _Place) -> list[_Place]:
+        place.first = self._n
+        below = [_Place(formula) for formula in s.subformulas(place.formula)]
+        if isinstance(place.formula, s.Sequence):
+            below[0].left = True
+        return below
+
+    def _leave(self, place: _Place, below: list[Variables]) -> Variables:
+        formula = place.formula
+        match formula:
+            case s.EventType():
+                self._define(formula.event.name)
+            case s.Assign():
+                self._define(formula.variable.name)
+            case s.Filtered():
+                self._resolve(formula.filter, _FilterOfFormula(self, _Held(place.first, self._n, below[0])))
+            case s.Negation(filter=filter_) if filter_ is not None:
+                self._resolve(filter_, _FilterOfEvent(self._names, formula))
+            case s.Sequence():
+                self._before.pop()
+        variables = combine(formula, below)
+        if place.left:
+            self._before.append(_Held(place.first, self._n, variables))
+        return variables
+
+    def _define(self, name: str) -> None:
+        self._definitions.setdefault(name, []).append(self._n)
+        self._n += 1
+
+    def _resolve(self, filter_: s.Filter, scope: _FilterOfFormula | _FilterOfEvent) -> None:
+        def resolve(node: s.Filter, below: list[_Filters]) -> _Filters:
+            match node:
+                case s.VariableFilter() | s.Relation():
+                    found = scope.resolve(node)
+                    return found, next(s.relations(found), None) is not None
+                case s.FilterAnd() | s.FilterOr():
+                    operands = [operand for operand, _ in below]
+                    related = any(flag for _, flag in below)
+                    if all(a is b for a, b in zip(operands, node.operands, strict=True)):
+                        return node, related
+                    if isinstance(node, s.FilterAnd):
+                        return s.joined(s.FilterAnd, operands, node.span), related
+                    operands = scope.merged(operands) if related else operands
+                    return operands[0] if len(operands) == 1 else s.joined(s.FilterOr, operands, node.span), related
+
+        found, _ = fold(filter_, resolve, lambda node: () if isinstance(node, _LEAVES) else node.operands)
+        self.changed |= found is not filter_
+        self._filters.append(found)
+
+    def rebuilt(self) -> s.Formula:
+        """Return the formula with resolved filters and numbered definitions."""
+        filters, n = iter(self._filters), iter(range(self._n))
+
+        def rebuild(node: s.Formula, below: list[s.Formula]) -> s.Formula:
+            match node:
+                case s.EventType():
+                    site = self._sites.get(next(n))
+                    return node if site is None else replace(node, site=site)
+                case s.Assign():
+                    return replace(node, formula=below[0], site=self._sites.get(next(n), -1))
+                case s.Filtered():
+                    return replace(node, formula=below[0], filter=next(filters))
+                case s.Negation():
+                    return node if node.filter is None else replace(node, filter=next(filters))
+                case _:
+                    rebuilt: s.Formula = with_children(node, below)
+                    return rebuilt
+
+        return fold(self.formula, rebuild, s.subformulas)
+
+    # ---- variables ----------------------------------------------------------------------------------------------
+
+    def defines(self, name: str) -> bool:
+        """Return True if the formula defines a variable anywhere."""
+        return name in self._names
+
+    def known(self, variable: s.Name, held: _Held) -> _Known:
+        """Return a variable as a filter on the definitions of `held` sees it."""
+        name = variable.name
+        found = self._among(name, held)
+        if found:
+            around, definitions = [held], found
+        else:
+            around = [before for before in self._before if self._among(name, before)]
+            definitions = [number for before in around for number in self._among(name, before)]
+        return _Known(
+            tuple(definitions),
+            bool(found),
+            single=len(around) == 1 and name in around[0].variables.single,
+            # the events of one stream may be none of those that the variable holds
+            always=variable.stream is None and any(name in held.variables.always for held in around),
+        )
+
+    def _among(self, name: str, held: _Held) -> list[int]:
+        numbers = self._definitions.get(name, [])
+        return numbers[bisect_left(numbers, held.first) : bisect_left(numbers, held.last)]
+
+    def role(self, variable: s.Name, known: _Known) -> s.Role:
+        """Return the role of a variable, and number its definitions."""
+        sites = [self._sites.setdefault(number, len(self._sites)) for number in known.definitions]
+        return s.Role(variable, frozenset(sites), known.always)
+
+
+_LEAVES = (s.VariableFilter, s.Relation)
+_Key = tuple[str | None, str]
+
+
+class _FilterOfFormula:
+    """Resolution of the filters on one formula, whose definitions are `held`."""
+
+    def __init__(self, around: _Pass, held: _Held) -> None:
+        self._around = around
+        self._held = held
+        self._known: dict[_Key, _Known] = {}
+
+    def known(self, variable: s.Name) -> _Known:
+        """Return a variable as the filters see it."""
+        key = _key(variable)
+        if key not in self._known:
+            self._known[key] = self._around.known(variable, self._held)
+        return self._known[key]
+
+    def resolve(self, item: s.VariableFilter | s.Relation) -> s.Filter:
+        """Resolve a filter as the parser made it."""
+        owner = item.variable if isinstance(item, s.VariableFilter) else None
+        if owner is not None and all(map(_plain, s.attributes(item.predicate))):
+            known = self.known(owner)
+            if known.inside or not known.definitions:
+                return item
+        predicate = _with_variables(item.predicate, owner, self._around.defines)
+        predicate = _map_attributes(predicate, self._simpler)
+        named = _variables(predicate)
+        if owner is not None and (not named or (_key(owner) not in named and not self.known(owner).always)):
+            named = {_key(owner): owner, **named}
+        parts = [predicate] if self._on_one(predicate, named) else self._conjuncts(predicate, named)
+        if len(parts) == 1:
+            return self._filter(predicate, named, item.span)
+        filters = [self._filter(part, _variables(part), part.span) for part in parts]
+        return s.joined(s.FilterAnd, filters, item.span)
+
+    def merged(self, operands: Sequence[s.Filter]) -> list[s.Filter]:
+        """Return the operands of a disjunction of filters, those on one event of each variable merged to one."""
+        alone = [operand for operand in operands if self._one_event_each(operand)]
+        if len(alone) < 2 or not any(True for operand in alone for _ in s.relations(operand)):
+            return list(operands)
+        span = (alone[0].span[0], alone[-1].span[1])
+        predicate = s.joined(s.Or, map(_predicate, alone), span)
+        one = self._filter(predicate, _variables(predicate), span)
+        first = next(i for i, operand in enumerate(operands) if operand is alone[0])
+        others = [operand for operand in operands if not any(operand is each for each in alone)]
+        return [*others[:first], one, *others[first:]]
+
+    def _one_event_each(self, filter_: s.Filter) -> bool:
+        """Return True if every variable of a filter holds exactly one event, and no test is skipped."""
+        named = [item.variable for item in s.variable_filters(filter_)]
+        for relation in s.relations(filter_):
+            named += [role.variable for role in relation.roles]
+            if any(attribute.event == "PREV" for attribute in s.attributes(relation.predicate)):
+                return False
+        return all(known.single and known.always for known in map(self.known, named))
+
+    def _simpler(self, attribute: s.Attribute) -> s.Attribute:
+        """Return ``x.a`` for ``FIRST(x).a`` and ``LAST(x).a`` if x holds at most one event."""
+        assert attribute.variable is not None
+        if attribute.event in ("FIRST", "LAST") and self.known(attribute.variable).single:
+            return replace(attribute, event="EACH")
+        return attribute
+
+    def _conjuncts(self, predicate: s.Predicate, named: dict[_Key, s.Name]) -> list[s.Predicate]:
+        """Split a conjunction where each part alone is tested for the same choices as the whole.
+
+        A part may stand alone if the variables that it does not name hold an event always, and if it names the same
+        PREV(x), which skip the first event.  The others stay with the first that may.
+        """
+        if not isinstance(predicate, s.And):
+            return [predicate]
+        needed = {key for key, variable in named.items() if not self.known(variable).always}
+        skipping = _skipping(predicate)
+        alone: list[s.Predicate] = []
+        others: list[s.Predicate] = []
+        for operand in predicate.operands:
+            variables = _variables(operand)
+            stands = variables and needed <= variables.keys() and skipping == _skipping(operand)
+            (alone if stands else others).append(operand)
+        if not alone:
+            return [predicate]
+        return [s.joined(s.And, [alone[0], *others], alone[0].span), *alone[1:]] if others else alone
+
+    def _filter(self, predicate: s.Predicate, named: dict[_Key, s.Name], span: s.Span) -> s.Filter:
+        """Return the filter of a predicate whose attributes name their variables."""
+        variables = list(named.values())
+        if self._on_one(predicate, named):
+            return s.VariableFilter(variables[0], _without_variables(predicate), span)
+        roles = [self._around.role(variable, self.known(variable)) for variable in variables]
+        return s.Relation(predicate, tuple(roles), span)
+
+    def _on_one(self, predicate: s.Predicate, named: dict[_Key, s.Name]) -> bool:
+        """Return True for a predicate on each event of one variable of the filtered formula."""
+        each = all(attribute.event == "EACH" for attribute in s.attributes(predicate))
+        return each and len(named) == 1 and all(self.known(variable).inside for variable in named.values())
+
+
+class _FilterOfEvent:
+    """Resolution of the filter within ``NOT(R AS x FILTER ...)``, in which R and x are the one event."""
+
+    def __init__(self, names: frozenset[str], negation: s.Negation) -> None:
+        self._names = names
+        self._own = {name.name for name in (negation.event, negation.variable) if name is not None}
+        self._event = negation.variable or negation.event
+
+    def resolve(self, item: s.VariableFilter | s.Relation) -> s.Filter:
+        """Resolve a filter as the parser made it; other variables have a role without definitions."""
+        owner = item.variable if isinstance(item, s.VariableFilter) else None
+        if owner is not None and all(map(_plain, s.attributes(item.predicate))):
+            return item
+        predicate = _with_variables(item.predicate, owner, lambda name: name in self._own or name in self._names)
+        named = _variables(predicate)
+        if owner is not None:
+            named.setdefault(_key(owner), owner)
+        skips = _skipping(predicate)
+        wrong = [variable for key, variable in named.items() if variable.name not in self._own or key in skips]
+        if wrong:
+            return s.Relation(predicate, tuple(s.Role(variable) for variable in wrong), item.span)
+        return s.VariableFilter(owner or self._event, _without_variables(predicate), item.span)
+
+    def merged(self, operands: Sequence[s.Filter]) -> list[s.Filter]:
+        """Return the operands: those of filters on one event are one predicate in any case."""
+        return list(operands)
+
+
+# ---- attributes ------------------------------------------------------------------------------------------------------
+
+
+def _plain(attribute: s.Attribute) -> bool:
+    """Return True for a column of the filtered event, written without a path."""
+    return attribute.variable is None and len(names_of(attribute.name)) == 1
+
+
+def _key(variable: s.Name) -> _Key:
+    return variable.stream, variable.name
+
+
+def _variables(predicate: s.Predicate) -> dict[_Key, s.Name]:
+    """Return the variables that the attributes of a predicate name, in order, each once."""
+    found: dict[_Key, s.Name] = {}
+    for variable in (attribute.variable for attribute in s.attributes(predicate)):
+        if variable is not None:
+            found.setdefault(_key(variable), variable)
+    return found
+
+
+def _skipping(predicate: s.Predicate) -> set[_Key]:
+    """Return the variables x with PREV(x) in a predicate."""
+    found = (attribute.variable for attribute in s.attributes(predicate) if attribute.event == "PREV")
+    return {_key(variable) for variable in found if variable is not None}
+
+
+def _map_attributes(predicate: s.Predicate, change: Any) -> s.Predicate:
+    def rebuild(node: Any, parts: list[Any]) -> Any:
+        return change(node) if isinstance(node, s.Attribute) else with_children(node, parts)
+
+    changed: s.Predicate = fold(predicate, rebuild, children)
+    return changed
+
+
+def _with_variables(predicate: s.Predicate, owner: s.Name | None, is_variable: Any) -> s.Predicate:
+    """Return a predicate in which every attribute names its variable; in brackets it may be that of the `owner`."""
+
+    def qualified(attribute: s.Attribute) -> s.Attribute:
+        if attribute.variable is not None or owner is None:
+            return attribute
+        first, *rest = names_of(attribute.name)
+        if rest and first == owner.name:
+            return replace(attribute, name=path_of(rest), variable=owner)
+        if rest and is_variable(first):
+            return replace(attribute, name=path_of(rest), variable=s.Name(first, None, attribute.span))
+        return replace(attribute, variable=owner)
+
+    return _map_attributes(predicate, qualified)
+
+
+def _without_variables(predicate: s.Predicate) -> s.Predicate:
+    return _map_attributes(predicate, lambda attribute: replace(attribute, variable=None, event="EACH"))
+
+
+def _predicate(filter_: s.Filter) -> s.Predicate:
+    """Return a filter as one predicate, in which every attribute names its variable."""
+
+    def read(node: s.Filter, below: list[s.Predicate]) -> s.Predicate:
+        match node:
+            case s.VariableFilter():
+                return _with_variables(node.predicate, node.variable, lambda name: False)
+            case s.Relation():
+                return node.predicate
+            case s.FilterAnd():
+                return s.joined(s.And, below, node.span)
+            case s.FilterOr():
+                return s.joined(s.Or, below, node.span)
+
+    return fold(filter_, read, lambda node: () if isinstance(node, _LEAVES) else node.operands)
