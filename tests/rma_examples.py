@@ -10,6 +10,7 @@ import operator
 from hypothesis import strategies as st
 
 from cer_gpu.automaton.normal_form import Atom, Either, Guard, Related, Repeat, Then
+from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
 from cer_gpu.ceql import syntax as s
 
 SENSORS = [
@@ -56,11 +57,14 @@ def plus(body, contiguous=False):
     return Repeat(body, contiguous)
 
 
-def related(body, predicate, **roles):
-    """``body FILTER predicate``; a role names a variable and the site, or the sites, that define it."""
+def related(body, predicate, number=0, **roles):
+    """``body FILTER predicate``; a role names a variable and the site, or the sites, that define it.
+
+    The `number` stands for the place in the text.
+    """
     sets = {name: frozenset([sites] if isinstance(sites, int) else sites) for name, sites in roles.items()}
     made = [s.Role(s.Name(name), sites) for name, sites in sets.items()]
-    return Related(body, s.Relation(predicate, tuple(made)))
+    return Related(body, s.Relation(predicate, tuple(made), (number, number + 1)))
 
 
 def expression_1():
@@ -192,8 +196,8 @@ def streams(draw, longest=6):
 
 @st.composite
 def formulas(draw, depth=3):
-    """A formula with filters; its sites are the numbers of its atoms, from left to right."""
-    n_sites = itertools.count()
+    """A formula with filters that registers can test; its sites are the numbers of its atoms, from left to right."""
+    n_sites, n_filters = itertools.count(), itertools.count()
 
     def part(depth, before):
         kinds = ["atom"] if depth == 0 else ["atom", "either", "then", "then", "then", "plus"]
@@ -215,12 +219,38 @@ def formulas(draw, depth=3):
         inner = sorted(sites_of(made))
         known = st.sampled_from([inner, inner, sorted(before) or inner])
         roles = {}
-        for name in "xyz"[: draw(st.integers(1, 3))]:
-            sites = draw(known)
-            roles[name] = draw(st.frozensets(st.sampled_from(sites), min_size=1, max_size=2))
-        return related(made, draw(predicates(sorted(roles))), **roles)
+        for name in "xyz"[: draw(st.sampled_from([1, 2, 2, 2, 3]))]:
+            site = st.sampled_from(draw(known))
+            roles[name] = {draw(site), draw(site)} if draw(st.integers(0, 5)) == 0 else {draw(site)}
+        return related(made, draw(predicates(sorted(roles))), next(n_filters), **roles)
 
-    return part(depth, frozenset())
+    return testable(part(depth, frozenset()))
+
+
+def testable(formula):
+    """A formula without its filters that registers cannot test."""
+    while True:
+        try:
+            build_rma(formula)
+        except UnboundedFilterError as error:
+            formula = _without(formula, error.start)
+        else:
+            return formula
+
+
+def _without(formula, number):
+    match formula:
+        case Atom():
+            return formula
+        case Either():
+            return Either(_without(formula.left, number), _without(formula.right, number))
+        case Then():
+            return Then(_without(formula.left, number), _without(formula.right, number), formula.contiguous)
+        case Repeat():
+            return Repeat(_without(formula.body, number), formula.contiguous)
+        case Related():
+            body = _without(formula.body, number)
+            return body if formula.relation.span[0] == number else Related(body, formula.relation)
 
 
 @st.composite

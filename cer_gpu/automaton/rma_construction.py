@@ -203,8 +203,6 @@ class _Builder:
 
     def _relate(self, part: _Part, relation: s.Relation) -> None:
         """Test a filter on each transition at which the last of its variables becomes known."""
-        if not all(role.sites for role in relation.roles):
-            return  # a variable without a definition holds no event: the filter is true
         _check_events(relation)
         inner: dict[int, _Held] = {}
         outer: dict[int, _Held] = {}

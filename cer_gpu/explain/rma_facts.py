@@ -18,7 +18,8 @@ _MARKED, _UNMARKED, _NONE = "●", "○", "∅"
 def rma_facts(automaton: RMA) -> dict[str, Any]:
     """Return an automaton in the form of `cer_gpu.explain.facts.automaton_facts`, for the same pictures.
 
-    The text of a transition is ``f/rs/R``; `kept` is there if its output is ``●``, and names the event ``~``.
+    The text of a transition is ``f/rs/R/o``, as in the paper's figure 1: formula, register selection, write registers
+    and output.  `kept` names the event ``~`` if the output is ``●``.
     """
     order = [automaton.start, *(state for state in range(automaton.n_states) if state != automaton.start)]
     numbers = {state: number for number, state in enumerate(order)}  # pictures begin with state 0
@@ -44,15 +45,14 @@ def rma_facts(automaton: RMA) -> dict[str, Any]:
 def rma_text(automaton: RMA) -> str:
     """Return an automaton as text: a line for its states, one for each register, and one for each transition.
 
-    A transition is written ``f/rs/R/o`` as in the paper's figure 1: formula, register selection, write registers and
-    output.
+    A transition is written ``f/rs/R/o``, as in `rma_facts`.
     """
     finals = ", ".join(map(str, sorted(automaton.finals))) or "none"
     states = "1 state" if automaton.n_states == 1 else f"{automaton.n_states:,} states"
     lines = [f"{states}: {automaton.start} is the start, final: {finals}"]
     lines += [f"{_register(i)} holds {name}" for i, name in enumerate(automaton.registers)]
     for t in automaton.transitions:
-        lines.append(f"{t.source} → {t.target}  {_parts_text(t)}/{_MARKED if t.marked else _UNMARKED}")
+        lines.append(f"{t.source} → {t.target}  {_parts_text(t)}")
     lines += [f"{source} → {target}  ε" for source, target in automaton.silent]
     return "\n".join(lines)
 
@@ -68,7 +68,8 @@ def _parts_text(transition: Transition) -> str:
     selection = ", ".join(map(_register, transition.selection))
     if len(transition.selection) > 1:
         selection = f"({selection})"
-    return f"{formula_text(transition)}/{selection}/{f'{{{writes}}}' if writes else _NONE}"
+    output = _MARKED if transition.marked else _UNMARKED
+    return f"{formula_text(transition)}/{selection}/{f'{{{writes}}}' if writes else _NONE}/{output}"
 
 
 def _literal_text(formula: Formula, required: bool) -> str:
