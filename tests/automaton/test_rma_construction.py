@@ -195,6 +195,11 @@ def test_a_filter_on_events_before_the_formula_alone_is_tested_at_its_first_even
     assert filters(build_rma(formula)) == [("H", [(0, 1)], frozenset())]
 
 
+def test_a_filter_on_events_before_a_sequence_is_tested_once():
+    filtered = related(then(atom("H", 1), atom("A", 2)), compare("x.id", "<", "x.value"), x=0)
+    assert filters(build_rma(then(atom("T", 0), filtered))) == [("H", [(0,)], frozenset())]
+
+
 def test_two_names_of_one_event_need_no_register():
     automaton = build_rma(related(atom("T", 0), compare("x.id", "<", "T.value"), x=0, T=0))
     assert automaton.registers == ()
