@@ -53,6 +53,9 @@ def layered(sizes: Sequence[Point], edges: Sequence[tuple[int, int]], middles: S
         Nodes with one edge in and one out, to be put half-way between.
     """
     turned = _closing(len(sizes), edges)
+    # the two edges of a middle turn together, so that it keeps one edge in and one out
+    closing = {source for (source, _), back in zip(edges, turned, strict=True) if back} & set(middles)
+    turned = [back or target in closing for (_, target), back in zip(edges, turned, strict=True)]
     forward = [(t, s) if back else (s, t) for (s, t), back in zip(edges, turned, strict=True)]
     layer = _layers(len(sizes), forward, middles)
     # an edge gets a dummy node in each layer between its ends

@@ -1,0 +1,323 @@
+"""Construction of the register match automaton of a formula: union, concatenation, iteration and filters.
+
+papers: RMA, section 5 and appendix, algorithms 1, 3 and 4.  We differ in four points.  A non-contiguous ``;`` or ``+``
+has a waiting loop, which the paper draws (figure 1) and does not construct.  The end of the left operand of a sequence
+is the start of the right one, without a silent transition between.  The test "x appears in every trail to δ" is made on
+the formula, where it is the number of events that x holds.  And more than bounded expressions are accepted: a filter
+may name variables bound to the left of the formula that it filters, and one variable of a filter may hold any number of
+events if all others hold one event each, known before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, variable_name
+from cer_gpu.automaton.rma import CURRENT, RMA, Condition, Formula, Transition, silent_closure
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import fold
+from cer_gpu.errors import QueryError
+
+START, FINAL = 0, 1
+"""The start state and the one final state of a constructed automaton; no transition leaves the final state."""
+
+
+class UnboundedFilterError(QueryError):
+    """Filter between events that a bounded number of registers cannot test; the message says why."""
+
+
+def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, loop: bool = True) -> RMA:
+    """Build the register match automaton of a formula (ConstructRMA).
+
+    Parameters
+    ----------
+    formula
+        The WHERE clause in LP-normal form.
+    selected
+        The variables that SELECT keeps, whose events are marked; None: all.
+    loop
+        True: the start state has a loop that skips events, so that runs may begin anywhere in the stream.
+
+    Raises
+    ------
+    UnboundedFilterError
+        When registers cannot test a filter between events.
+    """
+    builder = _Builder(selected)
+    fold(_Part(formula, START, FINAL), builder.leave, builder.enter)
+    transitions = [Transition(START, (), START)] if loop else []
+    transitions = sorted(transitions + builder.transitions, key=lambda t: t.source)
+    names = tuple(builder.registers.values())
+    return RMA(builder.n_states, START, frozenset({FINAL}), names, tuple(transitions), tuple(builder.silent))
+
+
+def without_silent(automaton: RMA) -> RMA:
+    """Return an equivalent automaton without silent transitions (EliminateEpsilon), and without unreachable states."""
+    numbers = {automaton.start: 0}
+    finals, transitions = set(), []
+    for state in (reached := [automaton.start]):  # the body appends to it
+        closure = silent_closure(automaton, state)
+        if not automaton.finals.isdisjoint(closure):
+            finals.add(numbers[state])
+        leaving = dict.fromkeys(replace(t, source=state) for inner in closure for t in automaton.outgoing(inner))
+        for transition in leaving:
+            if transition.target not in numbers:
+                numbers[transition.target] = len(numbers)
+                reached.append(transition.target)
+            transitions.append(replace(transition, source=numbers[state], target=numbers[transition.target]))
+    return RMA(len(numbers), 0, frozenset(finals), automaton.registers, tuple(transitions))
+
+
+# ---- the tree of a formula with its states --------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Left:
+    """Left operands of the sequences around a part: the nearest, and those farther out."""
+
+    part: _Part
+    farther: _Left | None
+
+
+@dataclass(eq=False)
+class _Part:
+    """A part of the formula.
+
+    Attributes
+    ----------
+    formula
+    start, end : int
+        States between which it is built.
+    left : _Left or None
+        Left operands of the sequences around it, in whose right operands it stands.
+    below : list of _Part
+        Its own parts.
+    transition : int
+        Index of the transition of an atom.
+    """
+
+    formula: NormalForm
+    start: int
+    end: int
+    left: _Left | None = None
+    below: list[_Part] = field(default_factory=list)
+    transition: int = -1
+
+
+class _Held:
+    """Atoms of parts (all of them joined by ``;``) whose events a variable holds, and the least and greatest number."""
+
+    def __init__(self, parts: list[_Part], sites: frozenset[int]) -> None:
+        self.atoms: dict[int, _Part] = {}
+        self._sites = sites
+        counts = [fold(part, self._count, lambda part: part.below) for part in parts]
+        self.least = sum(count[0] for count in counts)
+        self.most = sum(count[1] for count in counts)
+
+    def _count(self, part: _Part, below: list[tuple[int, float]]) -> tuple[int, float]:
+        match part.formula:
+            case Atom() as atom:
+                held = not atom.sites.isdisjoint(self._sites)
+                if held:
+                    self.atoms[part.transition] = part
+                return int(held), int(held)
+            case Either():
+                return min(least for least, _ in below), max(most for _, most in below)
+            case Repeat():
+                return below[0][0], math.inf if below[0][1] else 0
+            case _:
+                return sum(least for least, _ in below), sum(most for _, most in below)
+
+    @property
+    def single(self) -> bool:
+        """True if the variable holds exactly one event in every valuation."""
+        return self.least == self.most == 1
+
+
+class _Builder:
+    """Thompson's construction: a part adds edges out of its start, edges into its end, and fresh states between."""
+
+    def __init__(self, selected: frozenset[str] | None) -> None:
+        self.selected = selected
+        self.n_states = 2
+        self.transitions: list[Transition] = []
+        self.silent: list[tuple[int, int]] = []
+        # rx: the name of the variable of each register, by the transitions that write it (δx⁻¹ of the variable)
+        self.registers: dict[frozenset[int], str] = {}
+        self._register_of: dict[frozenset[int], int] = {}
+
+    def _state(self) -> int:
+        self.n_states += 1
+        return self.n_states - 1
+
+    def _waiting_state(self) -> int:
+        """Return a fresh state with a waiting loop: it skips any event."""
+        state = self._state()
+        self.transitions.append(Transition(state, (), state))
+        return state
+
+    def enter(self, part: _Part) -> list[_Part]:
+        """Add the states and transitions of a part, and return the parts below it."""
+        start, end = part.start, part.end
+        match part.formula:
+            case Atom() as atom:
+                part.transition = len(self.transitions)
+                self.transitions.append(self._read(atom, start, end))
+            case Either(left, right):
+                for below in (left, right):
+                    first, last = self._state(), self._state()
+                    self.silent += [(start, first), (last, end)]
+                    part.below.append(_Part(below, first, last, part.left))
+            case Then(left, right, contiguous):
+                middle = self._state() if contiguous else self._waiting_state()
+                before = _Part(left, start, middle, part.left)
+                part.below = [before, _Part(right, middle, end, _Left(before, part.left))]
+            case Repeat(body):
+                first, last = self._state(), self._state()
+                self.silent += [(start, first), (last, end)]
+                part.below = [_Part(body, first, last, part.left)]
+            case Related(body):
+                part.below = [_Part(body, start, end, part.left)]
+        return part.below
+
+    def _read(self, atom: Atom, start: int, end: int) -> Transition:
+        """Return the transition of an atom (the base case)."""
+        marked = bool(atom.labels if self.selected is None else atom.labels & self.selected)
+        formula: Formula = (Condition(atom.guard, negated=atom.negated),)
+        return Transition(start, ((formula, True),), end, marked=marked)
+
+    def leave(self, part: _Part, below: list[_Part]) -> _Part:
+        """Close the loop of a repetition, or place a filter; return the part."""
+        match part.formula:
+            case Repeat(contiguous=contiguous):
+                first, last = below[0].start, below[0].end
+                wait = last if contiguous else self._waiting_state()
+                self.silent += [(wait, first)] if contiguous else [(last, wait), (wait, first)]
+            case Related(relation=relation):
+                self._relate(part, relation)
+        return part
+
+    # ---- filters between events (algorithms 1 and 3) ----------------------------------------------------------------
+
+    def _relate(self, part: _Part, relation: s.Relation) -> None:
+        """Test a filter on each transition at which the last of its variables becomes known."""
+        _check_events(relation)
+        inner: dict[int, _Held] = {}
+        outer: dict[int, _Held] = {}
+        for number, role in enumerate(relation.roles):
+            held = _Held(part.below, role.sites)
+            if held.atoms:
+                inner[number] = held
+            else:
+                outer[number] = _Held(list(_lefts(part.left, None)), role.sites)
+                _check_bound(relation, role, outer[number])
+        several = [number for number, held in inner.items() if not held.single]
+        if len(several) > 1:
+            raise _unbounded(relation, _several(relation.roles[several[0]], inner[several[0]]))
+        if not inner:
+            for transition in _first_atoms(part.below[0]):
+                self._test(relation, transition, {}, outer)
+            return
+        last = {several[0]: inner[several[0]]} if several else inner
+        atoms = {number: atom for held in last.values() for number, atom in held.atoms.items()}
+        for transition, atom in atoms.items():
+            known = list(_lefts(atom.left, part.left))
+            missing = [n for n, held in inner.items() if transition not in held.atoms and not _passed(held, known)]
+            if not missing:
+                self._test(relation, transition, inner, outer)
+            elif several:
+                role = relation.roles[several[0]]
+                raise _unbounded(relation, _several(role, inner[several[0]]))
+
+    def _test(self, relation: s.Relation, index: int, inner: dict[int, _Held], outer: dict[int, _Held]) -> None:
+        """Add the filter to the formula of a transition, with a register selection (CreateNewRs, algorithm 4)."""
+        selection = []
+        for number, role in enumerate(relation.roles):
+            atoms = (inner.get(number) or outer[number]).atoms
+            selection.append(CURRENT if index in atoms else self._register(frozenset(atoms), role))
+        names = tuple(variable_name(role.variable) for role in relation.roles)
+        condition = Condition(relation.predicate, tuple(selection), names)
+        transition = self.transitions[index]
+        ((formula, _),) = transition.guard
+        self.transitions[index] = replace(transition, guard=(((*formula, condition), True),))
+
+    def _register(self, atoms: frozenset[int], role: s.Role) -> int:
+        """Return the register that the transitions of a variable write; make it if there is none."""
+        name = variable_name(role.variable)
+        if atoms not in self._register_of:
+            register = self._register_of[atoms] = len(self._register_of)
+            self.registers[atoms] = name
+            for index in atoms:
+                transition = self.transitions[index]
+                self.transitions[index] = replace(transition, writes=transition.writes | {register})
+        elif name not in self.registers[atoms].split(", "):
+            self.registers[atoms] += f", {name}"
+        return self._register_of[atoms]
+
+
+def _lefts(left: _Left | None, end: _Left | None) -> Iterator[_Part]:
+    """Yield left operands, the nearest first, up to those around an outer part (`end`)."""
+    while left is not end:
+        assert left is not None
+        yield left.part
+        left = left.farther
+
+
+def _passed(held: _Held, known: list[_Part]) -> bool:
+    """Return True if one of these parts has an atom of a variable that holds one event: then every trail meets it."""
+    return any(not _transitions(part).isdisjoint(held.atoms) for part in known)
+
+
+def _transitions(part: _Part) -> set[int]:
+    found, todo = set(), [part]
+    while todo:
+        part = todo.pop()
+        found.add(part.transition)
+        todo += part.below
+    return found
+
+
+def _first_atoms(part: _Part) -> list[int]:
+    """Return the transitions of the atoms with which a part can begin."""
+    found, todo = [], [part]
+    while todo:
+        part = todo.pop()
+        if isinstance(part.formula, Atom):
+            found.append(part.transition)
+        todo += part.below[:1] if isinstance(part.formula, Then) else part.below
+    return found
+
+
+# ---- filters that registers cannot test -----------------------------------------------------------------------------
+
+
+def _check_events(relation: s.Relation) -> None:
+    for attribute in s.attributes(relation.predicate):
+        if attribute.event != "EACH" and attribute.variable is not None:
+            name = variable_name(attribute.variable)
+            raise _unbounded(relation, f"{attribute.event}({name}) is chosen among all events of {name!r}")
+
+
+def _check_bound(relation: s.Relation, role: s.Role, held: _Held) -> None:
+    """Check that a variable from outside the filtered formula holds one event wherever the filter is tested."""
+    name = variable_name(role.variable)
+    if not held.atoms:
+        raise _unbounded(relation, f"no event of {name!r} comes before the filter is tested")
+    if not held.single:
+        raise _unbounded(relation, _several(role, held))
+
+
+def _several(role: s.Role, held: _Held) -> str:
+    name = variable_name(role.variable)
+    if held.most > 1:
+        return f"{name!r} can hold several events there, and each of them would need a register of its own"
+    if not held.least:
+        return f"{name!r} can be empty there, so that its register may hold no event"
+    return f"events of {name!r} can come before other events of the filter are known"
+
+
+def _unbounded(relation: s.Relation, reason: str) -> UnboundedFilterError:
+    start, end = relation.span
+    return UnboundedFilterError(f"registers cannot test a filter between events: {reason}", None, start, end)
