@@ -317,7 +317,8 @@ def full_queries(
         if isinstance(select, tuple):
             known = sorted(ref.variables_of_streams(formula, streams)) + list(select)
             select = tuple(draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True)))
-    in_brackets = isinstance(select, tuple) and draw(st.booleans())
+    # in brackets st.n is an attribute of the variable st, if there is one
+    in_brackets = isinstance(select, tuple) and "st" not in ref.defined_variables(formula) and draw(st.booleans())
     strategy = draw(st.sampled_from(strategies))
     limit = None
     if choosing:

@@ -77,8 +77,8 @@ def _equal(output, a, b):
 def _drop_equal(output, begin, n_rows, kept, table):
     """Keep the first of equal rows, by a hash table with two places for each row."""
     n_slots = np.uint64(2 * n_rows)
-    for slot in range(2 * n_rows):
-        table[_U(slot)] = -1
+    for i in range(2 * n_rows):
+        table[_U(i)] = -1
     for r in range(n_rows):
         x, x_end = _span(output, begin + r)
         h = _U(output.spans[0, _U(begin + r)]) * _U(0x9E3779B97F4A7C15)

@@ -212,7 +212,7 @@ def _step(filters, line, work, floats, top):
         work[one, 1] = 1
         return top
     known = work[one, 1] & work[two, 1]
-    if code == AND or code == OR:
+    if code in (AND, OR):
         # in AND a FALSE decides, in OR a TRUE
         decides = np.int64(code == OR)
         x_decides = work[two, 1] == 1 and work[two, 0] == decides

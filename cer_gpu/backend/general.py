@@ -101,11 +101,11 @@ def _event_of(general, edges, levels, loop_levels, path, depth, relation, choice
         return np.int64(-1)
     found = np.int64(-1)
     for at in range(depth):
-        if general.sets[_U(of), _U(path[_U(at), _ATOM])]:
-            if _in_scope(edges, levels, loop_levels, path, relation, anchor, np.int64(at)):
-                found = np.int64(at)
-                if event == LAST_EVENT:
-                    return found
+        held = general.sets[_U(of), _U(path[_U(at), _ATOM])]
+        if held and _in_scope(edges, levels, loop_levels, path, relation, anchor, np.int64(at)):
+            found = np.int64(at)
+            if event == LAST_EVENT:
+                return found
     return found
 
 

@@ -474,10 +474,10 @@ def drop_dead(graph, instances, indexes, clocks, length, moved):
     # lists lead from dead instances to the next that is kept
     for j in range(graph.index_atoms.shape[0]):
         index, p = _U(j), _U(graph.index_atoms[_U(j)])
-        for i in range(instances.heights[p]):
-            link = indexes.links[index, _U(i)]
+        for at in range(instances.heights[p]):
+            link = indexes.links[index, _U(at)]
             if link >= 0 and moved[p, _U(link + 1)] == moved[p, _U(link)]:
-                indexes.links[index, _U(i)] = indexes.links[index, _U(link)]
+                indexes.links[index, _U(at)] = indexes.links[index, _U(link)]
     for q in range(n_atoms):
         a = _U(q)
         for j in range(instances.heights[a]):

@@ -151,7 +151,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
     clocks = tuple(dict.fromkeys(name for name in (plan.time_column, window_column) if name is not None))
-    joins, compared = None, ()
+    joins, compared = None, tuple[str, ...]()
     if plan.graph is not None:
         bound = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         joins, compared = JoinTables(JoinPlan(plan.graph, bound, bool(plan.partition))), bound.names

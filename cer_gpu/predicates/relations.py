@@ -371,10 +371,10 @@ class _RelationBinder:
             length, op = Fraction(length.numerator // length.denominator), {"<": "<=", ">=": ">"}.get(op, op)
         n = int(length)
         if scales[0] <= scales[1]:  # x <= (y + n) / ratio
-            columns = inclusive(op), OrderKey(a), Bound(b, op, int(scales[1] / scales[0]), n)
+            sides: tuple[SideColumn, SideColumn] = OrderKey(a), Bound(b, op, int(scales[1] / scales[0]), n)
         else:  # (x - n) / ratio <= y
-            columns = inclusive(op), Bound(a, t.MIRRORED[op], int(scales[0] / scales[1]), -n), OrderKey(b)
-        return Comparison(columns[0], arguments[0], self.column(columns[1]), arguments[1], self.column(columns[2]))
+            sides = Bound(a, t.MIRRORED[op], int(scales[0] / scales[1]), -n), OrderKey(b)
+        return Comparison(inclusive(op), arguments[0], self.column(sides[0]), arguments[1], self.column(sides[1]))
 
     def _are_times(self, *sides: s.Expression) -> bool:
         moments = [self.single.kind(side) == MOMENT for side in sides]
@@ -497,10 +497,8 @@ class _ProgramBinder:
                     return _Times(max(x.per_second, y.per_second), point=False)
             case s.Literal():
                 return self.single.kind(expression)
-        kinds = set()
-        for part in (
-            (expression.operand,) if isinstance(expression, s.Negative) else (expression.left, expression.right)
-        ):  # type: ignore[union-attr]
+        kinds = set[str]()
+        for part in children(expression):
             kind = self.kind(part)
             if isinstance(kind, _Times) or kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
                 raise self.single.error(f"arithmetic needs numbers, and {self.describe(part)} is none", part.span)

@@ -61,6 +61,7 @@ class InstanceGraph(Runtime):
         assert joins is not None
         self.options = options
         self._table = table
+        self._indexes: Indexes
         self._joins: JoinTables = joins
         self._length = np.uint64(2**64 - 1) if length is None else length
         n_atoms = len(table.graph.atoms)
@@ -117,7 +118,8 @@ class InstanceGraph(Runtime):
     @property
     def n_bytes(self) -> int:
         """Bytes of the instances and their indexes."""
-        return super().n_bytes + sum(array.nbytes for array in (*self._stacks, *self._indexes))
+        held: int = sum(array.nbytes for array in (*self._stacks, *self._indexes))
+        return super().n_bytes + held
 
     # ---- events -------------------------------------------------------------------------------------------
 

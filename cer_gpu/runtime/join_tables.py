@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,7 @@ class JoinPlan:
     own: dict[int, list[Pair]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Place the filters."""
         graph = self.graph
         self._after = [sorted(set(graph.after(atom))) for atom in range(len(graph.atoms))]
         self._reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
@@ -167,10 +169,8 @@ class JoinPlan:
         if not isinstance(condition, Comparison):
             return None
         variables = self.graph.relations[pair.relation].variables
-        if pair.nearest:
-            forwards = condition.left.event == PREV
-        else:
-            forwards = condition.left.variable == variables[pair.earlier]
+        one = condition.left
+        forwards = one.event == PREV if pair.nearest else one.variable == variables[pair.earlier]
         if forwards:
             return condition
         return Comparison(
@@ -281,7 +281,7 @@ class JoinTables:
     def _graph(self) -> dict[str, Any]:
         plan, graph = self.plan, self.plan.graph
         atoms, n_atoms = graph.atoms, len(graph.atoms)
-        edges, conditions_of_edges = [], []
+        edges, conditions_of_edges = list[list[int]](), list[int]()
         for edge_plan in plan.edges:
             edge = edge_plan.edge
             first = len(conditions_of_edges)
@@ -325,9 +325,9 @@ class JoinTables:
             "incoming": np.searchsorted(targets, np.arange(n_atoms + 1)).astype(np.int32),
             "edges": _table(edges, 9),
             "tests": _offsets(own),
-            "own_tests": np.array(sum(own, []), np.int32),
+            "own_tests": np.array(list(chain.from_iterable(own)), np.int32),
             "distants": _offsets(distant),
-            "distant": _table(sum(distant, []), 3),
+            "distant": _table(list(chain.from_iterable(distant)), 3),
             "sets": sets,
             "levels": _table([[r.level(atom) for atom in atoms] for r in graph.relations], n_atoms),
             "loop_levels": _table(
@@ -354,7 +354,7 @@ class JoinTables:
             relation = self.plan.graph.relations[number]
             condition = self.plan.bound.conditions[number]
             first_choice, first_argument = len(choices), len(arguments)
-            picked, anchor = _choices(relation, condition)
+            picked = _choices(relation, condition)
             choices += [self._set(relation.body if v < 0 else relation.holds[v]) for v in picked]
             for argument in condition.arguments:
                 variable = relation.variables.index(argument.variable)
@@ -371,15 +371,15 @@ class JoinTables:
         }
 
 
-def _choices(relation: PlacedRelation, condition: Condition) -> tuple[list[int], int]:
+def _choices(relation: PlacedRelation, condition: Condition) -> list[int]:
     """Return the variables of which one event is chosen; the first is local (-1: any event of the filtered formula)."""
     variables = list(
         dict.fromkeys(relation.variables.index(a.variable) for a in condition.arguments if a.event in (EACH, PREV))
     )
     local = [v for v in variables if relation.local[v]]
     if not local:
-        return [-1, *variables], -1
-    return [local[0], *(v for v in variables if v != local[0])], local[0]
+        return [-1, *variables]
+    return [local[0], *(v for v in variables if v != local[0])]
 
 
 def _instructions(condition: Condition) -> list[tuple[int, int, int]]:
