@@ -1,4 +1,4 @@
-"""Checks before any schema is known: names, clauses that are not evaluated yet, notes."""
+"""Checks before any schema is known: names, clauses that contradict themselves, notes."""
 
 import pyarrow as pa
 import pytest
@@ -103,17 +103,78 @@ def test_filters_may_name_variables_of_the_filtered_formula(where):
         ("A FILTER B[a=1]", "B"),
         ("A AS x FILTER y[a=1]", "y"),
         ("A AS x FILTER X[a=1]", "X"),
-        ("(A FILTER B[a=1]) ; B", "B"),
-        ("A ; (B FILTER A[a=1])", "A"),
-        ("(A FILTER x[a=1]) AS x", "x"),
         ("NOT(A) FILTER A[a=1]", "A"),
-        ("NOT(A FILTER x[a=1]) AS x", "x"),
-        ("A AS x ; NOT(B FILTER x[a=1])", "x"),
+        ("A ; B FILTER A.a > x.a", "x"),
+        ("A ; B FILTER A.a > x.a AND A.b > x.b", "x"),
+        ("A+ FILTER A.a > FIRST(x).a", "x"),
+        ("A+ FILTER A[a > PREV(x).a]", "x"),
+        ("NOT(A FILTER A.a > x.a) ; B", "x"),
         ("A FILTER A[a=1] AND (A[b=1] OR z[c=1])", "z"),
     ],
 )
 def test_unknown_variables_in_filters_are_refused(where, name):
-    assert messages(f"SELECT * FROM S WHERE {where}") == [f"FILTER names '{name}', which the formula does not define"]
+    wrong = set(messages(f"SELECT * FROM S WHERE {where}"))
+    assert wrong == {f"FILTER names '{name}', which the formula does not define"}
+
+
+AFTER = "which stands after the filtered formula"
+AROUND = "which the AS around it defines"
+BRANCH = "which another branch of OR defines"
+ONE = "and within NOT(...) a filter reads the one event that it stands for"
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "why"),
+    [
+        ("(A FILTER B[a=1]) ; B", "B", AFTER),
+        ("(A FILTER A.a > B.a) ; B", "B", AFTER),
+        ("(A FILTER A[a > B.a])+ : (C ; B)", "B", AFTER),
+        ("(A FILTER x[a=1]) AS x", "x", AROUND),
+        ("(A ; B FILTER A.a > x.a)+ AS x", "x", AROUND),
+        ("A AS x OR (B FILTER B.a > x.a)", "x", BRANCH),
+        ("(B FILTER B.a > FIRST(x).a) OR (A+ AS x ; C)", "x", BRANCH),
+        ("NOT(A FILTER x[a=1]) AS x", "x", ONE),
+        ("A AS x ; NOT(B FILTER x[a=1])", "x", ONE),
+        ("A AS x ; NOT(B FILTER B.a = x.a)", "x", ONE),
+    ],
+)
+def test_filters_are_told_why_they_do_not_see_a_variable(where, name, why):
+    assert messages(f"SELECT * FROM S WHERE {where}") == [f"FILTER names '{name}', {why}"]
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "A ; (B FILTER A[a=1])",
+        "A ; B FILTER B.a > A.a",
+        "A AS x ; (B AS y ; C AS z FILTER z.k = y.k + x.k)+",
+        "A+ AS x FILTER x[a > PREV(x).a AND a < FIRST(x).b]",
+        "A AS x ; (B OR (C FILTER C.a > x.a))",
+    ],
+)
+def test_filters_may_name_variables_that_stand_before_their_formula(where):
+    assert messages(f"SELECT * FROM S WHERE {where}") == []
+
+
+def test_hints_name_the_variables_that_a_filter_sees():
+    (error,) = found("SELECT * FROM S WHERE A AS first ; B ; (C AS z FILTER z.a > qqqqq.a) ; D").errors
+    assert error.hint == "variables here: A, first, B, C, z"
+    (error,) = found("SELECT * FROM S WHERE A AS first ; B ; (C AS z FILTER z.a > frist.a) ; D").errors
+    assert error.hint == "did you mean 'first'?"
+
+
+def test_patterns_and_streams_of_filters_between_events_are_checked():
+    where = "A AS x ; B AS y FILTER y[a = x.a OR b LIKE '(']"
+    assert messages(f"SELECT * FROM S WHERE {where}") == ["not a regular expression (RE2): missing ): ("]
+    assert messages("SELECT * FROM S WHERE A AS x ; B AS y FILTER T>y[a = x.a AND b = x.b]") == [
+        "stream 'T' is not in FROM"
+    ]
+
+
+def test_the_previous_event_of_one_event_is_refused_within_not():
+    assert messages("SELECT * FROM S WHERE NOT(A FILTER A.a > PREV(A).a)") == [
+        "PREV(A) is no event: NOT(...) stands for one event"
+    ]
 
 
 def test_unknown_variables_in_select_are_refused():
@@ -265,10 +326,31 @@ def test_each_part_of_a_query_has_an_effect(text, other):
             "SELECT * FROM S WHERE NOT(A) AS x",
             "variable 'x' never holds an event: NOT(...) holds none",
         ),
+        (
+            "SELECT * FROM S WHERE (A AS x OR C) ; B FILTER B.a > x.a",
+            "variable 'x' is not bound in every match (another branch of OR); a filter on it holds where it is empty",
+        ),
+        (
+            "SELECT * FROM S WHERE A+ AS x ; B FILTER B.a > x.a",
+            "variable 'x' can hold several events; a filter on it must hold for each of them",
+        ),
+        (
+            "SELECT * FROM S WHERE A AS x ; B FILTER x.a > PREV(x).a",
+            "PREV(x) is no event, as 'x' holds one event here: the filter always holds",
+        ),
     ],
 )
-def test_compile_notes_variables_that_hold_none_or_several_events(text, note):
-    assert cer_gpu.compile(text).notes == (note,)
+def test_variables_that_hold_none_or_several_events_are_noted(text, note):
+    assert found(text).notes == [note]
+
+
+def test_the_previous_event_within_each_iteration_is_noted():
+    assert "PREV(x) is no event" in found("SELECT * FROM S WHERE (A AS x FILTER x.a > PREV(x).a)+").notes[-1]
+
+
+@pytest.mark.parametrize("where", ["A+ AS x FILTER FIRST(x).a < LAST(x).a", "A ; B FILTER B.a > A.a"])
+def test_filters_between_single_events_have_no_notes(where):
+    assert found(f"SELECT * FROM S WHERE {where}").notes == []
 
 
 def test_a_note_is_given_once():

@@ -305,6 +305,18 @@ def test_no_or_of_filters_follows_an_or_of_formulas():
         ("a IN RANGE(1, b)", and_(s.Comparison(">=", a, ONE), s.Comparison("<=", a, b))),
         ("a + 1 IN RANGE(b, c)", predicate("a + 1 >= b AND a + 1 <= c")),
         ("a NOT IN RANGE(1, 2)", s.Not(predicate("a IN RANGE(1, 2)"))),
+        ("a BETWEEN 1 AND b", predicate("a IN RANGE(1, b)")),
+        ("a NOT BETWEEN 1 AND b", s.Not(predicate("a IN RANGE(1, b)"))),
+        ("a BETWEEN 1 AND 2 AND b<2", predicate("a IN RANGE(1, 2) AND b<2")),
+        ("NOT a BETWEEN 1 AND 2 OR a=1", or_(s.Not(predicate("a IN RANGE(1, 2)")), P)),
+        ("a + 1 BETWEEN b AND c", predicate("a + 1 IN RANGE(b, c)")),
+        ("a IS NULL", s.IsNull(a)),
+        ("a IS NOT NULL", s.Not(s.IsNull(a))),
+        ("NOT a / b IS NULL AND a=1", and_(s.Not(s.IsNull(s.Arithmetic("/", a, b))), P)),
+        ("a - b <= 5 MINUTES", s.Comparison("<=", s.Arithmetic("-", a, b), s.Duration(Fraction(300)))),
+        ("1 hour 30 minutes >= a", s.Comparison(">=", s.Duration(Fraction(5400)), a)),
+        ("a < -1.5 DAYS", s.Comparison("<", a, s.Negative(s.Duration(Fraction(129_600))))),
+        ("a BETWEEN 1 DAY AND 1 DAY 2 SECONDS", predicate("a IN RANGE(86400 SECONDS, 86402 SECONDS)")),
         ("a + b IN {1, 2}", s.Membership(s.Arithmetic("+", a, b), (ONE, number("2")))),
     ],
 )
@@ -426,6 +438,9 @@ def test_partition_by_lists_keys_with_alternative_names():
         ("1e3 EVENTS", s.Within("events", Fraction(1000))),
         ("30000 [stock_time]", s.Within("attribute", Fraction(30000), s.Name("stock_time"))),
         ("0.1 [`my clock`]", s.Within("attribute", Fraction(1, 10), s.Name("my clock"))),
+        ("2 DAYS", s.Within("time", Fraction(172_800))),
+        ("1 day 30 minutes", s.Within("time", Fraction(88_200))),
+        ("1 DAY 1 HOUR 1 MINUTE 1 SECOND", s.Within("time", Fraction(90_061))),
         ("2 HOURS", s.Within("time", Fraction(7200))),
         ("1 hour", s.Within("time", Fraction(3600))),
         ("1 Minute", s.Within("time", Fraction(60))),
@@ -484,6 +499,8 @@ def test_all_clauses_parse_together():
         "SELECT * FROM S WHERE A WITHIN 5 EVENTS PARTITION BY [a]",
         "SELECT * FROM S WHERE A WITHIN 5 EVENTS WITHIN 6 EVENTS",
         "SELECT * FROM S WHERE A WITHIN 5 SECONDS 1 HOURS",
+        "SELECT * FROM S WHERE A WITHIN 5 HOURS 1 DAYS",
+        "SELECT * FROM S WHERE A WITHIN 1 DAYS 1 DAYS",
         "SELECT * FROM S WHERE A WITHIN 5 EVENTS 1 HOURS",
         "SELECT *, x FROM S WHERE A AS x",
         "SELECT * NONE FROM S WHERE A",
@@ -504,15 +521,16 @@ WORDS = tuple(
     re.findall(
         r"[A-Z]+",
         """
-        ALL AND ANY AS BY CONSUME EVENT EVENTS FALSE FILTER FROM HOUR HOURS IN LAST LIKE LIMIT MAX MINUTE MINUTES NEXT
-        NONE NOT NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT TRUE WHERE WITHIN
+        ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EVENT EVENTS FALSE FILTER FIRST FROM HOUR HOURS IN IS LAST LIKE LIMIT
+        MAX MINUTE MINUTES NEXT NONE NOT NULL NXT OR PARTITION PREV RANGE SECOND SECONDS SELECT STRICT TRUE WHERE WITHIN
         """,
     )
 )
 EVERYTHING = (
     "SELECT MAX x FROM S WHERE (NOT(A FILTER A[a LIKE 'u' AND b NOT IN {1}]) AS x ; B+ : C:+ OR D) "
-    "FILTER x[a IN RANGE(1, 2) OR NOT b = TRUE OR c <> FALSE] AND x[a=1] OR x[b<2] "
-    "PARTITION BY [k] WITHIN 1 HOURS 2 MINUTES 3 SECONDS CONSUME BY ANY LIMIT 3"
+    "FILTER x[a IN RANGE(1, 2) OR NOT b = TRUE OR c <> FALSE] AND x[a=1] OR x[b<2 OR c IS NOT NULL] "
+    "AND B.a BETWEEN PREV(B).a AND FIRST(B).a + LAST(B).b AND D.t - C.t < 1 DAY 3 MINUTES "
+    "PARTITION BY [k] WITHIN 2 DAYS 1 HOURS 2 MINUTES 3 SECONDS CONSUME BY ANY LIMIT 3"
 )
 
 
@@ -673,7 +691,46 @@ def test_flat_operators_have_a_binary_form_too(text):
         ("A FILTER A.p = 1 OR ((A.q) = 2)", "A FILTER A[p = 1] OR ((A[q = 2]))"),
         ("A FILTER A.p = 1 OR 2 = A.q ; B", "A FILTER A[p = 1] OR A[2 = q] ; B"),
         ("A FILTER A.p = 1 OR NOT(B)", "A FILTER A[p = 1] OR NOT(B)"),
+        ("A FILTER A.p = 1 OR NOT (A.p) = 2", "A FILTER A[p = 1] OR A[NOT p = 2]"),
+        ("A FILTER A.p = 1 OR NOT(B AS x FILTER x.p = 1)", "A FILTER A[p = 1] OR NOT(B AS x FILTER x[p = 1])"),
+        ("A AS x FILTER NOT x.p > 1 AND NOT NOT x.q IN {1}", "A AS x FILTER x[NOT p > 1] AND x[NOT NOT q IN {1}]"),
+        ("A AS x FILTER x.p IS NULL OR x.q IS NOT NULL", "A AS x FILTER x[p IS NULL] OR x[q IS NOT NULL]"),
+        ("A FILTER A.p BETWEEN 1 AND 2 AND A.q = 3", "A FILTER A[p BETWEEN 1 AND 2] AND A[q = 3]"),
+        ("A FILTER A.p NOT BETWEEN 1 AND A.q ; B", "A FILTER A[p NOT BETWEEN 1 AND q] ; B"),
+        ("A FILTER A.q - A.p < 2 DAYS ; B", "A FILTER A[q - p < 2 DAYS] ; B"),
     ],
 )
 def test_a_test_of_one_variable_needs_no_brackets(qualified, in_brackets):
     assert formula(qualified) == formula(in_brackets)
+
+
+def test_filters_between_events_say_the_same_with_and_without_brackets():
+    for where in ("A AS a ; B AS b", "A+ AS a ; B+ AS b"):
+        bare = formula(f"{where} FILTER b.p > a.p + PREV(b).p")
+        assert bare == formula(f"{where} FILTER b[p > a.p + PREV(b).p]")
+        assert isinstance(bare.filter, s.Relation)
+
+
+@pytest.mark.parametrize(
+    ("text", "event"),
+    [("x.p", "EACH"), ("FIRST(x).p", "FIRST"), ("last ( /**/ x ) . p", "LAST"), ("Prev(x).`p`", "PREV")],
+)
+@pytest.mark.parametrize("where", ["A+ AS x ; B AS y FILTER y[q > {}]", "A+ AS x ; B AS y FILTER {} < y.q"])
+def test_attributes_may_be_of_the_first_the_last_or_the_previous_event(text, event, where):
+    found = [a for a in s.attributes(formula(where.format(text)).filter.predicate) if a.variable.name == "x"]
+    assert found == [s.Attribute("p", variable=s.Name("x"), event=event)]
+
+
+def test_spans_of_attributes_and_variables_point_into_the_text():
+    text = "SELECT * FROM S WHERE A+ AS x ; B AS `y z` FILTER `y z`.p > FIRST(x).st.q"
+    relation = parse(text).formula.filter
+    shown = [(text[slice(*a.span)], text[slice(*a.variable.span)]) for a in s.attributes(relation.predicate)]
+    assert shown == [("`y z`.p", "`y z`"), ("FIRST(x).st.q", "x")]
+
+
+@pytest.mark.parametrize(
+    "text", ["AVG(x).p > 1", "`FIRST`(x).p > 1", "FIRST(x) > 1", "FIRST(x.p) > 1", "FIRST x.p > 1"]
+)
+def test_only_first_last_and_prev_stand_before_a_variable(text):
+    with pytest.raises(QuerySyntaxError):
+        formula(f"A AS x FILTER {text} > 1")

@@ -31,6 +31,20 @@ from cer_gpu.ceql.properties import against_properties
         ("(A OR B) AS x FILTER x[a = 1]", "well-formed safe bounded"),
         ("NOT(A) AS x ; B FILTER x[a = 1]", "safe"),
         ("NOT(A FILTER A[a = 1]) : B", "well-formed safe bounded"),
+        # filters between variables: RMA, expressions 1 and 2, the nested one, and that of section 5
+        ("(T AS x) ; (H AS y) FILTER x.id = y.id", "well-formed safe bounded"),
+        ("(T AS x FILTER x.id = y.id)+ ; (H AS y)", "well-formed safe"),
+        (
+            "((T AS x1 ; T AS x2 FILTER x1.value = x2.value) ; (H AS x3 ; H AS x4 FILTER x3.value = x4.value)+)+",
+            "well-formed safe bounded",
+        ),
+        ("(T AS x) ; (H AS y FILTER y.id = x.id)+", "well-formed safe"),
+        # a type that a filter between variables names is a variable
+        ("T ; H ; T FILTER H.id = T.id", "well-formed"),
+        # of a variable that holds several events, or of one branch of OR
+        ("T+ AS x ; H AS y FILTER y.id = x.id", "safe"),
+        ("(T AS x OR B) ; H AS y FILTER y.id = x.id", "safe"),
+        ("T AS x ; (H AS y FILTER y.id > FIRST(x).id)", "well-formed safe"),
     ],
 )
 def test_formulas_have_the_properties_of_the_papers(formula, holds):

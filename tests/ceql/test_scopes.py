@@ -63,6 +63,8 @@ def sites(text):
         # the variable wins over a struct column of its name
         ("A AS st ; B AS y FILTER y[st.p > 1 AND p > st.p]", ["st[p > 1]", "y st: y.p > st.p"]),
         ("A AS st ; B AS y FILTER y[y.st.p > 1]", ["y[st.p > 1]"]),
+        # the filter holds where its own variable is empty
+        ("(A AS a OR C) ; B AS b FILTER a[b.p > 1]", ["a b: b.p > 1"]),
         # events of iterations
         ("A+ AS x FILTER x.p > PREV(x).p", ["x: x.p > PREV(x).p"]),
         ("A+ AS x FILTER x[p > PREV(x).st.p]", ["x: x.p > PREV(x).st.p"]),
@@ -300,9 +302,8 @@ def joined(parts):
     )
 
 
-FILTERS = joined(
-    st.builds(lambda name, text: f"{name}[{text}]", st.sampled_from("xyz"), joined(written_tests())) | written_tests()
-)
+BRACKETS = st.builds(lambda name, text: f"{name}[{text}]", st.sampled_from("xyz"), joined(written_tests()))
+FILTERS = joined(BRACKETS | written_tests())
 
 
 @property_test(1.0)

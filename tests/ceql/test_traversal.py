@@ -177,3 +177,30 @@ def test_compiling_a_query_of_twice_the_length_takes_about_twice_the_calls(shape
 
     compile_and_search(10)
     assert n_calls(compile_and_search, 160) < 2.2 * n_calls(compile_and_search, 80)
+
+
+RELATED = {
+    "all filters between events at the end": lambda n: (
+        " ; ".join(f"A AS x{i}" for i in range(n + 1))
+        + " FILTER "
+        + " AND ".join(f"x{i}.p < x{i + 1}.p" for i in range(n))
+    ),
+    "each filter behind its step": lambda n: (
+        "A AS x0" + "".join(f" ; A AS x{i + 1} FILTER x{i}.p < x{i + 1}.p" for i in range(n))
+    ),
+    "filters to the left": lambda n: "A AS x ; " + " ; ".join(f"(B AS y{i} FILTER y{i}.p > x.p)" for i in range(n)),
+    "OR of filters between events": lambda n: (
+        "A AS x ; B AS y FILTER " + " OR ".join(f"x.p = y.p AND x.q = {i}" for i in range(n))
+    ),
+    "a conjunction in brackets": lambda n: f"A AS x ; B AS y FILTER y[{' AND '.join(f'p{i} > x.p' for i in range(n))}]",
+}
+
+
+@pytest.mark.parametrize("shape", RELATED)
+def test_resolving_filters_between_events_of_twice_the_number_takes_about_twice_the_calls(shape):
+    def parse_and_search(n):
+        against_properties(formula(RELATED[shape](n)))
+
+    parse_and_search(10)
+    assert n_calls(parse_and_search, 160) < 2.2 * n_calls(parse_and_search, 80)
+    assert list(s.relations(formula(RELATED[shape](1_100))))

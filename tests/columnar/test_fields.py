@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
+from cer_gpu.ceql.parser import parse
+from cer_gpu.ceql.syntax import relations
 from cer_gpu.columnar.fields import array_of, attribute_type, batch_of, columns_with, narrowest
 
 P = "`st`.`p`"
@@ -126,8 +128,8 @@ def test_a_column_with_a_dot_in_its_name_is_read_in_backquotes():
 
 def test_a_variable_takes_precedence_over_a_struct_of_its_name():
     assert positions("A AS st FILTER st[st.ts > 2]") == [[3]]
-    with pytest.raises(cer_gpu.QueryError, match="filters between variables are not there yet: 'st' is another"):
-        positions("A AS st ; B FILTER B[st.p > 0.5]")
+    (relation,) = relations(parse("SELECT * FROM S WHERE A AS st ; B FILTER B[p > st.p]").formula)
+    assert [role.variable.name for role in relation.roles] == ["B", "st"]
 
 
 def test_partition_by_reads_fields():
