@@ -142,7 +142,7 @@ def build_atom_graph(
     selected
         Variables that SELECT keeps.
     n_steps
-        Number of steps if the formula, without its relations, is a chain (`cer_gpu.automaton.chain.find_chain`), else 0.
+        Steps if the formula, without its relations, is a chain (`cer_gpu.automaton.chain.find_chain`), else 0.
 
     Raises
     ------

@@ -499,10 +499,10 @@ class _ProgramBinder:
                 return self.single.kind(expression)
         kinds = set[str]()
         for part in children(expression):
-            kind = self.kind(part)
-            if isinstance(kind, _Times) or kind not in (INTEGER, FLOAT, DECIMAL, NOTHING):
+            of_part = self.kind(part)
+            if isinstance(of_part, _Times) or of_part not in (INTEGER, FLOAT, DECIMAL, NOTHING):
                 raise self.single.error(f"arithmetic needs numbers, and {self.describe(part)} is none", part.span)
-            kinds.add(FLOAT if kind == DECIMAL else kind)
+            kinds.add(FLOAT if of_part == DECIMAL else of_part)
         return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
 
     def _check_points(self, expression: s.Arithmetic) -> None:

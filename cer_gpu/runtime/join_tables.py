@@ -247,20 +247,8 @@ class JoinTables:
             condition = self.plan.bound.conditions[pair.relation]
             first = condition.arguments[0]
             variables = self.plan.graph.relations[pair.relation].variables
-            if pair.nearest:
-                earlier_first = first.event == PREV
-            else:
-                earlier_first = first.variable == variables[pair.earlier]
-            row = [
-                codes.PROGRAM,
-                0,
-                0,
-                0,
-                0 if earlier_first else 1,
-                *self._program(pair.relation),
-                pair.relation,
-                zone,
-            ]
+            forwards = first.event == PREV if pair.nearest else first.variable == variables[pair.earlier]
+            row = [codes.PROGRAM, 0, 0, 0, int(not forwards), *self._program(pair.relation), pair.relation, zone]
         self._rows.append(row)
         self._conditions[key] = len(self._rows) - 1
         return len(self._rows) - 1
@@ -296,10 +284,9 @@ class JoinTables:
                 columns = tuple(self._rows[c][codes.COND_COLUMN] for c in guaranteed)
                 index = self._indexes.setdefault((edge.source, columns), len(self._indexes))
             test = first + len(guaranteed)
-            edges.append(
-                [edge.source, edge.target, edge.contiguous, edge.loop, index, first, test, len(conditions_of_edges)]
-                + [int(zoned)]
-            )
+            last = len(conditions_of_edges)
+            row = [edge.source, edge.target, edge.contiguous, edge.loop, index, first, test, last, int(zoned)]
+            edges.append(row)
         # the conditions of an edge stand in a row: one that several edges share is copied
         order = [self._rows[c] for c in conditions_of_edges]
         self._rows, self._conditions = order, {}
