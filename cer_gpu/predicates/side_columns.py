@@ -1,8 +1,8 @@
 """Columns that filters between events read: one int64 for each relevant event, computed in one pass over a block.
 
 A filter ``left op right`` whose sides each read one event needs nothing else of them than two numbers: `OrderKey` and
-the other columns encode the values of any type so that int64 compares them exactly as the language does.  What is NULL,
-or cannot pass, is not valid.
+the other columns encode the values of any type so that int64 compares them exactly as the language does.  A value that
+is NULL, or cannot pass, is not valid.
 
 ========== =====================================================================================
 column     contents

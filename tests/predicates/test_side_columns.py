@@ -9,7 +9,15 @@ import pytest
 
 from cer_gpu.columnar.columns import Block
 from cer_gpu.predicates.inputs import Inputs
-from cer_gpu.predicates.side_columns import Bound, OrderKey, RowsOfBlock, SideColumns, TextNumber, TextNumbers, inclusive
+from cer_gpu.predicates.side_columns import (
+    Bound,
+    OrderKey,
+    RowsOfBlock,
+    SideColumns,
+    TextNumber,
+    TextNumbers,
+    inclusive,
+)
 
 OPERATORS = {"=": operator.eq, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 INT64 = [-(2**63), -(2**63) + 1, -(2**53) - 1, -3, -1, 0, 1, 2, 3, 2**53, 2**53 + 1, 2**63 - 1]
