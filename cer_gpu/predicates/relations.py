@@ -58,6 +58,7 @@ EACH, PREV, FIRST, LAST = "EACH", "PREV", "FIRST", "LAST"
 
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
 ARITHMETIC = ("+", "-", "*", "/", "%")
+_BY_DIFFERENCE = "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES"
 
 
 @dataclass(frozen=True)
@@ -469,7 +470,7 @@ class _ProgramBinder:
             raise self.single.error(
                 f"cannot compare {self.describe(left)} with {self.describe(right)}",
                 span,
-                "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES",
+                _BY_DIFFERENCE,
             )
         unit = max(x.per_second, y.per_second)
         self.time(left, unit)
@@ -501,7 +502,8 @@ class _ProgramBinder:
         for part in children(expression):
             of_part = self.kind(part)
             if isinstance(of_part, _Times) or of_part not in (INTEGER, FLOAT, DECIMAL, NOTHING):
-                raise self.single.error(f"arithmetic needs numbers, and {self.describe(part)} is none", part.span)
+                hint = _BY_DIFFERENCE if isinstance(of_part, _Times) else None
+                raise self.single.error(f"arithmetic needs numbers, and {self.describe(part)} is none", part.span, hint)
             kinds.add(FLOAT if of_part == DECIMAL else of_part)
         return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
 

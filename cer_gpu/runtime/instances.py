@@ -39,7 +39,14 @@ PICKED = 1 << 10
 """Most starts that are listed at once."""
 """Initial room for the events of a path."""
 
-_CHOICES = {"NEXT": CHOOSE_NEXT, "LAST": CHOOSE_LAST, "MAX": CHOOSE_MAX}
+_CHOICES = {
+    "ALL": CHOOSE_ALL,
+    "ANY": CHOOSE_ALL,
+    "STRICT": CHOOSE_ALL,
+    "NEXT": CHOOSE_NEXT,
+    "LAST": CHOOSE_LAST,
+    "MAX": CHOOSE_MAX,
+}
 
 
 class InstanceGraph(Runtime):
@@ -69,13 +76,14 @@ class InstanceGraph(Runtime):
         n_atoms = len(table.graph.atoms)
         strategy = options.strategy
         distinct = table.graph.ambiguous
-        gathered = distinct or strategy in _CHOICES
+        choice = _CHOICES[strategy]
+        gathered = distinct or choice != CHOOSE_ALL
         k, n = options.share or (0, 1)
         whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
         self._demand = loops.Demand(
             int(options.counted),
             int(gathered),
-            _CHOICES.get(strategy, CHOOSE_ALL),
+            choice,
             int(distinct),
             int(strategy == "STRICT"),
             k,

@@ -260,7 +260,7 @@ def drop_dead(graph, instances, indexes, clocks, length, moved):
     graph : Graph, read
     instances : Instances
     indexes : Indexes
-    clocks : clock, shape (partitions,)
+    clocks : clock, shape (clocks,)
         Last clock of each partition; one for all if windows end for all at once.
     length : clock
         Length of the window.
