@@ -94,7 +94,7 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
             yield _event(formula, streams)
         case Then():
             for number, (step, contiguous) in enumerate(sequence(formula), 1):
-                lines = _outline(step, streams)
+                lines = _step(step, streams)
                 how = "" if number == 1 else f"{_NEXT}, " if contiguous else f"{_LATER}, "
                 yield f"{number}. {how}{next(lines)}"
                 yield from ("   " + line for line in lines)
@@ -106,7 +106,8 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 yield from ("  " + line for line in lines)
         case Related():
             yield from _outline(formula.body, streams)
-            yield f"such that {predicate_text(formula.relation.predicate)}"
+            word = "and" if isinstance(formula.body, Related) else "such that"
+            yield f"{word} {predicate_text(formula.relation.predicate)}"
         case Repeat(body=Atom() as atom):
             if formula.contiguous:
                 yield f"one or more events in a row, each {_event(atom, streams)}"
@@ -117,6 +118,18 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 ", each right after the last:" if formula.contiguous else ", one after another:"
             )
             yield from ("  " + line for line in _outline(formula.body, streams))
+
+
+def _step(step: NormalForm, streams: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of one step of a sequence; a filtered sequence is a list of its own."""
+    body = step
+    while isinstance(body, Related):
+        body = body.body
+    if isinstance(step, Related) and isinstance(body, Then):
+        yield "in this order:"
+        yield from ("  " + line for line in _outline(step, streams))
+    else:
+        yield from _outline(step, streams)
 
 
 def _event(atom: Atom, streams: Sequence[str]) -> str:
