@@ -39,7 +39,7 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
     Counts
     dict
         Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states,
-        and for each pair of steps (`cer_gpu.explain.joins.step_facts`) the candidates tested and found.
+        and for each pair of steps (`cer_gpu.explain.joins.step_facts`) the candidates tested, and those that passed.
     """
     counts, stages = Counts(bindings), MeasuredStages()
 
@@ -79,10 +79,10 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
 
 
 def _candidates(runtime: Runtime) -> list[dict[str, int]]:
-    """Return the candidates for the earlier step of each pair, tested and found; [] for other runtimes."""
+    """Return the candidates for the earlier step of each pair, tested and passed; [] for other runtimes."""
     if not isinstance(runtime, InstanceGraph):
         return []
-    return [{"n_tested": int(tested), "n_found": int(found)} for tested, found in runtime.tested]
+    return [{"n_tested": int(tested), "n_passed": int(passed)} for tested, passed in runtime.tested]
 
 
 def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:

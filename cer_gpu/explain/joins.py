@@ -69,7 +69,7 @@ def step_facts(plan: JoinPlan, names: Sequence[str]) -> list[dict[str, Any]]:
     return [
         {
             "text": _edge_text(edge_plan.edge, names),
-            "index": edge_plan.index,
+            "index": _INDEXES.get(edge_plan.index, edge_plan.index),
             "by_index": [texts[pair.relation] for pair in _by_index(plan, edge_plan)],
             "tested": [texts[pair.relation] for pair in _one_by_one(plan, edge_plan)],
         }
@@ -103,6 +103,36 @@ def searched(plan: JoinPlan, names: Sequence[str]) -> list[str]:
     ]
 
 
+def distant(plan: JoinPlan) -> list[Pair]:
+    """Return the filters of two events between which other events of the pattern may lie, in one iteration."""
+    pairs = dict.fromkeys(pair for pairs in plan.distant.values() for pair in pairs)
+    return [pair for pair in pairs if _may_be_apart(plan.graph, pair)]
+
+
+def _may_be_apart(graph: AtomGraph, pair: Pair) -> bool:
+    """Return True if a path of two edges or more leads from the earlier event of a filter to the later one.
+
+    On the way no iteration around both begins anew.
+    """
+    relation = graph.relations[pair.relation]
+    earlier, later = relation.holds[pair.earlier], relation.holds[pair.later]
+    for level in {relation.level(graph.atoms[atom]) for atom in earlier}:
+        edges = [edge for edge in graph.edges if edge.loop == NO_LOOP or relation.loop_level(edge.loop) >= level]
+        after: dict[int, list[int]] = {}
+        for edge in edges:
+            after.setdefault(edge.source, []).append(edge.target)
+        begin = [atom for atom in earlier if relation.level(graph.atoms[atom]) == level]
+        between = {b for atom in begin for b in after.get(atom, ()) if not (pair.nearest and b in later)}
+        todo, reached = list(between), set(between)
+        while todo:
+            following = set(after.get(todo.pop(), ()))
+            if following & later:
+                return True
+            todo += following - reached
+            reached |= following
+    return False
+
+
 # ---- places -----------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +147,7 @@ def _places(plan: JoinPlan, number: int, names: Sequence[str]) -> Iterator[str]:
     for atom, pairs in plan.own.items():
         if any(pair.relation == number for pair in pairs):
             yield f"{names[atom]}: alone, as it is both {' and '.join(map(name_text, relation.variables))}"
-    for pair in dict.fromkeys(pair for pairs in plan.distant.values() for pair in pairs):
+    for pair in distant(plan):
         if pair.relation == number:
             earlier, later = (name_text(relation.variables[index]) for index in (pair.earlier, pair.later))
             earlier = f"PREV({earlier})" if pair.nearest else earlier

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from cer_gpu.explain.joins import searched
+from cer_gpu.explain.joins import distant, searched
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.physical import Model, physical_plan
 from cer_gpu.planning.plan import Plan
@@ -61,9 +61,9 @@ def _not_guaranteed(plan: Plan, joins: JoinPlan, names: Sequence[str], against_r
         more = [f"{len(places) - MOST_PLACES:,} more"] if len(places) > MOST_PLACES else []
         shown = ", ".join([*places[:MOST_PLACES], *more])
         yield f"constant time for each event: it may be compared with all in reach at {shown}"
-    if places or joins.distant or joins.general:
-        late = " and paths" if joins.distant or joins.general else ""
-        yield f"output-linear delay: candidates{late} may be tested in vain"
+    in_vain = [*(["candidates"] if places else []), *(["paths"] if joins.general or distant(joins) else [])]
+    if in_vain:
+        yield f"output-linear delay: {' and '.join(in_vain)} may be tested in vain"
     if joins.graph.ambiguous:
         yield "one path for each complex event: those of one end are compared, and doubles dropped"
     if plan.strategy.compares:

@@ -87,8 +87,8 @@ def _predicates(facts: Facts) -> list[str]:
 def _automaton(automaton: Facts) -> Iterator[str]:
     states, transitions, silent = automaton["states"], automaton["transitions"], automaton["silent"]
     if automaton["against_registers"] is not None:
-        yield "of the pattern without its filters between events, which no bounded number of registers can test"
-    yield f"{automaton['model']} of {len(states)} states: 0 is initial, 1 is final; ● keeps the event, ○ does not"
+        yield "CEA of the pattern without its filters between events, which no bounded number of registers can test"
+    yield f"{len(states)} states: 0 is initial, 1 is final; ● keeps the event, ○ does not"
     registered = automaton["model"] == "RMA"
     for register in automaton["registers"] if registered else ():
         yield f"register {register['name']} holds the event of {register['holds']}"
@@ -179,11 +179,11 @@ def _analysis(facts: Facts) -> Iterator[str]:
 
 
 def _candidates(facts: Facts) -> Iterator[Sequence[str]]:
-    """Yield a row for each pair of steps: the candidates that were tested for the earlier one, and those found."""
-    yield "candidates", "index", "tested", "found"
+    """Yield a row for each pair of steps: the candidates tested for the earlier one, and those that passed."""
+    yield "steps", "candidates by", "tested", "passed"
     steps = list(zip(facts["steps"], facts["analysis"]["candidates"], strict=True))
     for step, n in steps[:MOST_PLACES]:
-        yield step["text"], step["index"], f"{n['n_tested']:,}", f"{n['n_found']:,}"
+        yield step["text"], step["index"], f"{n['n_tested']:,}", f"{n['n_passed']:,}"
     if len(steps) > MOST_PLACES:
         yield f"and {len(steps) - MOST_PLACES:,} more", "", "", ""
 

@@ -8,6 +8,7 @@ from fractions import Fraction
 from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, choices, sequence
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
+from cer_gpu.ceql.traversal import walk
 from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
 
 _CONSUME = {
@@ -36,7 +37,8 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
             [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
         )
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
-    lines += _chosen(syntax.within, strategy)
+    related = any(isinstance(part, Related) for part in walk(formula))
+    lines += _chosen(syntax.within, strategy, within_first=related)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
@@ -44,14 +46,17 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     return [printable(line) for line in lines]
 
 
-def _chosen(within: Within | None, strategy: Strategy) -> list[str]:
-    """Return the lines of window and strategy, in the order in which they drop complex events."""
+def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
+    """Return the lines of window and strategy, in the order in which they drop complex events.
+
+    With filters between events, a strategy chooses among those within the window (`within_first`).
+    """
     fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
     if not strategy.compares:
         return [*(["F" + fits] if fits else []), strategy.words]
     choice = "Of those that end at one event, " + strategy.words
-    if not fits:
-        return [choice.format("reported")]
+    if within_first or not fits:
+        return [*(["F" + fits] if fits else []), choice.format("reported")]
     return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if f{fits}"]
 
 
