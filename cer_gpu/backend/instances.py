@@ -21,7 +21,9 @@ import numpy as np
 from cer_gpu.automaton.encoding import (
     AT_LEAST,
     AT_MOST,
+    COMPARE,
     COND_COLUMN,
+    COND_KIND,
     COND_OP,
     COND_OTHER,
     COND_ZONE,
@@ -36,7 +38,7 @@ from cer_gpu.automaton.encoding import (
     GREATER,
     LESS,
 )
-from cer_gpu.backend.filters import passes
+from cer_gpu.backend.filters import compared, passes
 from cer_gpu.backend.jit import helper, kernel
 
 SHIFT = 5
@@ -52,7 +54,7 @@ class Graph(NamedTuple):
     ----------
     atoms_of : int32, shape (symbols, atoms + 1)
     flags : int32, shape (atoms,)
-        INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM (others may follow), LEAF_ATOM (a start after which nothing is asked).
+        INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM and LEAF_ATOM (`cer_gpu.automaton.encoding`).
     marks : int32, shape (atoms,)
     incoming : int32, shape (atoms + 1,)
         First edge into each atom; edges are ordered by their targets.
@@ -398,6 +400,94 @@ def after(graph, indexes, e, i):
     if graph.edges[e, EDGE_INDEX] >= 0:
         return indexes.links[_U(graph.edges[e, EDGE_INDEX]), _U(i)]
     return i - 1
+
+
+@helper
+def _keep_passing(filters, values, c, p, q, k, picked, n):
+    """Keep those of `n` picked instances of atom `p` that pass a condition; return their number."""
+    conditions = filters.conditions
+    kept = 0
+    if conditions[c, COND_KIND] == COMPARE:
+        a, b, op = _U(conditions[c, COND_COLUMN]), _U(conditions[c, COND_OTHER]), conditions[c, COND_OP]
+        if not _known(values, q, k, b):
+            return 0
+        y = values[q, b, k]
+        bit = np.int64(a) - 1
+        for r in range(n):
+            i = _U(picked[_U(r)])
+            picked[_U(kept)] = i
+            # without a branch, as which of them pass cannot be foreseen
+            kept += compared(op, values[p, a, i], y) & ((values[p, 0, i] >> bit) & 1)
+        return kept
+    for r in range(n):
+        i = picked[_U(r)]
+        if passes(filters, values, c, p, _U(i), q, k):
+            picked[_U(kept)] = i
+            kept += 1
+    return kept
+
+
+@helper
+def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, picked, most):
+    """Pick up to `most` candidates of a leaf atom, from `i` on downwards, that pass edge `e` into instance `k`.
+
+    The starts of a leaf atom ascend, so that the first out of the window ends the search.
+
+    Returns
+    -------
+    (int, int)
+        The number picked, and the next candidate or -1.
+    """
+    edges = graph.edges
+    p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
+    hashed = edges[e, EDGE_INDEX] >= 0
+    zoned = edges[e, EDGE_ZONED] == 1
+    bottom, capacity = instances.bottoms[p], instances.positions.shape[1]
+    forgets = indexes.forgotten.shape[0] > 0
+    n_fine = max(capacity >> SHIFT, 1)
+    n = 0
+    if not hashed:
+        while n == 0 and i >= bottom:
+            if zoned:
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k,
+                                 _U(n_fine + max(capacity >> 2 * SHIFT, 1) + (i >> 3 * SHIFT))):  # fmt: skip
+                    i = (i >> 3 * SHIFT << 3 * SHIFT) - 1
+                    continue
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(n_fine + (i >> 2 * SHIFT))):
+                    i = (i >> 2 * SHIFT << 2 * SHIFT) - 1
+                    continue
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(i >> SHIFT)):
+                    i = (i >> SHIFT << SHIFT) - 1
+                    continue
+            last = max(bottom, i - most + 1)
+            if zoned:
+                last = max(last, i >> SHIFT << SHIFT)
+            while last <= i and clock - instances.latest[p, _U(last)] > length:
+                last += 1
+            ends = last > i or (last > bottom and clock - instances.latest[p, _U(last - 1)] > length)
+            for at in range(i, last - 1, -1):
+                picked[_U(n)] = at
+                n += 1
+            i = np.int64(-1) if ends else last - 1
+            indexes.tested[e, 0] += n
+            for c in range(edges[e, EDGE_TEST], edges[e, EDGE_LAST]):
+                n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
+            indexes.tested[e, 1] += n
+        return n, (i if i >= bottom else np.int64(-1))
+    index = _U(edges[e, EDGE_INDEX])
+    while i >= bottom and n < most:
+        at = _U(i)
+        if clock - instances.latest[p, at] > length or (forgets and instances.positions[p, at] <= indexes.forgotten[_U(instances.partitions[p, at])]):
+            i = np.int64(-1)
+        else:
+            picked[_U(n)] = i
+            n += 1
+            i = indexes.links[index, at]
+    indexes.tested[e, 0] += n
+    for c in range(edges[e, EDGE_TEST], edges[e, EDGE_LAST]):
+        n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
+    indexes.tested[e, 1] += n
+    return n, (i if i >= bottom else np.int64(-1))
 
 
 @helper

@@ -35,6 +35,8 @@ from cer_gpu.runtime.protocol import Found, Length, Runtime
 INITIAL_SIZE = 1 << 12
 """Initial room for instances of each atom; a power of two."""
 INITIAL_DEPTH = 1 << 8
+PICKED = 1 << 10
+"""Most starts that are listed at once."""
 """Initial room for the events of a path."""
 
 _CHOICES = {"NEXT": CHOOSE_NEXT, "LAST": CHOOSE_LAST, "MAX": CHOOSE_MAX}
@@ -86,6 +88,7 @@ class InstanceGraph(Runtime):
         self._path = np.zeros((INITIAL_DEPTH, loops.N_ENTRY), np.int64)
         self._fresh = np.zeros(n_atoms, np.int64)
         self._scratch = np.zeros(INITIAL_DEPTH, np.int64)
+        self._picked = np.zeros(PICKED, np.int64)
         self._work = np.zeros((joins.depth, 2), np.int64)
         by_partition = options.partitioned and options.consume == CONSUME_PARTITION
         self._forgotten = np.full(1 if by_partition else 0, -1, np.int64)
@@ -157,7 +160,7 @@ class InstanceGraph(Runtime):
             self._graph,
             self._stacks,
             self._indexes,
-            loops.Path(self._path, self._fresh, self._scratch),
+            loops.Path(self._path, self._fresh, self._scratch, self._picked),
             Matches(*self._out.to_fill),
             Counts(*counts),
         )

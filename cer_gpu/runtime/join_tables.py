@@ -296,6 +296,7 @@ class JoinTables:
             (codes.INITIAL_ATOM if atom.initial else 0)
             | (codes.FINAL_ATOM if atom.final else 0)
             | (codes.STACKED_ATOM if any(edge.source == q for edge in graph.edges) else 0)
+            | (0 if any(edge.target == q for edge in graph.edges) or plan.distant.get(q) else codes.LEAF_ATOM)
             for q, atom in enumerate(atoms)
         ]
         targets = np.array([edge.target for edge in graph.edges])
@@ -303,8 +304,8 @@ class JoinTables:
         self.n_zones = max(map(len, self._zones), default=0)
         self.n_incoming = max([int((targets == q).sum()) for q in range(n_atoms)], default=0)
         sets = np.zeros((len(self._sets), n_atoms), np.bool_)
-        for held, row in self._sets.items():
-            sets[row, sorted(held)] = True
+        for held, number in self._sets.items():
+            sets[number, sorted(held)] = True
         self.general["sets"] = sets
         loops = range(graph.n_repeats)
         return {
