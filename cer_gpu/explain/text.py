@@ -45,7 +45,7 @@ def _relations(facts: Facts) -> Iterator[str]:
     rows = []
     for relation in facts["relations"]:
         kind = "separable" if relation["separable"] else f"not separable: {relation['why']}"
-        places = relation["places"]
+        places = relation["places"] or ["nowhere: no match holds its events together"]
         more = len(places) - MOST_PLACES
         shown = [*places[:MOST_PLACES], f"and {more:,} more"] if more > 0 else places
         rows += [[relation["text"] if i == 0 else "", kind if i == 0 else "", place] for i, place in enumerate(shown)]

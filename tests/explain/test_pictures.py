@@ -7,9 +7,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import join_strategies
 import lark
 import pytest
 import strategies
+from cases import Case
 from hypothesis import assume
 from rendering import to_ceql
 
@@ -185,6 +187,21 @@ def test_the_picture_in_the_documentation_is_current():
     query = (ROOT / "examples" / "queries" / "worse_and_worse.ceql").read_text(encoding="utf-8")
     drawn = cer_gpu.compile(query, time_column="ts").explain().to_svg()
     assert (ROOT / "docs" / "worse_and_worse.svg").read_text(encoding="utf-8") == drawn
+
+
+@strategies.property_test(0.2)
+def test_pictures_hold_the_automaton_of_filters_between_events(data):
+    explanation = Case(data, join_strategies.full_join_cases()).compiled.explain()
+    automaton = explanation.to_dict()["automaton"]
+    if len(automaton["states"]) <= 30:
+        assert_drawn(explanation)
+    states, edges = drawn_by_dot(explanation.to_dot())
+    assert len(states) == len(automaton["states"])
+    assert len(edges) == len(automaton["transitions"]) + len(automaton["silent"])
+    said = str(explanation)
+    lines = said[said.index("\nAutomaton") : said.index("\nPlan")].splitlines()
+    assert sum(" → " in line for line in lines) == len(edges)
+    assert all(f"register {register['name']} holds" in said for register in automaton.get("registers", ()))
 
 
 # ---- names with meaning in other languages ----------------------------------------------------------------------
