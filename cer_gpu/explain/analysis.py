@@ -39,7 +39,7 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
     Counts
     dict
         Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states,
-        and for each pair of steps (`cer_gpu.explain.joins.step_facts`) the candidates tested, and those that passed.
+        and for each pair of steps (`Places.step_facts`) the candidates tested, and those that passed.
     """
     counts, stages = Counts(bindings), MeasuredStages()
 

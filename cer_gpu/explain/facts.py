@@ -18,7 +18,7 @@ from cer_gpu.explain.analysis import Matches, analyse, count
 from cer_gpu.explain.choices import choices
 from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.explain.joins import join_plan, relation_facts, step_facts, step_names
+from cer_gpu.explain.joins import Places, join_plan, step_names
 from cer_gpu.explain.models import model_facts
 from cer_gpu.explain.rma_facts import rma_facts
 from cer_gpu.explain.words import in_words
@@ -84,11 +84,11 @@ def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str
     except UnboundedFilterError as error:
         automaton |= {"against_registers": error.message.partition(": ")[2]}
         automaton |= automaton_facts(plan.cea, plan.streams)
-    names = step_names(joins.graph, formula)
+    places = Places(joins, step_names(joins.graph, formula))
     return {
-        "model": model_facts(plan, joins, names, automaton["against_registers"]),
-        "relations": relation_facts(joins, names),
-        "steps": step_facts(joins, names),
+        "model": model_facts(plan, places, automaton["against_registers"]),
+        "relations": places.relation_facts(),
+        "steps": places.step_facts(),
         "presumed": binding is None,
         "automaton": automaton,
     }

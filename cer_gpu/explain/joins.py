@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from cer_gpu.automaton.atom_graph import NO_LOOP, AtomGraph, Edge
@@ -63,50 +64,125 @@ def step_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     return [name if often[name] == 1 else f"{name} (step {i})" for i, name in enumerate(names, 1)]
 
 
-def step_facts(plan: JoinPlan, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the pairs of steps that may follow one another, with the index that finds the earlier events."""
-    texts = _texts(plan)
-    return [
-        {
-            "text": _edge_text(edge_plan.edge, names),
-            "index": _INDEXES.get(edge_plan.index, edge_plan.index),
-            "by_index": [texts[pair.relation] for pair in _by_index(plan, edge_plan)],
-            "tested": [texts[pair.relation] for pair in _one_by_one(plan, edge_plan)],
-        }
-        for edge_plan in plan.edges
-    ]
+@dataclass
+class Places:
+    """Places at which the filters between events of a query are tested, in words.
+
+    Parameters
+    ----------
+    plan : JoinPlan
+    names : sequence of str
+        Names of the steps (`step_names`).
+
+    Attributes
+    ----------
+    texts : list of str
+        The filters between events.
+    edges : list of str
+        The pairs of steps that may follow one another.
+    distant : list of Pair
+        Filters of two events between which other events of the pattern may lie, in one iteration.
+    """
+
+    plan: JoinPlan
+    names: Sequence[str]
+    texts: list[str] = field(init=False)
+    edges: list[str] = field(init=False)
+    distant: list[Pair] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Name the edges, and find the filters between distant events."""
+        plan = self.plan
+        self.texts = [predicate_text(relation.predicate) for relation in plan.graph.relations]
+        self.edges = [_edge_text(edge_plan.edge, self.names) for edge_plan in plan.edges]
+        pairs = dict.fromkeys(pair for pairs in plan.distant.values() for pair in pairs)
+        self.distant = [pair for pair in pairs if _may_be_apart(plan.graph, pair)]
+        self._zoned = {pair for edge_plan in plan.edges for pair in edge_plan.tested if plan.is_zoned(pair)}
+
+    @property
+    def searched(self) -> list[str]:
+        """Pairs of steps between which candidates may be tested in vain."""
+        return [
+            f"{edge} ({_INDEXES.get(edge_plan.index, 'after the hash')})"
+            for edge, edge_plan in zip(self.edges, self.plan.edges, strict=True)
+            if edge_plan.tested and not edge_plan.edge.contiguous
+        ]
+
+    def step_facts(self) -> list[dict[str, Any]]:
+        """Return the pairs of steps that may follow one another, with the index that finds the earlier events."""
+        facts = []
+        for edge, edge_plan in zip(self.edges, self.plan.edges, strict=True):
+            by_index, others = self._served(edge_plan)
+            facts.append(
+                {
+                    "text": edge,
+                    "index": _INDEXES.get(edge_plan.index, edge_plan.index),
+                    "by_index": [self.texts[pair.relation] for pair in by_index],
+                    "tested": [self.texts[pair.relation] for pair in others],
+                }
+            )
+        return facts
+
+    def relation_facts(self) -> list[dict[str, Any]]:
+        """Return the filters between events, each with its kind, the reason for it, and its places."""
+        places: list[dict[str, None]] = [{} for _ in self.texts]
+        for number, place in self._of_relations():
+            places[number][place] = None
+        facts = []
+        for number, relation in enumerate(self.plan.graph.relations):
+            separable = isinstance(self.plan.bound.conditions[number], Comparison)
+            facts.append(
+                {
+                    "text": self.texts[number],
+                    "variables": list(relation.variables),
+                    "separable": separable,
+                    "why": "each side reads one event" if separable else _inseparable(relation.predicate),
+                    "places": list(places[number]),
+                }
+            )
+        return facts
+
+    def _served(self, edge_plan: EdgePlan) -> tuple[Sequence[Pair], Sequence[Pair]]:
+        """Return the filters of an edge that its index serves, and those that are tested after it."""
+        if edge_plan.index == NEXT_TO:
+            return edge_plan.tested, ()
+        zoned = edge_plan.index == BY_ZONES
+        served = [pair for pair in edge_plan.tested if zoned and pair in self._zoned]
+        return [*edge_plan.guaranteed, *served], [p for p in edge_plan.tested if not (zoned and p in self._zoned)]
+
+    def _of_relations(self) -> Iterator[tuple[int, str]]:
+        """Yield the places of all relations, each with the number of the relation."""
+        plan, relations = self.plan, self.plan.graph.relations
+        for edge, edge_plan in zip(self.edges, plan.edges, strict=True):
+            by_index, others = self._served(edge_plan)
+            found, tested = f"{edge}: {_INDEXES.get(edge_plan.index, edge_plan.index)}", f"{edge}: {_after(edge_plan)}"
+            yield from ((pair.relation, found) for pair in by_index)
+            yield from ((pair.relation, tested) for pair in others)
+        for atom, pairs in plan.own.items():
+            for pair in pairs:
+                both = " and ".join(map(name_text, relations[pair.relation].variables))
+                yield pair.relation, f"{self.names[atom]}: alone, as it is both {both}"
+        for pair in self.distant:
+            variables = relations[pair.relation].variables
+            earlier, later = (name_text(variables[index]) for index in (pair.earlier, pair.later))
+            earlier = f"PREV({earlier})" if pair.nearest else earlier
+            yield pair.relation, f"{earlier} ... {later}: while listing, once both events are known"
+        yield from ((number, "whole paths: while listing") for number in plan.general)
 
 
-def relation_facts(plan: JoinPlan, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the filters between events, each with its kind, the reason for it, and the places where it is tested."""
-    facts = []
-    for number, (relation, text) in enumerate(zip(plan.graph.relations, _texts(plan), strict=True)):
-        separable = isinstance(plan.bound.conditions[number], Comparison)
-        facts.append(
-            {
-                "text": text,
-                "variables": list(relation.variables),
-                "separable": separable,
-                "why": "each side reads one event" if separable else _inseparable(relation.predicate),
-                "places": list(dict.fromkeys(_places(plan, number, names))),
-            }
-        )
-    return facts
+def _after(edge_plan: EdgePlan) -> str:
+    """Return the words for a test of the events that the index of an edge finds, one by one."""
+    if edge_plan.index == BY_ZONES:
+        return "one by one, after the zone maps"
+    if edge_plan.index == BY_HASH:
+        return f"one by one, after the hash{'' if edge_plan.guaranteed else ' of the keys of PARTITION BY'}"
+    return "one by one"
 
 
-def searched(plan: JoinPlan, names: Sequence[str]) -> list[str]:
-    """Return the pairs of steps between which candidates may be tested in vain."""
-    return [
-        f"{_edge_text(edge_plan.edge, names)} ({_INDEXES.get(edge_plan.index, 'after the hash')})"
-        for edge_plan in plan.edges
-        if edge_plan.tested and not edge_plan.edge.contiguous
-    ]
-
-
-def distant(plan: JoinPlan) -> list[Pair]:
-    """Return the filters of two events between which other events of the pattern may lie, in one iteration."""
-    pairs = dict.fromkeys(pair for pairs in plan.distant.values() for pair in pairs)
-    return [pair for pair in pairs if _may_be_apart(plan.graph, pair)]
+def _edge_text(edge: Edge, names: Sequence[str]) -> str:
+    sign = ":" if edge.contiguous else ";"
+    following = "" if edge.loop == NO_LOOP else "next "
+    return f"{names[edge.source]} {sign} {following}{names[edge.target]}"
 
 
 def _may_be_apart(graph: AtomGraph, pair: Pair) -> bool:
@@ -131,62 +207,6 @@ def _may_be_apart(graph: AtomGraph, pair: Pair) -> bool:
             todo += following - reached
             reached |= following
     return False
-
-
-# ---- places -----------------------------------------------------------------------------------------------------
-
-
-def _places(plan: JoinPlan, number: int, names: Sequence[str]) -> Iterator[str]:
-    relation = plan.graph.relations[number]
-    for edge_plan in plan.edges:
-        edge = _edge_text(edge_plan.edge, names)
-        if any(pair.relation == number for pair in _by_index(plan, edge_plan)):
-            yield f"{edge}: {_INDEXES.get(edge_plan.index, edge_plan.index)}"
-        elif any(pair.relation == number for pair in edge_plan.tested):
-            yield f"{edge}: one by one{_preselected(plan, edge_plan)}"
-    for atom, pairs in plan.own.items():
-        if any(pair.relation == number for pair in pairs):
-            yield f"{names[atom]}: alone, as it is both {' and '.join(map(name_text, relation.variables))}"
-    for pair in distant(plan):
-        if pair.relation == number:
-            earlier, later = (name_text(relation.variables[index]) for index in (pair.earlier, pair.later))
-            earlier = f"PREV({earlier})" if pair.nearest else earlier
-            yield f"{earlier} ... {later}: while listing, once both events are known"
-    if number in plan.general:
-        yield "whole paths: while listing"
-
-
-def _by_index(plan: JoinPlan, edge_plan: EdgePlan) -> list[Pair]:
-    """Return the filters of an edge that its index serves."""
-    if edge_plan.index == NEXT_TO:
-        return list(edge_plan.tested)
-    if edge_plan.index == BY_ZONES:
-        return [pair for pair in edge_plan.tested if plan.is_zoned(pair)]
-    return list(edge_plan.guaranteed)
-
-
-def _one_by_one(plan: JoinPlan, edge_plan: EdgePlan) -> list[Pair]:
-    served = _by_index(plan, edge_plan)
-    return [pair for pair in edge_plan.tested if pair not in served]
-
-
-def _preselected(plan: JoinPlan, edge_plan: EdgePlan) -> str:
-    """Return the words for the events among which a filter is tested one by one."""
-    if edge_plan.index == BY_ZONES:
-        return ", after the zone maps"
-    if edge_plan.index == BY_HASH:
-        return ", after the hash" if edge_plan.guaranteed else ", after the hash of the keys of PARTITION BY"
-    return ""
-
-
-def _edge_text(edge: Edge, names: Sequence[str]) -> str:
-    sign = ":" if edge.contiguous else ";"
-    following = "" if edge.loop == NO_LOOP else "next "
-    return f"{names[edge.source]} {sign} {following}{names[edge.target]}"
-
-
-def _texts(plan: JoinPlan) -> list[str]:
-    return [predicate_text(relation.predicate) for relation in plan.graph.relations]
 
 
 def _inseparable(predicate: s.Predicate) -> str:
