@@ -252,3 +252,17 @@ def test_hostile_names_are_only_text(name):
     assert tags.seen <= TAGS
     assert all(line.isprintable() for line in str(explanation).split("\n"))
     str(explanation).encode()
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_in_filters_between_events_are_only_text(name):
+    quoted = f"`{name}`"
+    pattern = f"{quoted} AS `{name}1` ; B AS `{name}2` FILTER `{name}2`.{quoted} > `{name}1`.x"
+    explanation = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").explain()
+    assert explanation.to_dict()["automaton"]["model"] == "RMA"
+    assert_drawn(explanation)
+    drawn_by_dot(explanation.to_dot())
+    tags = Tags()
+    tags.feed(explanation._repr_html_())
+    assert tags.seen <= TAGS
+    assert all(line.isprintable() for line in str(explanation).split("\n"))
