@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.backend.filters import (
+from cer_gpu.backend.joins.filters import (
     AND,
     ARITHMETIC_F,
     ARITHMETIC_I,
@@ -32,9 +32,9 @@ from cer_gpu.backend.filters import (
     NEGATIVE_F,
     NEGATIVE_I,
     NOT,
+    NOT_KNOWN,
     OR,
     TO_FLOAT,
-    UNKNOWN,
 )
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
@@ -437,7 +437,7 @@ class _ProgramBinder:
             return
         x_kind, y_kind = self.kind(left), self.kind(right)
         if NOTHING in (x_kind, y_kind):
-            self.emit(FIXED, UNKNOWN)
+            self.emit(FIXED, NOT_KNOWN)
         elif x_kind == y_kind == STRING:
             self.texts(op, left, right, span)
         elif isinstance(x_kind, _Times) or isinstance(y_kind, _Times):
@@ -523,7 +523,7 @@ class _ProgramBinder:
         if len(of) == 1:
             value = self.single.number(_of_event(expression))
             if value is None:
-                self.emit(FIXED, UNKNOWN)
+                self.emit(FIXED, NOT_KNOWN)
                 return t.I8
             if isinstance(value, t.Value):
                 term = t.ToInt64(value) if value.dtype == t.U8 else value
@@ -543,7 +543,7 @@ class _ProgramBinder:
 
     def push_constant(self, number: int | float | None) -> str:
         if number is None:
-            self.emit(FIXED, UNKNOWN)
+            self.emit(FIXED, NOT_KNOWN)
             return t.I8
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
             number = float(number)

@@ -18,11 +18,11 @@ from cer_gpu.automaton.encoding import (
     CONSUME_PARTITION,
     COUNT_WINDOW,
 )
-from cer_gpu.backend import joins as loops
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
-from cer_gpu.backend.filters import Filters
-from cer_gpu.backend.general import General
-from cer_gpu.backend.instances import Graph, Indexes, Instances, drop_dead, rebuild
+from cer_gpu.backend.joins import matching as loops
+from cer_gpu.backend.joins.filters import Filters
+from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
+from cer_gpu.backend.joins.whole_paths import General
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import room
 from cer_gpu.errors import EventsError

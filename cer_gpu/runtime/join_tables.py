@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
-from cer_gpu.backend import filters
-from cer_gpu.backend.general import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
+from cer_gpu.backend.joins import filters
+from cer_gpu.backend.joins.whole_paths import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
 from cer_gpu.predicates.relations import EACH, FIRST, LAST, OPERATORS, PREV, BoundRelations, Comparison, Condition
 
 Int32 = npt.NDArray[np.int32]
@@ -195,11 +195,11 @@ class JoinTables:
     ----------
     plan : JoinPlan
     graph : dict of arrays
-        Fields of `cer_gpu.backend.instances.Graph` besides those that grow with the symbols.
+        Fields of `cer_gpu.backend.joins.instances.Graph` besides those that grow with the symbols.
     conditions, code : arrays
-        Of `cer_gpu.backend.filters.Filters`.
+        Fields of `cer_gpu.backend.joins.filters.Filters`.
     general : dict of arrays
-        Of `cer_gpu.backend.general.General`.
+        Fields of `cer_gpu.backend.joins.whole_paths.General`.
     n_zones, n_indexes, n_incoming, depth, n_columns : int
     """
 

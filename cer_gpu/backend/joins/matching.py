@@ -29,23 +29,19 @@ from cer_gpu.automaton.encoding import (
     STACKED_ATOM,
 )
 from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Window
-from cer_gpu.backend.choosing import choose
-from cer_gpu.backend.filters import Filters, passes
-from cer_gpu.backend.general import General, path_passes
-from cer_gpu.backend.instances import (
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.choosing import choose
+from cer_gpu.backend.joins.filters import Filters, passes
+from cer_gpu.backend.joins.instances import (
     Graph,
     Indexes,
     Instances,
-    after,
-    begin_search,
-    find,
     insert,
-    look_up,
-    pick_leaves,
     raise_best,
     widen_zones,
 )
-from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.search import after, begin_search, find, look_up, pick_leaves
+from cer_gpu.backend.joins.whole_paths import General, path_passes
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
 # registers: the event under way; 1 while its complex events are listed; the next final atom of it; the depth of the
@@ -65,7 +61,7 @@ class Path(NamedTuple):
 
     Attributes
     ----------
-    path : int64, shape (depth, 5), written
+    path : int64, shape (longest, 5), written
     fresh : int64, shape (atoms,), written
         1 for atoms to which the event under way was pushed.
     order : int64, shape (ring,), written
@@ -90,7 +86,7 @@ class Demand(NamedTuple):
     gathered : int
         1 if those of one end are gathered before any is handed over.
     strategy : int
-        Choice among those of one end (`cer_gpu.backend.choosing`).
+        Choice among those of one end (`cer_gpu.backend.joins.choosing`).
     distinct : int
         1 if one may be found several times.
     strict : int
