@@ -123,7 +123,7 @@ class InstanceGraph(Runtime):
 
     @property
     def tested(self) -> Int64:
-        """Candidates tested on each edge, and those that passed; shape (edges, 2)."""
+        """Candidates that filters between events tested on each edge, and those that passed; shape (edges, 2)."""
         return self._tested
 
     @property

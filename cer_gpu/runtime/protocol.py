@@ -66,6 +66,11 @@ class Runtime(ABC):
         raise NotImplementedError
 
     @property
+    def tested(self) -> Int64:
+        """Candidates that filters between events tested on each edge, and those that passed; shape (edges, 2)."""
+        return np.zeros((0, 2), np.int64)
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the partial matches and of the buffers that the loop writes to."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
