@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.strategies import ALL
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.outputs import Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
@@ -34,6 +35,7 @@ class PhysicalPlan:
     Attributes
     ----------
     plan : Plan
+        Without clauses that have no influence on the output.
     output : type of Output
     model : Model
     runtime : str
@@ -143,6 +145,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     share
         True if only a share of the complex events is listed.
     """
+    if output.most_at_an_end == 1:
+        plan = _without_choice(plan)
     asked = Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason
@@ -152,3 +156,12 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
+
+
+def _without_choice(plan: Plan) -> Plan:
+    """Return a plan with the same ends, without choices that leave each end at least one of its complex events."""
+    keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
+    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.graph is not None):
+        plan = replace(plan, strategy=ALL)
+    graph = None if plan.graph is None else replace(plan.graph, ambiguous=False)
+    return replace(plan, graph=graph, limit=0 if plan.limit == 0 else None)
