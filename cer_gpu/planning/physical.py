@@ -12,11 +12,13 @@ from enum import StrEnum
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.outputs import Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.recognition import recogniser_of
 from cer_gpu.runtime.registry import RUNTIMES
 
 
@@ -63,6 +65,10 @@ class PhysicalPlan:
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if plan.graph is not None and self.runtime == "recogniser":
+            recogniser = recogniser_of(plan)
+            assert recogniser is not None
+            return RecogniserTable(plan.graph, recogniser)
         if plan.graph is not None:
             return AtomTable(plan.graph, strict=plan.strategy.consecutive)
         if RUNTIMES[self.runtime].reads_chain:
@@ -83,6 +89,11 @@ class Asked:
     def relates(self) -> bool:
         """True if the pattern has filters between events."""
         return self.plan.graph is not None
+
+    @property
+    def recognises(self) -> bool:
+        """True if only ends are asked for, and a recogniser of few states finds them."""
+        return self.output.most_at_an_end == 1 and recogniser_of(self.plan) is not None
 
     @property
     def is_chain(self) -> bool:
@@ -124,7 +135,10 @@ _COUNTER = "complex events are counted, and not listed"
 
 _INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
 
+_RECOGNISER = "only ends are asked for, and one run with registers finds them"
+
 CHOICES = (
+    Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
     Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
