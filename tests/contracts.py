@@ -24,6 +24,8 @@ import cer_gpu.backend
 
 SCALARS = {"int", "bool", "float", "clock"}
 CLOCKS = {"uint64", "float64"}
+SHARED = ("arguments", "tecs", "listing", "joins.filters", "joins.instances")
+"""Modules whose groups of arguments others share."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +48,8 @@ class Group:
 
 def modules():
     """Return the modules of the backend."""
-    found = [
-        importlib.import_module(f"cer_gpu.backend.{m.name}") for m in pkgutil.iter_modules(cer_gpu.backend.__path__)
-    ]
+    listed = pkgutil.walk_packages(cer_gpu.backend.__path__, "cer_gpu.backend.")
+    found = [importlib.import_module(m.name) for m in listed]
     return [module for module in found if module.__name__ != "cer_gpu.backend.cupy_backend"]
 
 
@@ -81,7 +82,7 @@ def section(doc, title):
 
 def group(name, module):
     """Return the named tuple of a name: of the module, or of those whose groups others share; None for another name."""
-    shared = [importlib.import_module(f"cer_gpu.backend.{each}") for each in ("arguments", "tecs", "listing")]
+    shared = [importlib.import_module(f"cer_gpu.backend.{each}") for each in SHARED]
     made = next((vars(each)[name] for each in (module, *shared) if name in vars(each)), None)
     return made if isinstance(made, type) and issubclass(made, tuple) else None
 

@@ -11,7 +11,7 @@ from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbols
-from cer_gpu.runtime import chain_counter, keyed_stacks, matches, run, stacks
+from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, run, stacks
 from cer_gpu.runtime import live_intervals as intervals
 
 SMALL = (
@@ -21,6 +21,9 @@ SMALL = (
     (run, "NEAR", 1),
     (clocks, "INITIAL_SIZE", 1),
     (stacks, "INITIAL_SIZE", 2),
+    (instances, "INITIAL_SIZE", 2),
+    (instances, "INITIAL_DEPTH", 1),
+    (instances, "PICKED", 3),
     (chain_counter, "INITIAL_SIZE", 2),
     (keyed_stacks, "INITIAL_SIZE", 2),
     (keyed_stacks, "GENTLE_FROM", 8),

@@ -118,5 +118,20 @@ def test_the_language_page_has_examples_of_every_operator_and_clause():
     code = "\n".join(code for code, _ in blocks(ROOT / "docs" / "language.md"))
     words = "SELECT FROM WHERE WITHIN LIMIT FILTER AS OR AND NOT LIKE IN RANGE TRUE EVENTS MINUTE SECONDS NONE"
     words += " ALL ANY NEXT LAST MAX STRICT HOURS HOUR PARTITION CONSUME <> != == % -price"
-    for word in [*words.split(), " ; ", " : ", ":+", "+ ;", "{80..101}", "{..1000}", "S>SELL", "`max`", "--", "/*"]:
+    words += " PREV(up) FIRST(all) LAST(up) BETWEEN DAY"
+    between = ["IS NULL", "IS NOT NULL", "b.name = s.name", "b[name = s.name"]
+    for word in [
+        *words.split(),
+        *between,
+        " ; ",
+        " : ",
+        ":+",
+        "+ ;",
+        "{80..101}",
+        "{..1000}",
+        "S>SELL",
+        "`max`",
+        "--",
+        "/*",
+    ]:
         assert word in code, word

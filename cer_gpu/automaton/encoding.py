@@ -57,8 +57,9 @@ NO_INDEX = -1
 # columns of `Graph.distant`: the condition, the set of atoms of the later event, and 1 for the nearest of them alone
 DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
 
-# flags of atoms: a complex event may begin there; it may end there; others may follow
-INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM = 1, 2, 4
+# flags of atoms: a complex event may begin there; it may end there; others may follow; it begins there and nowhere
+# before, and no filter is left to test
+INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM, LEAF_ATOM = 1, 2, 4, 8
 
 # choice among the complex events of one end
 CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)

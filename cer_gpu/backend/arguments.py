@@ -148,10 +148,10 @@ class Counts(NamedTuple):
 
     Attributes
     ----------
-    ends : int64, shape (rows,), written
-    counts : int64, shape (rows,), written
+    ends : int64, shape (ends,), written
+    counts : int64, shape (ends,), written
         Number of complex events that end there.
-    times : int64, shape (rows,), or (0,), written
+    times : int64, shape (ends,), or (0,), written
     """
 
     ends: Any

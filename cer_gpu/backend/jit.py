@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -31,10 +31,18 @@ _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 def source_stamp(folder: Traversable, *others: Traversable) -> str:
     """Return a digest of all modules of a folder, or of an archive, and of other files."""
     digest = hashlib.sha256()
-    modules = sorted((p for p in folder.iterdir() if p.name.endswith(".py")), key=lambda p: p.name)
-    for path in (*modules, *others):
+    for path in (*_modules(folder), *others):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def _modules(folder: Traversable) -> Iterator[Traversable]:
+    """Yield the modules in a folder and in the folders within, in an order that depends on their names alone."""
+    for path in sorted(folder.iterdir(), key=lambda p: p.name):
+        if path.name.endswith(".py"):
+            yield path
+        elif path.is_dir():
+            yield from _modules(path)
 
 
 _STAMP = source_stamp(files("cer_gpu.backend"), files("cer_gpu.automaton") / "encoding.py")

@@ -13,6 +13,8 @@ from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
 from cer_gpu.io.sources import Source
 from cer_gpu.planning.binding import Bindings
+from cer_gpu.runtime.instances import InstanceGraph
+from cer_gpu.runtime.protocol import Runtime
 from cer_gpu.stages import DECODE, LISTING, PARTITIONS, REST, STAGES, MeasuredStages
 
 MOST_STATES = 64
@@ -36,7 +38,8 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
     -------
     Counts
     dict
-        Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states.
+        Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states,
+        and for each pair of steps (`Places.step_facts`) the candidates tested, and those that passed.
     """
     counts, stages = Counts(bindings), MeasuredStages()
 
@@ -71,7 +74,15 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
         "tiers": sorted(pipeline.tiers),
         "memory_bytes": pipeline.runtime.n_bytes,
         "determinised": pipeline.table.met(MOST_STATES),
+        "candidates": _candidates(pipeline.runtime),
     }
+
+
+def _candidates(runtime: Runtime) -> list[dict[str, int]]:
+    """Return the candidates for the earlier step of each pair, tested and passed; [] for other runtimes."""
+    if not isinstance(runtime, InstanceGraph):
+        return []
+    return [{"n_tested": int(tested), "n_passed": int(passed)} for tested, passed in runtime.tested]
 
 
 def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:

@@ -60,15 +60,16 @@ def _predicates(binding: Binding | None) -> tuple[str, str]:
 
 
 def _memory(plan: Plan) -> str:
+    stored = plan.graph is not None  # each event once for each step, until it is out of reach
     if plan.within is not None:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"
-        if plan.partition and plan.strategy.compares:
+        if plan.partition and plan.strategy.compares and not stored:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
         return bound
     waits = any(transition.guard == ANY for transition in plan.cea.transitions)
-    if not waits and not plan.strategy.compares and not plan.strategy.consecutive:
+    if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
         return "that of the partial matches under way: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
         return "grows with the relevant events until a complex event consumes them: there is no WITHIN"

@@ -9,8 +9,9 @@ from cer_gpu.explain.writing import printable
 
 
 def to_dot(automaton: Mapping[str, Any]) -> str:
-    """Return an automaton (`cer_gpu.explain.facts.automaton_facts`) in DOT."""
-    return "\n".join(["digraph cea {", *("  " + line + ";" for line in _statements(automaton)), "}", ""])
+    """Return an automaton (`automaton_facts`, `rma_facts`) in DOT."""
+    name = "rma" if "registers" in automaton else "cea"
+    return "\n".join([f"digraph {name} {{", *("  " + line + ";" for line in _statements(automaton)), "}", ""])
 
 
 def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:

@@ -55,6 +55,7 @@ class _Picture:
 
     def __init__(self, automaton: Mapping[str, Any], *, down: bool) -> None:
         self.down = down
+        self.title = "Register match automaton" if "registers" in automaton else "Complex event automaton"
         self.states = automaton["states"]
         self.silent = [(step["source"], step["target"]) for step in automaton["silent"]]
         self.labels: list[_Label] = []
@@ -107,7 +108,7 @@ class _Picture:
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" class="cea" role="img" viewBox="0 0 {width} {height}" '
                 f'width="{width}" height="{height}">',
-                f"<title>Complex event automaton of {len(self.states)} states</title>",
+                f"<title>{self.title} of {len(self.states)} states</title>",
                 f"<style>{_STYLE}</style>",
                 f'<rect class="back" width="{width}" height="{height}"/>',
                 *self._ways(),

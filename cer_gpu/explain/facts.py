@@ -8,6 +8,7 @@ from typing import Any
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL
 from cer_gpu.automaton.normal_form import Atom, NormalForm, normal_form
+from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
@@ -17,10 +18,13 @@ from cer_gpu.explain.analysis import Matches, analyse, count
 from cer_gpu.explain.choices import choices
 from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.joins import Places, join_plan, step_names
+from cer_gpu.explain.models import model_facts
+from cer_gpu.explain.rma_facts import rma_facts
 from cer_gpu.explain.words import in_words
 from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
 from cer_gpu.io.sources import Source
-from cer_gpu.planning.binding import Bindings
+from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.plan import Plan
 
 
@@ -46,13 +50,6 @@ def explain(
     formula = normal_form(
         syntax.formula, typed=plan.type_column is not None, streams=[name.name for name in syntax.streams]
     )
-    facts: dict[str, Any] = {
-        "query": plan.text,
-        "words": in_words(syntax, formula, plan.strategy),
-        "variables": _variables(syntax, formula, plan),
-        "properties": against_properties(syntax.formula),
-        "automaton": automaton_facts(plan.cea, plan.streams),
-    }
     binding = counts = analysis = None
     if source is not None:
         binding = bindings.bind(source.schema)
@@ -60,7 +57,12 @@ def explain(
             counts = count(source, bindings)
         else:
             counts, analysis = analyse(source, bindings, matches)
-    facts |= {
+    facts: dict[str, Any] = {
+        "query": plan.text,
+        "words": in_words(syntax, formula, plan.strategy),
+        **_model(plan, formula, binding),
+        "variables": _variables(syntax, formula, plan),
+        "properties": against_properties(syntax.formula),
         **_tests(plan, counts),
         "plan": choices(plan, binding),
         "events": None if counts is None else {"n": counts.n_events, "n_relevant": counts.n_relevant},
@@ -68,6 +70,28 @@ def explain(
         "notes": [*notes, *(counts.notes if counts is not None else ())],
     }
     return Explanation(facts)
+
+
+def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:
+    """Return model and automaton, the filters between events, and the pairs of steps between which they are tested."""
+    joins = join_plan(plan, binding)
+    automaton: dict[str, Any] = {"model": "CEA", "against_registers": None}
+    if joins is None:
+        automaton |= automaton_facts(plan.cea, plan.streams)
+        return {"model": model_facts(plan), "relations": [], "steps": [], "presumed": False, "automaton": automaton}
+    try:
+        automaton |= {"model": "RMA", **rma_facts(build_rma(formula, frozenset(plan.variables)))}
+    except UnboundedFilterError as error:
+        automaton |= {"against_registers": error.message.partition(": ")[2]}
+        automaton |= automaton_facts(plan.cea, plan.streams)
+    places = Places(joins, step_names(joins.graph, formula))
+    return {
+        "model": model_facts(plan, places, automaton["against_registers"]),
+        "relations": places.relation_facts(),
+        "steps": places.step_facts(),
+        "presumed": binding is None,
+        "automaton": automaton,
+    }
 
 
 def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:

@@ -10,21 +10,49 @@ from cer_gpu.explain.writing import printable
 Facts = Mapping[str, Any]
 Section = tuple[str, list[str]]
 
+MOST_PLACES = 12
+"""Most pairs of steps that the text lists of one filter, and of an analysis."""
+
 
 def sections(facts: Facts) -> list[Section]:
     """Return the sections of an explanation, each a title and its lines, all of them printable."""
     found: list[Section] = [
         ("In words", list(facts["words"])),
+        ("Model", list(_model(facts["model"]))),
+        ("Filters between events", list(_relations(facts))),
         ("Variables", _variables(facts)),
         ("Predicates", _predicates(facts)),
         ("Automaton", list(_automaton(facts["automaton"]))),
         ("Plan", list(_plan(facts))),
-        ("Properties", list(_properties(facts["properties"]))),
+        ("Properties", list(_properties(facts))),
         ("Notes", list(facts["notes"])),
     ]
     if facts["analysis"] is not None:
-        found.append(("Run", list(_analysis(facts["analysis"]))))
+        found.append(("Run", list(_analysis(facts))))
     return [(title, [printable(line) for line in lines]) for title, lines in found if lines]
+
+
+def _model(model: Facts) -> Iterator[str]:
+    yield f"{model['name']} ({model['title']}): {model['why']}"
+    rows = [[title if i == 0 else "", line] for title, key in _PROMISES for i, line in enumerate(model[key])]
+    yield from _columns(rows)
+
+
+_PROMISES = (("guaranteed", "guaranteed"), ("not guaranteed", "not_guaranteed"))
+
+
+def _relations(facts: Facts) -> Iterator[str]:
+    rows = []
+    for relation in facts["relations"]:
+        kind = "separable" if relation["separable"] else f"not separable: {relation['why']}"
+        places = relation["places"] or ["nowhere: no match holds its events together"]
+        more = len(places) - MOST_PLACES
+        shown = [*places[:MOST_PLACES], f"and {more:,} more"] if more > 0 else places
+        rows += [[relation["text"] if i == 0 else "", kind if i == 0 else "", place] for i, place in enumerate(shown)]
+    if rows:
+        yield from _columns([["filter", "kind", "tested at"], *rows])
+        if facts["presumed"] and any(relation["separable"] for relation in facts["relations"]):
+            yield "(for columns of numbers or times; the events, if given, tell it for their types)"
 
 
 def _variables(facts: Facts) -> list[str]:
@@ -58,18 +86,28 @@ def _predicates(facts: Facts) -> list[str]:
 
 def _automaton(automaton: Facts) -> Iterator[str]:
     states, transitions, silent = automaton["states"], automaton["transitions"], automaton["silent"]
+    if automaton["against_registers"] is not None:
+        yield "CEA of the pattern without its filters between events, which no bounded number of registers can test"
     yield f"{len(states)} states: 0 is initial, 1 is final; ● keeps the event, ○ does not"
+    registered = automaton["model"] == "RMA"
+    for register in automaton["registers"] if registered else ():
+        yield f"register {register['name']} holds the event of {register['holds']}"
     rows = [
         [
             f"{t['source']} → {t['target']}",
             "●" if t["kept"] else "○",
-            t["text"],
-            f"in {', '.join(t['kept'])}" if t["kept"] else "",
+            _formula(t) if registered else t["text"],
+            f"into {', '.join(t['writes'])}" if registered and t["writes"] else "",
+            f"in {', '.join(t['kept'])}" if t["kept"] and not registered else "",
         ]
         for t in transitions
     ]
-    rows += [[f"{step['source']} → {step['target']}", "", "(no event)", ""] for step in silent]
+    rows += [[f"{step['source']} → {step['target']}", "", "(no event)", "", ""] for step in silent]
     yield from _columns(rows)
+
+
+def _formula(transition: Facts) -> str:
+    return "any event" if transition["formula"] == "TRUE" else str(transition["formula"])
 
 
 def _plan(facts: Facts) -> Iterator[str]:
@@ -103,12 +141,17 @@ _WAYS = {
 }
 
 
-def _properties(properties: Mapping[str, str | None]) -> Iterator[str]:
-    yield "of the papers; they matter only to filters that relate several variables, which this query has not"
-    yield from _columns([[name, "yes" if why is None else f"no: {why}"] for name, why in properties.items()])
+def _properties(facts: Facts) -> Iterator[str]:
+    if facts["relations"]:
+        yield "of the papers, in which a filter reads one event of each variable; here it may read several"
+    else:
+        yield "of the papers; they matter only to filters that relate several variables, which this query has not"
+    properties = facts["properties"].items()
+    yield from _columns([[name, "yes" if why is None else f"no: {why}"] for name, why in properties])
 
 
-def _analysis(analysis: Facts) -> Iterator[str]:
+def _analysis(facts: Facts) -> Iterator[str]:
+    analysis = facts["analysis"]
     relevant = _share(analysis["n_relevant"], analysis["n_events"])
     rows = [
         ["events", f"{analysis['n_events']:,}"],
@@ -119,17 +162,30 @@ def _analysis(analysis: Facts) -> Iterator[str]:
     ]
     met = analysis["determinised"]
     if met is None:
-        rows.append(["determinised", "nothing: stacks need no automaton"])
+        engine = facts["plan"]["engine"]["chosen"]
+        rows.append(["determinised", f"nothing: {engine} need no automaton"])
     else:
         rows.append(["determinised", f"states met: {met['n_states']:,}, symbols met: {met['n_symbols']:,}"])
         rows += [["", f"{i} = {{{', '.join(map(str, states))}}}"] for i, states in enumerate(met["states"])]
         more = met["n_states"] - len(met["states"])
         rows += [["", f"and {more:,} more"]] if more else []
     yield from _columns(rows)
+    if analysis["candidates"]:
+        yield from _columns(list(_candidates(facts)), right=(2, 3))
     total = analysis["seconds"]
     stages = [[name, f"{1000 * s:,.1f} ms", _share(s, total)] for name, s in analysis["stages"].items()]
     stages.append(["all, on one thread", f"{1000 * total:,.1f} ms", ""])
     yield from _columns(stages, right=(1, 2))
+
+
+def _candidates(facts: Facts) -> Iterator[Sequence[str]]:
+    """Yield a row for each pair of steps: the candidates tested for the earlier one, and those that passed."""
+    yield "steps", "candidates by", "tested", "passed"
+    steps = list(zip(facts["steps"], facts["analysis"]["candidates"], strict=True))
+    for step, n in steps[:MOST_PLACES]:
+        yield step["text"], step["index"], f"{n['n_tested']:,}", f"{n['n_passed']:,}"
+    if len(steps) > MOST_PLACES:
+        yield f"and {len(steps) - MOST_PLACES:,} more", "", "", ""
 
 
 def _share(part: float, whole: float) -> str:

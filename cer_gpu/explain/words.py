@@ -8,6 +8,7 @@ from fractions import Fraction
 from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, choices, sequence
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
+from cer_gpu.ceql.traversal import walk
 from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
 
 _CONSUME = {
@@ -36,7 +37,8 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
             [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
         )
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
-    lines += _chosen(syntax.within, strategy)
+    related = any(isinstance(part, Related) for part in walk(formula))
+    lines += _chosen(syntax.within, strategy, within_first=related)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
@@ -44,14 +46,17 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
     return [printable(line) for line in lines]
 
 
-def _chosen(within: Within | None, strategy: Strategy) -> list[str]:
-    """Return the lines of window and strategy, in the order in which they drop complex events."""
+def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
+    """Return the lines of window and strategy, in the order in which they drop complex events.
+
+    With filters between events, a strategy chooses among those within the window (`within_first`).
+    """
     fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
     if not strategy.compares:
         return [*(["F" + fits] if fits else []), strategy.words]
     choice = "Of those that end at one event, " + strategy.words
-    if not fits:
-        return [choice.format("reported")]
+    if within_first or not fits:
+        return [*(["F" + fits] if fits else []), choice.format("reported")]
     return [choice.format("chosen"), f"{'Each' if strategy.plural else 'It'} is reported only if f{fits}"]
 
 
@@ -94,7 +99,7 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
             yield _event(formula, streams)
         case Then():
             for number, (step, contiguous) in enumerate(sequence(formula), 1):
-                lines = _outline(step, streams)
+                lines = _step(step, streams)
                 how = "" if number == 1 else f"{_NEXT}, " if contiguous else f"{_LATER}, "
                 yield f"{number}. {how}{next(lines)}"
                 yield from ("   " + line for line in lines)
@@ -106,7 +111,8 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 yield from ("  " + line for line in lines)
         case Related():
             yield from _outline(formula.body, streams)
-            yield f"such that {predicate_text(formula.relation.predicate)}"
+            word = "and" if isinstance(formula.body, Related) else "such that"
+            yield f"{word} {predicate_text(formula.relation.predicate)}"
         case Repeat(body=Atom() as atom):
             if formula.contiguous:
                 yield f"one or more events in a row, each {_event(atom, streams)}"
@@ -117,6 +123,18 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 ", each right after the last:" if formula.contiguous else ", one after another:"
             )
             yield from ("  " + line for line in _outline(formula.body, streams))
+
+
+def _step(step: NormalForm, streams: Sequence[str]) -> Iterator[str]:
+    """Yield the lines of one step of a sequence; a filtered sequence is a list of its own."""
+    body = step
+    while isinstance(body, Related):
+        body = body.body
+    if isinstance(step, Related) and isinstance(body, Then):
+        yield "in this order:"
+        yield from ("  " + line for line in _outline(step, streams))
+    else:
+        yield from _outline(step, streams)
 
 
 def _event(atom: Atom, streams: Sequence[str]) -> str:

@@ -75,9 +75,10 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
 
 
 def strategy_notes(syntax: QuerySyntax) -> list[str]:
-    """Return a remark if the strategy chooses before the window applies."""
+    """Return a remark if the strategy chooses before the window applies; with filters between events none does."""
     within, strategy = syntax.within, STRATEGIES[syntax.select.strategy]
-    if within is None or strategy.too_long is None:
+    relates = any(True for _ in relations(syntax.formula))
+    if within is None or strategy.too_long is None or relates:
         return []
     length = " ".join(syntax.text[slice(*within.span)].split())
     outcome = strategy.too_long.format(length if length.isprintable() else "the window")

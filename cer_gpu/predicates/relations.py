@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from cer_gpu.backend.filters import (
+from cer_gpu.backend.joins.filters import (
     AND,
     ARITHMETIC_F,
     ARITHMETIC_I,
@@ -32,9 +32,9 @@ from cer_gpu.backend.filters import (
     NEGATIVE_F,
     NEGATIVE_I,
     NOT,
+    NOT_KNOWN,
     OR,
     TO_FLOAT,
-    UNKNOWN,
 )
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
@@ -58,6 +58,7 @@ EACH, PREV, FIRST, LAST = "EACH", "PREV", "FIRST", "LAST"
 
 OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
 ARITHMETIC = ("+", "-", "*", "/", "%")
+_BY_DIFFERENCE = "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES"
 
 
 @dataclass(frozen=True)
@@ -437,7 +438,7 @@ class _ProgramBinder:
             return
         x_kind, y_kind = self.kind(left), self.kind(right)
         if NOTHING in (x_kind, y_kind):
-            self.emit(FIXED, UNKNOWN)
+            self.emit(FIXED, NOT_KNOWN)
         elif x_kind == y_kind == STRING:
             self.texts(op, left, right, span)
         elif isinstance(x_kind, _Times) or isinstance(y_kind, _Times):
@@ -469,7 +470,7 @@ class _ProgramBinder:
             raise self.single.error(
                 f"cannot compare {self.describe(left)} with {self.describe(right)}",
                 span,
-                "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES",
+                _BY_DIFFERENCE,
             )
         unit = max(x.per_second, y.per_second)
         self.time(left, unit)
@@ -501,7 +502,8 @@ class _ProgramBinder:
         for part in children(expression):
             of_part = self.kind(part)
             if isinstance(of_part, _Times) or of_part not in (INTEGER, FLOAT, DECIMAL, NOTHING):
-                raise self.single.error(f"arithmetic needs numbers, and {self.describe(part)} is none", part.span)
+                hint = _BY_DIFFERENCE if isinstance(of_part, _Times) else None
+                raise self.single.error(f"arithmetic needs numbers, and {self.describe(part)} is none", part.span, hint)
             kinds.add(FLOAT if of_part == DECIMAL else of_part)
         return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
 
@@ -523,7 +525,7 @@ class _ProgramBinder:
         if len(of) == 1:
             value = self.single.number(_of_event(expression))
             if value is None:
-                self.emit(FIXED, UNKNOWN)
+                self.emit(FIXED, NOT_KNOWN)
                 return t.I8
             if isinstance(value, t.Value):
                 term = t.ToInt64(value) if value.dtype == t.U8 else value
@@ -543,7 +545,7 @@ class _ProgramBinder:
 
     def push_constant(self, number: int | float | None) -> str:
         if number is None:
-            self.emit(FIXED, UNKNOWN)
+            self.emit(FIXED, NOT_KNOWN)
             return t.I8
         if isinstance(number, int) and not -(2**63) <= number < 2**63:
             number = float(number)

@@ -1,8 +1,8 @@
 """Columns that filters between events read: one int64 for each relevant event, computed in one pass over a block.
 
 A filter ``left op right`` whose sides each read one event needs nothing else of them than two numbers: `OrderKey` and
-the other columns encode the values of any type so that int64 compares them exactly as the language does.  What is NULL,
-or cannot pass, is not valid.
+the other columns encode the values of any type so that int64 compares them exactly as the language does.  A value that
+is NULL, or cannot pass, is not valid.
 
 ========== =====================================================================================
 column     contents
@@ -306,10 +306,12 @@ def _float_bounds(values: npt.NDArray[Any], op: str, least: int, greatest: int) 
     # beyond the integers every bound is one side of all of them; 2.0**63 and 2.0**64 are exact
     inside = (floor >= float(least)) & (floor < float(greatest + 1))
     bound = np.where(inside, floor, 0.0)
-    integers: Any = bound.astype(np.int64)
-    if least == 0 or not inside.all() or (len(bound) and bound.min() == float(LEAST)):
-        integers = np.array([int(b) for b in bound], object)
-        integers = np.where(inside, integers, np.where(floor > 0, np.array(2**65, object), np.array(-(2**65), object)))
+    integers: Any
+    if least < 0 and inside.all() and not (bound == float(least)).any():
+        integers = bound.astype(np.int64)
+    else:
+        beyond = np.where(floor > 0, np.array(2**65, object), np.array(-(2**65), object))
+        integers = np.where(inside, np.array([int(b) for b in bound], object), beyond)
     if op == "<":
         integers = integers - (whole & inside)
     elif op == ">":

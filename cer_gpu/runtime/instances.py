@@ -18,11 +18,11 @@ from cer_gpu.automaton.encoding import (
     CONSUME_PARTITION,
     COUNT_WINDOW,
 )
-from cer_gpu.backend import joins as loops
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
-from cer_gpu.backend.filters import Filters
-from cer_gpu.backend.general import General
-from cer_gpu.backend.instances import Graph, Indexes, Instances, drop_dead, rebuild
+from cer_gpu.backend.joins import matching as loops
+from cer_gpu.backend.joins.filters import Filters
+from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
+from cer_gpu.backend.joins.whole_paths import General
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import room
 from cer_gpu.errors import EventsError
@@ -35,9 +35,18 @@ from cer_gpu.runtime.protocol import Found, Length, Runtime
 INITIAL_SIZE = 1 << 12
 """Initial room for instances of each atom; a power of two."""
 INITIAL_DEPTH = 1 << 8
+PICKED = 1 << 10
+"""Most starts that are listed at once."""
 """Initial room for the events of a path."""
 
-_CHOICES = {"NEXT": CHOOSE_NEXT, "LAST": CHOOSE_LAST, "MAX": CHOOSE_MAX}
+_CHOICES = {
+    "ALL": CHOOSE_ALL,
+    "ANY": CHOOSE_ALL,
+    "STRICT": CHOOSE_ALL,
+    "NEXT": CHOOSE_NEXT,
+    "LAST": CHOOSE_LAST,
+    "MAX": CHOOSE_MAX,
+}
 
 
 class InstanceGraph(Runtime):
@@ -67,13 +76,14 @@ class InstanceGraph(Runtime):
         n_atoms = len(table.graph.atoms)
         strategy = options.strategy
         distinct = table.graph.ambiguous
-        gathered = distinct or strategy in _CHOICES
+        choice = _CHOICES[strategy]
+        gathered = distinct or choice != CHOOSE_ALL
         k, n = options.share or (0, 1)
         whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
         self._demand = loops.Demand(
             int(options.counted),
             int(gathered),
-            _CHOICES.get(strategy, CHOOSE_ALL),
+            choice,
             int(distinct),
             int(strategy == "STRICT"),
             k,
@@ -86,6 +96,7 @@ class InstanceGraph(Runtime):
         self._path = np.zeros((INITIAL_DEPTH, loops.N_ENTRY), np.int64)
         self._fresh = np.zeros(n_atoms, np.int64)
         self._scratch = np.zeros(INITIAL_DEPTH, np.int64)
+        self._picked = np.zeros(PICKED, np.int64)
         self._work = np.zeros((joins.depth, 2), np.int64)
         by_partition = options.partitioned and options.consume == CONSUME_PARTITION
         self._forgotten = np.full(1 if by_partition else 0, -1, np.int64)
@@ -157,7 +168,7 @@ class InstanceGraph(Runtime):
             self._graph,
             self._stacks,
             self._indexes,
-            loops.Path(self._path, self._fresh, self._scratch),
+            loops.Path(self._path, self._fresh, self._scratch, self._picked),
             Matches(*self._out.to_fill),
             Counts(*counts),
         )

@@ -17,8 +17,8 @@ import numpy.typing as npt
 
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
-from cer_gpu.backend import filters
-from cer_gpu.backend.general import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
+from cer_gpu.backend.joins import filters
+from cer_gpu.backend.joins.whole_paths import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
 from cer_gpu.predicates.relations import EACH, FIRST, LAST, OPERATORS, PREV, BoundRelations, Comparison, Condition
 
 Int32 = npt.NDArray[np.int32]
@@ -195,11 +195,11 @@ class JoinTables:
     ----------
     plan : JoinPlan
     graph : dict of arrays
-        Fields of `cer_gpu.backend.instances.Graph` besides those that grow with the symbols.
+        Fields of `cer_gpu.backend.joins.instances.Graph` besides those that grow with the symbols.
     conditions, code : arrays
-        Of `cer_gpu.backend.filters.Filters`.
+        Fields of `cer_gpu.backend.joins.filters.Filters`.
     general : dict of arrays
-        Of `cer_gpu.backend.general.General`.
+        Fields of `cer_gpu.backend.joins.whole_paths.General`.
     n_zones, n_indexes, n_incoming, depth, n_columns : int
     """
 
@@ -296,6 +296,7 @@ class JoinTables:
             (codes.INITIAL_ATOM if atom.initial else 0)
             | (codes.FINAL_ATOM if atom.final else 0)
             | (codes.STACKED_ATOM if any(edge.source == q for edge in graph.edges) else 0)
+            | (0 if any(edge.target == q for edge in graph.edges) or plan.distant.get(q) else codes.LEAF_ATOM)
             for q, atom in enumerate(atoms)
         ]
         targets = np.array([edge.target for edge in graph.edges])
@@ -303,8 +304,8 @@ class JoinTables:
         self.n_zones = max(map(len, self._zones), default=0)
         self.n_incoming = max([int((targets == q).sum()) for q in range(n_atoms)], default=0)
         sets = np.zeros((len(self._sets), n_atoms), np.bool_)
-        for held, row in self._sets.items():
-            sets[row, sorted(held)] = True
+        for held, number in self._sets.items():
+            sets[number, sorted(held)] = True
         self.general["sets"] = sets
         loops = range(graph.n_repeats)
         return {

@@ -9,9 +9,9 @@ import numpy as np
 
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
-from cer_gpu.backend import recognition as loop
 from cer_gpu.backend.arguments import Matches, plain
-from cer_gpu.backend.filters import COLUMN, Filters
+from cer_gpu.backend.joins import recognition as loop
+from cer_gpu.backend.joins.filters import COLUMN, Filters
 from cer_gpu.backend.status import Status
 from cer_gpu.predicates.relations import OPERATORS, BoundRelations, Comparison
 from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions

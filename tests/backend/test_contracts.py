@@ -120,6 +120,11 @@ def events(n, seed):
 
 
 PATTERNS = ["A ; B ; C", "A ; B+ ; C", "(A ; B)+ ; C", "A : B", "A ; (B OR C)+ : D"]
+PATTERNS += [
+    "A AS a ; B AS b FILTER b.f > a.f + 3 AND b.k = a.k",
+    "A AS a ; B+ AS b ; C AS c FILTER b.t < a.t + 9 AND b.k >= PREV(b).k AND c.s <= a.s AND c.t > 2 * b.t - LAST(b).t",
+    "A AS a : (B OR A) AS b ; C AS c FILTER b.k <> a.k OR c.k * b.k = a.k + 1",
+]
 CLAUSES = [
     "",
     "WITHIN 9 EVENTS",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 import arrow_streams
+import join_strategies
 import pyarrow as pa
 import pytest
 import reference as ref
@@ -99,12 +100,33 @@ def assert_right(case, candidates, answer, output):
         assert_events(case, answer)
 
 
+# ----------------------------------------------------------------- queries with filters between events, or without
+
+
+def relates(data):
+    return data.draw(st.booleans(), label="filters between events")
+
+
+def full_cases(data, **kinds):
+    return (join_strategies.full_join_cases if relates(data) else strategies.full_cases)(**kinds)
+
+
+def long_full_cases(data, **kinds):
+    return (join_strategies.long_join_cases if relates(data) else strategies.long_full_cases)(**kinds)
+
+
+def cases_of_several_streams(data, **kinds):
+    if relates(data):
+        return join_strategies.join_cases_of_several_streams(**kinds)
+    return strategies.cases_of_several_streams(**kinds)
+
+
 # ---------------------------------------------------------------------------------------------- one stream
 
 
 @strategies.property_test(0.6)
 def test_positions_are_those_of_the_reference(data):
-    case = Case(data, strategies.full_cases())
+    case = Case(data, full_cases(data))
     candidates = candidates_of(case, "positions")
     answer = case.compiled.evaluate(case.table)
     assert_right(case, candidates, answer, "positions")
@@ -114,7 +136,7 @@ def test_positions_are_those_of_the_reference(data):
 @strategies.property_test(0.4)
 def test_bindings_are_those_of_the_reference(data):
     ambiguous = data.draw(st.booleans(), label="ambiguous") or data.draw(st.booleans(), label="more of them")
-    case = Case(data, strategies.full_cases(ambiguous=ambiguous))
+    case = Case(data, full_cases(data, ambiguous=ambiguous))
     candidates = candidates_of(case, "bindings")
     answer = case.compiled.evaluate(case.table, output="bindings")
     assert_right(case, candidates, answer, "bindings")
@@ -125,7 +147,7 @@ def test_bindings_are_those_of_the_reference(data):
 def test_counts_are_those_of_the_reference(data):
     """A count is the number of rows of "positions" with the same end."""
     choosing, ambiguous = data.draw(st.booleans(), label="choosing"), data.draw(st.booleans(), label="ambiguous")
-    case = Case(data, strategies.full_cases(choosing=choosing, ambiguous=ambiguous))
+    case = Case(data, full_cases(data, choosing=choosing, ambiguous=ambiguous))
     candidates = candidates_of(case, "count")
     answer = case.compiled.evaluate(case.table, output="count")
     assert_right(case, candidates, answer, "count")
@@ -136,7 +158,7 @@ def test_counts_are_those_of_the_reference(data):
 
 @strategies.property_test(0.3)
 def test_kept_events_are_those_of_the_reference(data):
-    case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    case = Case(data, full_cases(data, choosing=data.draw(st.booleans(), label="choosing")))
     candidates = candidates_of(case, "events")
     answer = case.compiled.evaluate(case.table, output="events")
     assert_right(case, candidates, answer, "events")
@@ -147,7 +169,7 @@ def test_kept_events_are_those_of_the_reference(data):
 @strategies.property_test(0.4)
 def test_limit_and_any_give_one_legal_answer_in_any_cut(data):
     output = data.draw(st.sampled_from(["positions", "bindings"]), label="output")
-    case = Case(data, strategies.full_cases(choosing=True, ambiguous=output == "bindings"))
+    case = Case(data, full_cases(data, choosing=True, ambiguous=output == "bindings"))
     candidates = candidates_of(case, output)
     answer = case.compiled.evaluate(case.table, output=output)
     assert_right(case, candidates, answer, output)
@@ -160,7 +182,7 @@ def test_limit_and_any_give_one_legal_answer_in_any_cut(data):
 @strategies.property_test(0.2)
 def test_single_events_report_what_ends_at_each(data):
     """The finest cut: each push reports exactly the complex events that end at its event."""
-    case = Case(data, strategies.full_cases())
+    case = Case(data, full_cases(data))
     expected = case.expected()
     evaluator = case.compiled.evaluator()
     every_place = list(range(1, len(case.events)))
@@ -172,7 +194,7 @@ def test_single_events_report_what_ends_at_each(data):
 
 @strategies.property_test(0.2)
 def test_every_way_to_read_gives_the_same(data):
-    case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    case = Case(data, full_cases(data, choosing=data.draw(st.booleans(), label="choosing")))
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     candidates = candidates_of(case, output)
     answer = case.compiled.evaluate(case.whole, output=output)
@@ -189,7 +211,7 @@ def test_every_way_to_read_gives_the_same(data):
 @strategies.property_test(0.4)
 def test_a_stream_with_checkpoints_gives_the_uninterrupted_table(data):
     """The evaluation resumes at several checkpoints, each time in a new evaluator."""
-    case = Case(data, strategies.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
+    case = Case(data, full_cases(data, choosing=data.draw(st.booleans(), label="choosing")))
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     candidates_of(case, output)  # discards examples that are too large
     assert_same(*with_and_without_checkpoints(data, case, output))
@@ -215,7 +237,7 @@ def with_and_without_checkpoints(data, case, output):
 
 @strategies.property_test(0.1)
 def test_a_restored_evaluator_shares_no_state_with_its_origin(data):
-    case = Case(data, strategies.full_cases())
+    case = Case(data, full_cases(data))
     expected = case.expected()
     first, *rest = case.batches
     original = case.compiled.evaluator()
@@ -233,7 +255,7 @@ def test_a_restored_evaluator_shares_no_state_with_its_origin(data):
 @pytest.mark.parametrize("output", ["positions", "bindings"])
 @strategies.property_test(0.2)
 def test_several_streams_give_the_reference(output, data):
-    case = CaseOfStreams(data, strategies.cases_of_several_streams())
+    case = CaseOfStreams(data, cases_of_several_streams(data))
     candidates = candidates_of(case, output)
     assert_right(case, candidates, case.compiled.evaluate(case.tables, output=output), output)
 
@@ -241,14 +263,14 @@ def test_several_streams_give_the_reference(output, data):
 @strategies.property_test(0.2)
 def test_streams_without_a_type_column_give_the_reference(data):
     """The type of an event is the name of its stream."""
-    case = CaseOfStreams(data, strategies.cases_of_several_streams(typed=False), typed=False)
+    case = CaseOfStreams(data, cases_of_several_streams(data, typed=False), typed=False)
     candidates = candidates_of(case, "positions")
     assert_right(case, candidates, case.compiled.evaluate(case.tables), "positions")
 
 
 @strategies.property_test(0.2)
 def test_several_streams_give_the_same_in_any_output_and_cut(data):
-    case = CaseOfStreams(data, strategies.cases_of_several_streams(choosing=data.draw(st.booleans(), label="choosing")))
+    case = CaseOfStreams(data, cases_of_several_streams(data, choosing=data.draw(st.booleans(), label="choosing")))
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     candidates = candidates_of(case, output)
     answer = case.compiled.evaluate(case.tables, output=output)
@@ -266,7 +288,7 @@ def test_several_streams_give_the_same_in_any_output_and_cut(data):
 def test_small_buffers_change_no_result(data):
     choosing = data.draw(st.booleans(), label="choosing")
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
-    case = Case(data, strategies.full_cases(choosing=choosing, ambiguous=output == "bindings"))
+    case = Case(data, full_cases(data, choosing=choosing, ambiguous=output == "bindings"))
     candidates = candidates_of(case, output)
     answer = case.compiled.evaluate(case.table, output=output)
     with small_sizes():
@@ -290,7 +312,7 @@ def test_very_long_streams_give_the_reference(data):
 
 def assert_long_streams(data, longest):
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
-    case = Case(data, strategies.long_full_cases(ambiguous=output == "bindings", longest=longest))
+    case = Case(data, long_full_cases(data, ambiguous=output == "bindings", longest=longest))
     candidates = candidates_of(case, output, long=True)
     with small_sizes():
         answer = case.compiled.evaluate(case.table, output=output)

@@ -34,5 +34,5 @@ def test_an_explanation_prints_its_golden_text(path, monkeypatch):
     assert said == expected
 
 
-def test_there_are_at_least_nine_golden_files():
-    assert len(FILES) >= 9
+def test_there_are_at_least_sixteen_golden_files():
+    assert len(FILES) >= 16

@@ -7,9 +7,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import join_strategies
 import lark
 import pytest
 import strategies
+from cases import Case
 from hypothesis import assume
 from rendering import to_ceql
 
@@ -187,6 +189,21 @@ def test_the_picture_in_the_documentation_is_current():
     assert (ROOT / "docs" / "worse_and_worse.svg").read_text(encoding="utf-8") == drawn
 
 
+@strategies.property_test(0.2)
+def test_pictures_hold_the_automaton_of_filters_between_events(data):
+    explanation = Case(data, join_strategies.full_join_cases()).compiled.explain()
+    automaton = explanation.to_dict()["automaton"]
+    if len(automaton["states"]) <= 30:
+        assert_drawn(explanation)
+    states, edges = drawn_by_dot(explanation.to_dot())
+    assert len(states) == len(automaton["states"])
+    assert len(edges) == len(automaton["transitions"]) + len(automaton["silent"])
+    said = str(explanation)
+    lines = said[said.index("\nAutomaton") : said.index("\nPlan")].splitlines()
+    assert sum(" → " in line for line in lines) == len(edges)
+    assert all(f"register {register['name']} holds" in said for register in automaton.get("registers", ()))
+
+
 # ---- names with meaning in other languages ----------------------------------------------------------------------
 
 HOSTILE = [
@@ -235,3 +252,17 @@ def test_hostile_names_are_only_text(name):
     assert tags.seen <= TAGS
     assert all(line.isprintable() for line in str(explanation).split("\n"))
     str(explanation).encode()
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_names_in_filters_between_events_are_only_text(name):
+    quoted = f"`{name}`"
+    pattern = f"{quoted} AS `{name}1` ; B AS `{name}2` FILTER `{name}2`.{quoted} > `{name}1`.x"
+    explanation = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").explain()
+    assert explanation.to_dict()["automaton"]["model"] == "RMA"
+    assert_drawn(explanation)
+    drawn_by_dot(explanation.to_dot())
+    tags = Tags()
+    tags.feed(explanation._repr_html_())
+    assert tags.seen <= TAGS
+    assert all(line.isprintable() for line in str(explanation).split("\n"))

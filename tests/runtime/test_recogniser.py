@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from small_sizes import small_sizes
 
 import cer_gpu
-from cer_gpu.backend import recognition
+from cer_gpu.backend.joins import recognition
 from cer_gpu.backend.status import Status
 from cer_gpu.planning import physical
 
@@ -98,7 +98,7 @@ def test_long_streams_have_the_ends_that_instances_find(pattern, n_types):
 
 
 def test_calls_fit_the_contract_of_the_kernel(monkeypatch):
-    made, stated, calls = recognition.recognise, contract("cer_gpu.backend.recognition", "recognise"), []
+    made, stated, calls = recognition.recognise, contract("cer_gpu.backend.joins.recognition", "recognise"), []
 
     def checked(*arguments):
         unwritten = check_call(recognition, stated, arguments)

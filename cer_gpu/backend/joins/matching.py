@@ -19,30 +19,29 @@ from cer_gpu.automaton.encoding import (
     DISTANT_ATOMS,
     DISTANT_CONDITION,
     DISTANT_NEAREST,
+    EDGE_CONTIGUOUS,
     EDGE_INDEX,
     EDGE_LOOP,
     EDGE_SOURCE,
     FINAL_ATOM,
     INITIAL_ATOM,
+    LEAF_ATOM,
     STACKED_ATOM,
 )
 from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Window
-from cer_gpu.backend.choosing import choose
-from cer_gpu.backend.filters import Filters, passes
-from cer_gpu.backend.general import General, path_passes
-from cer_gpu.backend.instances import (
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.choosing import choose
+from cer_gpu.backend.joins.filters import Filters, passes
+from cer_gpu.backend.joins.instances import (
     Graph,
     Indexes,
     Instances,
-    after,
-    begin_search,
-    find,
     insert,
-    look_up,
     raise_best,
     widen_zones,
 )
-from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.search import after, begin_search, find, look_up, pick_leaves
+from cer_gpu.backend.joins.whole_paths import General, path_passes
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
 # registers: the event under way; 1 while its complex events are listed; the next final atom of it; the depth of the
@@ -62,16 +61,19 @@ class Path(NamedTuple):
 
     Attributes
     ----------
-    path : int64, shape (depth, 5), written
+    path : int64, shape (longest, 5), written
     fresh : int64, shape (atoms,), written
         1 for atoms to which the event under way was pushed.
     order : int64, shape (ring,), written
         Scratch for choosing among the rows of one end: a hash table.
+    picked : int64, shape (picks,), written
+        Starts that are listed at once.
     """
 
     path: Any
     fresh: Any
     order: Any
+    picked: Any
 
 
 class Demand(NamedTuple):
@@ -84,7 +86,7 @@ class Demand(NamedTuple):
     gathered : int
         1 if those of one end are gathered before any is handed over.
     strategy : int
-        Choice among those of one end (`cer_gpu.backend.choosing`).
+        Choice among those of one end (`cer_gpu.backend.joins.choosing`).
     distinct : int
         1 if one may be found several times.
     strict : int
@@ -252,6 +254,47 @@ def _write(graph, instances, output, path, depth, n_out, n_values):
 
 
 @helper
+def _write_leaves(graph, instances, output, path, depth, e, picked, n, n_out, n_values):
+    """Write `n` complex events with picked starts, which share the rest of the path; return the number of values."""
+    p = _U(graph.edges[e, EDGE_SOURCE])
+    end = _U(path[0, INSTANCE])
+    last = _U(path[0, ATOM])
+    end_place = _place(instances, last, end)
+    kept, marked = np.int64(graph.marks[p] > 0), output.marks.shape[0] > 0
+    width = kept
+    for back in range(depth):
+        width += graph.marks[_U(path[_U(back), ATOM])] > 0
+    for r in range(n):
+        start = _place(instances, p, _U(picked[_U(r)]))
+        output.spans[0, _U(n_out + r)] = start
+        output.spans[1, _U(n_out + r)] = end_place
+        output.offsets[_U(n_out + 1 + r)] = n_values + (r + 1) * width
+        if kept == 1:
+            output.positions[_U(n_values + r * width)] = start
+    if output.times.shape[1] > 0:
+        for r in range(n):
+            output.times[0, _U(n_out + r)] = instances.times[p, _U(picked[_U(r)])]
+            output.times[1, _U(n_out + r)] = instances.times[last, end]
+    if marked and kept == 1:
+        for r in range(n):
+            output.marks[_U(n_values + r * width)] = graph.marks[p]
+    column = kept
+    for back in range(depth):
+        entry = _U(depth - 1 - back)
+        q = _U(path[entry, ATOM])
+        if graph.marks[q] == 0:
+            continue
+        place = _place(instances, q, _U(path[entry, INSTANCE]))
+        for r in range(n):
+            output.positions[_U(n_values + r * width + column)] = place
+        if marked:
+            for r in range(n):
+                output.marks[_U(n_values + r * width + column)] = graph.marks[q]
+        column += 1
+    return n_values + n * width
+
+
+@helper
 def _consecutive(graph, instances, path, depth):
     """Return whether the kept events of a path follow one another in the stream or partition."""
     before = np.int64(-1)
@@ -347,7 +390,6 @@ def match_events(events, attributes, window, options, demand, filters, general, 
 def _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing, output, event,
                 regs):  # fmt: skip
     """List the complex events that end at an event, for each final atom that it is at; return the status."""
-    path = listing.path
     symbol = _U(events.symbols[event])
     number = events.positions[event]
     ours = demand.n_shares == 1 or number % demand.n_shares == demand.share
@@ -355,7 +397,7 @@ def _list_event(events, window, options, demand, filters, general, graph, instan
     while status == DONE and graph.atoms_of[symbol, _U(regs[ROOT])] >= 0:
         a = _U(graph.atoms_of[symbol, _U(regs[ROOT])])
         if graph.flags[a] & FINAL_ATOM != 0 and listing.fresh[a] == 1:
-            status = _list_paths(window, options, demand, filters, general, graph, instances, indexes, path, output,
+            status = _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, output,
                                  window.clocks[event], number, ours, a, regs)  # fmt: skip
         if status == DONE:
             regs[ROOT] += 1
@@ -383,10 +425,11 @@ def _choose_rows(options, demand, output, scratch, ours, regs):
 
 
 @helper
-def _list_paths(window, options, demand, filters, general, graph, instances, indexes, path, output, clock, number,
+def _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, output, clock, number,
                 ours, root, regs):  # fmt: skip
     """List the paths that end in the instance above the top of the stack of `root`; return the status."""
-    length, limit = window.length, 0 if demand.gathered == 1 else options.limit
+    path, length, limit = listing.path, window.length, 0 if demand.gathered == 1 else options.limit
+    by_leaves = demand.strict == 0 and general.programs.shape[0] == 0
     dealt = demand.n_shares > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
     size = path.shape[0]
@@ -414,6 +457,30 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 depth -= 1
                 continue
             found = np.int64(-1)
+            if (
+                by_leaves
+                and graph.flags[_U(graph.edges[e, EDGE_SOURCE])] & LEAF_ATOM != 0
+                and not (dealt and depth == 1)
+                and graph.edges[e, EDGE_CONTIGUOUS] == 0
+                and path[entry, NEXT] >= 0
+            ):
+                most = np.int64(listing.picked.shape[0])
+                if writes:
+                    room = (output.positions.shape[0] - n_values) // (depth + 1)
+                    most = min(most, output.offsets.shape[0] - 1 - n_out, room)
+                if limit > 0:
+                    most = min(most, limit - n_here)
+                if most <= 0:
+                    status = OUTPUT_FULL
+                    break
+                n, path[entry, NEXT] = pick_leaves(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock,
+                                                   length, listing.picked, most)  # fmt: skip
+                if writes:
+                    n_values = _write_leaves(graph, instances, output, path, depth, e, listing.picked, n, n_out,
+                                             n_values)  # fmt: skip
+                    n_out += n
+                n_here += n
+                continue
             if path[entry, NEXT] >= 0:
                 found = find(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock, length,
                              _ordinal(instances, q, k), clock, False)  # fmt: skip

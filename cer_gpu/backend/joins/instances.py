@@ -18,25 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import (
-    AT_LEAST,
-    AT_MOST,
-    COND_COLUMN,
-    COND_OP,
-    COND_OTHER,
-    COND_ZONE,
-    EDGE_CONTIGUOUS,
-    EDGE_FIRST,
-    EDGE_INDEX,
-    EDGE_LAST,
-    EDGE_SOURCE,
-    EDGE_TARGET,
-    EDGE_TEST,
-    EDGE_ZONED,
-    GREATER,
-    LESS,
-)
-from cer_gpu.backend.filters import passes
+from cer_gpu.automaton.encoding import EDGE_INDEX, EDGE_SOURCE
 from cer_gpu.backend.jit import helper, kernel
 
 SHIFT = 5
@@ -52,7 +34,7 @@ class Graph(NamedTuple):
     ----------
     atoms_of : int32, shape (symbols, atoms + 1)
     flags : int32, shape (atoms,)
-        INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM (others may follow), LEAF_ATOM (a start after which nothing is asked).
+        INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM and LEAF_ATOM (`cer_gpu.automaton.encoding`).
     marks : int32, shape (atoms,)
     incoming : int32, shape (atoms + 1,)
         First edge into each atom; edges are ordered by their targets.
@@ -75,7 +57,7 @@ class Graph(NamedTuple):
     zones : int32, shape (atoms, zones)
         Columns that each atom has zone maps for, or -1.
     index_atoms : int32, shape (indexes,)
-    index_columns : int32, shape (indexes, columns)
+    index_columns : int32, shape (indexes, keys)
         Columns of each index, then -1.
     """
 
@@ -112,7 +94,7 @@ class Instances(NamedTuple):
     times : int64, shape (atoms, capacity), or (atoms, 0), written
     partitions : int32, shape (atoms, capacity), or (atoms, 0), written
     values : int64, shape (atoms, columns, capacity), written
-        What filters read, after the bits of the valid columns.
+        Columns that filters read, after the bits of the valid ones.
     latest : clock, shape (atoms, capacity), written
         Clock of the latest start that an instance reaches through filters of neighbours.
     best : clock, shape (atoms, capacity), written
@@ -164,56 +146,9 @@ class Indexes(NamedTuple):
 
 
 @helper
-def _hashed(instances, graph, index, atom, i, columns, n_columns, other_atom, other):
-    """Return the hash of the key of instance `other` of `other_atom`, whose columns are given."""
-    h = _U(0x9E3779B97F4A7C15)
-    if instances.partitions.shape[1] > 0:
-        h ^= _U(instances.partitions[other_atom, other])
-        h *= _U(0xFF51AFD7ED558CCD)
-    for c in range(n_columns):
-        h ^= _U(instances.values[other_atom, _U(columns[_U(c)]), other])
-        h *= _U(0xFF51AFD7ED558CCD)
-        h ^= h >> _U(32)
-    return h
-
-
-@helper
-def _known(values, atom, i, column):
+def known(values, atom, i, column):
     """Return whether a column (from 1) of an instance is valid."""
     return (values[atom, 0, i] >> (np.int64(column) - 1)) & 1 == 1
-
-
-@helper
-def look_up(graph, filters, instances, indexes, e, q, k):
-    """Return the newest instance that edge `e` finds by its index for instance `k` of atom `q`, or -1."""
-    edges, conditions, values = graph.edges, filters.conditions, instances.values
-    index, p = _U(edges[e, EDGE_INDEX]), _U(edges[e, EDGE_SOURCE])
-    partitioned = instances.partitions.shape[1] > 0
-    first, last = edges[e, EDGE_FIRST], edges[e, EDGE_TEST]
-    h = _U(0x9E3779B97F4A7C15)
-    if partitioned:
-        h ^= _U(instances.partitions[q, k])
-        h *= _U(0xFF51AFD7ED558CCD)
-    for c in range(first, last):
-        column = _U(conditions[_U(c), COND_OTHER])
-        if not _known(values, q, k, column):
-            return np.int64(-1)
-        h ^= _U(values[q, column, k])
-        h *= _U(0xFF51AFD7ED558CCD)
-        h ^= h >> _U(32)
-    mask = _U(indexes.heads.shape[1] - 1)
-    slot = (h ^ (h >> _U(29))) & mask
-    while True:
-        i = indexes.heads[index, slot]
-        if i < 0:
-            return np.int64(-1)
-        same = not partitioned or instances.partitions[p, _U(i)] == instances.partitions[q, k]
-        for c in range(first, last):
-            a, b = _U(conditions[_U(c), COND_COLUMN]), _U(conditions[_U(c), COND_OTHER])
-            same = same and values[p, a, _U(i)] == values[q, b, k]
-        if same:
-            return i
-        slot = (slot + _U(1)) & mask
 
 
 @helper
@@ -233,7 +168,7 @@ def insert(graph, instances, indexes, index, i):
     n = 0
     while n < columns.shape[1] and columns[index, _U(n)] >= 0:
         column = _U(columns[index, _U(n)])
-        if not _known(values, p, instance, column):
+        if not known(values, p, instance, column):
             return
         h ^= _U(values[p, column, instance])
         h *= _U(0xFF51AFD7ED558CCD)
@@ -275,129 +210,11 @@ def widen_zones(graph, instances, indexes, q, i):
             if i & ((1 << shift) - 1) == 0:
                 least[q, zone, block] = np.iinfo(np.int64).max
                 greatest[q, zone, block] = np.iinfo(np.int64).min
-            if _known(instances.values, q, _U(i), column):
+            if known(instances.values, q, _U(i), column):
                 x = instances.values[q, column, _U(i)]
                 least[q, zone, block] = min(least[q, zone, block], x)
                 greatest[q, zone, block] = max(greatest[q, zone, block], x)
             first += max(capacity >> shift, 1)
-
-
-@helper
-def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
-    """Return whether a block of the zone maps of atom `p` may hold an instance that passes edge `e`."""
-    conditions = filters.conditions
-    for c in range(graph.edges[e, EDGE_TEST], graph.edges[e, EDGE_LAST]):
-        condition = _U(c)
-        if conditions[condition, COND_ZONE] < 0:
-            continue
-        zone = _U(conditions[condition, COND_ZONE])
-        other = _U(conditions[condition, COND_OTHER])
-        if not _known(instances.values, q, k, other):
-            return False
-        y = instances.values[q, other, k]
-        op = conditions[condition, COND_OP]
-        low, high = indexes.least[p, zone, block], indexes.greatest[p, zone, block]
-        if op == LESS:
-            possible = low < y
-        elif op == AT_MOST:
-            possible = low <= y
-        elif op == GREATER:
-            possible = high > y
-        elif op == AT_LEAST:
-            possible = high >= y
-        else:
-            possible = low <= y and y <= high
-        if not possible:
-            return False
-    return True
-
-
-@helper
-def begin_search(graph, instances, e, q, k):
-    """Return the candidate at which the search along edge `e` into instance `k` of atom `q` begins, or -1."""
-    origin = instances.origins[q, _U(np.int64(e) - graph.incoming[q]), k]
-    return origin if graph.edges[e, EDGE_INDEX] >= 0 else origin - 1
-
-
-@helper
-def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, better_than, bounded):
-    """Return the next candidate, from `i` on downwards, that passes edge `e` into instance `k`, or -1.
-
-    Parameters
-    ----------
-    e : edge
-    k : instance of the edge's target
-    i : candidate to begin at, or -1
-    clock, length : end of the window, and its length
-    ordinal : number of the instance in its stream or partition, for contiguity
-    better_than : clock
-        Where `bounded`, only candidates with a later start are wanted.
-    """
-    edges = graph.edges
-    p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
-    first, last = edges[e, EDGE_TEST], edges[e, EDGE_LAST]
-    hashed = edges[e, EDGE_INDEX] >= 0
-    index = _U(edges[e, EDGE_INDEX] if hashed else 0)
-    contiguous = edges[e, EDGE_CONTIGUOUS] == 1
-    zoned = edges[e, EDGE_ZONED] == 1
-    capacity = instances.positions.shape[1]
-    bottom = instances.bottoms[p]
-    forgets = indexes.forgotten.shape[0] > 0
-    fresh = True
-    while i >= bottom:
-        at = _U(i)
-        best = indexes.best[index, at] if hashed else instances.best[p, at]
-        if clock - best > length or (bounded and best <= better_than):
-            return np.int64(-1)
-        if forgets and instances.positions[p, at] <= indexes.forgotten[_U(instances.partitions[p, at])]:
-            return np.int64(-1)
-        if contiguous:
-            before = instances.ordinals[p, at] if instances.ordinals.shape[1] > 0 else instances.positions[p, at]
-            if before != ordinal - 1:
-                return np.int64(-1)
-        elif zoned and (fresh or i & 31 == 31):
-            n_fine = max(capacity >> SHIFT, 1)
-            n_middle = max(capacity >> 2 * SHIFT, 1)
-            if fresh or i & 32767 == 32767:
-                block = _U(n_fine + n_middle + (i >> 3 * SHIFT))
-                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
-                    i = (i >> 3 * SHIFT << 3 * SHIFT) - 1
-                    fresh = False
-                    continue
-            if fresh or i & 1023 == 1023:
-                block = _U(n_fine + (i >> 2 * SHIFT))
-                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
-                    i = (i >> 2 * SHIFT << 2 * SHIFT) - 1
-                    fresh = False
-                    continue
-            fresh = False
-            if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(i >> SHIFT)):
-                i = (i >> SHIFT << SHIFT) - 1
-                continue
-        if not (clock - instances.latest[p, at] > length) and not (bounded and instances.latest[p, at] <= better_than):
-            indexes.tested[e, 0] += 1
-            good = True
-            for c in range(first, last):
-                if not passes(filters, instances.values, _U(c), p, at, q, k):
-                    good = False
-                    break
-            if good:
-                indexes.tested[e, 1] += 1
-                return i
-        if contiguous:
-            return np.int64(-1)
-        i = indexes.links[index, at] if hashed else i - 1
-    return np.int64(-1)
-
-
-@helper
-def after(graph, indexes, e, i):
-    """Return the candidate after `i` on edge `e`, or -1."""
-    if graph.edges[e, EDGE_CONTIGUOUS] == 1:
-        return np.int64(-1)
-    if graph.edges[e, EDGE_INDEX] >= 0:
-        return indexes.links[_U(graph.edges[e, EDGE_INDEX]), _U(i)]
-    return i - 1
 
 
 @helper
@@ -443,12 +260,12 @@ def drop_dead(graph, instances, indexes, clocks, length, moved):
     graph : Graph, read
     instances : Instances
     indexes : Indexes
-    clocks : clock, shape (partitions,)
+    clocks : clock, shape (clocks,)
         Last clock of each partition; one for all if windows end for all at once.
     length : clock
         Length of the window.
     moved : int64, shape (atoms, capacity + 1), written
-        Where each instance goes: how many below it are kept.
+        New place of each instance: how many below it are kept.
 
     Returns
     -------

@@ -12,8 +12,8 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import COMPARE_RANKED, COND_BEGIN, COND_END, COND_KIND
 from cer_gpu.backend.arguments import Events, Matches
-from cer_gpu.backend.filters import Filters, passes, run_events
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.filters import Filters, passes, run_events
 from cer_gpu.backend.status import DONE, OUTPUT_FULL
 
 # registers of the loop: the next event, the state, the position of the last event (-1: none), and ends in the buffers

@@ -36,21 +36,20 @@ def choose(output, begin, n, strategy, distinct, scratch):
         Number of rows that are kept.
     """
     n_rows = n - begin
-    kept = scratch[:n_rows]
     for r in range(n_rows):
-        kept[_U(r)] = 1
+        scratch[_U(r)] = 1  # kept, for now
     if distinct == 1:
-        _drop_equal(output, begin, n_rows, kept, scratch[n_rows:])
+        _drop_equal(output, begin, n_rows, scratch)
     if strategy == CHOOSE_MAX:
-        _drop_contained(output, begin, n_rows, kept, scratch[n_rows:])
+        _drop_contained(output, begin, n_rows, scratch)
     elif strategy in (CHOOSE_NEXT, CHOOSE_LAST):
         best = np.int64(0)
         for r in range(1, n_rows):
             if _order(output, begin + best, begin + r, strategy) < 0:
                 best = np.int64(r)
         for r in range(n_rows):
-            kept[_U(r)] &= _order(output, begin + r, begin + best, strategy) == 0
-    return _compact(output, begin, n_rows, kept)
+            scratch[_U(r)] &= _order(output, begin + r, begin + best, strategy) == 0
+    return _compact(output, begin, n_rows, scratch)
 
 
 @helper
@@ -74,11 +73,11 @@ def _equal(output, a, b):
 
 
 @helper
-def _drop_equal(output, begin, n_rows, kept, table):
-    """Keep the first of equal rows, by a hash table with two places for each row."""
-    n_slots = np.uint64(2 * n_rows)
+def _drop_equal(output, begin, n_rows, scratch):
+    """Keep the first of equal rows, by a hash table with two places for each row, which begins at `n_rows`."""
+    first, n_slots = _U(n_rows), _U(2 * n_rows)
     for i in range(2 * n_rows):
-        table[_U(i)] = -1
+        scratch[first + _U(i)] = -1
     for r in range(n_rows):
         x, x_end = _span(output, begin + r)
         h = _U(output.spans[0, _U(begin + r)]) * _U(0x9E3779B97F4A7C15)
@@ -87,13 +86,13 @@ def _drop_equal(output, begin, n_rows, kept, table):
             h *= _U(0xFF51AFD7ED558CCD)
             h ^= h >> _U(32)
         slot = h % n_slots
-        while table[slot] >= 0:
-            if _equal(output, begin + table[slot], begin + r):
-                kept[_U(r)] = 0
+        while scratch[first + slot] >= 0:
+            if _equal(output, begin + scratch[first + slot], begin + r):
+                scratch[_U(r)] = 0
                 break
             slot = slot + _U(1) if slot + _U(1) < n_slots else _U(0)
-        if kept[_U(r)] == 1:
-            table[slot] = r
+        if scratch[_U(r)] == 1:
+            scratch[first + slot] = r
 
 
 @helper
@@ -127,25 +126,26 @@ def _contains(output, a, b):
 
 
 @helper
-def _drop_contained(output, begin, n_rows, kept, beaten):
+def _drop_contained(output, begin, n_rows, scratch):
     """Drop the rows that another one strictly contains."""
     for r in range(n_rows):
-        beaten[_U(r)] = 0
+        beaten = _U(n_rows + r)
+        scratch[beaten] = 0
         for other in range(n_rows):
-            if kept[_U(other)] == 1 and _contains(output, begin + other, begin + r):
-                beaten[_U(r)] = 1
+            if scratch[_U(other)] == 1 and _contains(output, begin + other, begin + r):
+                scratch[beaten] = 1
                 break
     for r in range(n_rows):
-        kept[_U(r)] &= 1 - beaten[_U(r)]
+        scratch[_U(r)] &= 1 - scratch[_U(n_rows + r)]
 
 
 @helper
-def _compact(output, begin, n_rows, kept):
+def _compact(output, begin, n_rows, scratch):
     """Move the rows that are kept to the begin of their rows, and return their number."""
     n = np.int64(0)
     n_values = np.int64(output.offsets[_U(begin)])
     for r in range(n_rows):
-        if kept[_U(r)] == 0:
+        if scratch[_U(r)] == 0:
             continue
         source, target = _U(begin + r), _U(begin + n)
         x, x_end = _span(output, begin + r)

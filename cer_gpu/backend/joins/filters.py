@@ -24,7 +24,7 @@ from cer_gpu.backend.operations import quotient, remainder
 
 _U = np.uint64
 
-UNKNOWN = 2
+NOT_KNOWN = 2
 
 # instructions of a program, each with two numbers a and b; COLUMN pushes column b of the event of argument a
 COLUMN, CONSTANT, TO_FLOAT, NEGATIVE_I, NEGATIVE_F, ARITHMETIC_I, ARITHMETIC_F = range(7)
@@ -193,7 +193,7 @@ def _step(filters, line, work, floats, top):
         return top + 1
     if code == FIXED:
         work[_U(top), 0] = a & 1
-        work[_U(top), 1] = a != UNKNOWN
+        work[_U(top), 1] = a != NOT_KNOWN
         return top + 1
     if code == TO_FLOAT:
         floats[one, 0] = float(work[one, 0])

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import EDGE_LOOP
-from cer_gpu.backend.filters import run_events
 from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.filters import run_events
 
 # columns of `General.programs`: the relation, the choices (the first is local: it tells the iteration), the arguments,
 # and the instructions
@@ -22,7 +22,7 @@ GENERAL_RELATION, FIRST_CHOICE, LAST_CHOICE, FIRST_ARGUMENT, LAST_ARGUMENT, FIRS
 ARGUMENT_OF, ARGUMENT_EVENT = range(2)
 EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT = range(4)
 
-# columns of an entry of the path, as in `cer_gpu.backend.joins`
+# columns of an entry of the path, as in `cer_gpu.backend.joins.matching`
 _ATOM, _INSTANCE, _FOUND_BY = 0, 1, 4
 
 _U = np.uint64

@@ -1,0 +1,273 @@
+"""Search for the instances before one: by hash, by zone maps, or one by one (`cer_gpu.backend.joins.instances`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import (
+    AT_LEAST,
+    AT_MOST,
+    COMPARE,
+    COND_COLUMN,
+    COND_KIND,
+    COND_OP,
+    COND_OTHER,
+    COND_ZONE,
+    EDGE_CONTIGUOUS,
+    EDGE_FIRST,
+    EDGE_INDEX,
+    EDGE_LAST,
+    EDGE_SOURCE,
+    EDGE_TARGET,
+    EDGE_TEST,
+    EDGE_ZONED,
+    GREATER,
+    LESS,
+)
+from cer_gpu.backend.jit import helper
+from cer_gpu.backend.joins.filters import compared, passes
+from cer_gpu.backend.joins.instances import SHIFT, known
+
+_U = np.uint64
+
+
+@helper
+def look_up(graph, filters, instances, indexes, e, q, k):
+    """Return the newest instance that edge `e` finds by its index for instance `k` of atom `q`, or -1."""
+    edges, conditions, values = graph.edges, filters.conditions, instances.values
+    index, p = _U(edges[e, EDGE_INDEX]), _U(edges[e, EDGE_SOURCE])
+    partitioned = instances.partitions.shape[1] > 0
+    first, last = edges[e, EDGE_FIRST], edges[e, EDGE_TEST]
+    h = _U(0x9E3779B97F4A7C15)
+    if partitioned:
+        h ^= _U(instances.partitions[q, k])
+        h *= _U(0xFF51AFD7ED558CCD)
+    for c in range(first, last):
+        column = _U(conditions[_U(c), COND_OTHER])
+        if not known(values, q, k, column):
+            return np.int64(-1)
+        h ^= _U(values[q, column, k])
+        h *= _U(0xFF51AFD7ED558CCD)
+        h ^= h >> _U(32)
+    mask = _U(indexes.heads.shape[1] - 1)
+    slot = (h ^ (h >> _U(29))) & mask
+    while True:
+        i = indexes.heads[index, slot]
+        if i < 0:
+            return np.int64(-1)
+        same = not partitioned or instances.partitions[p, _U(i)] == instances.partitions[q, k]
+        for c in range(first, last):
+            a, b = _U(conditions[_U(c), COND_COLUMN]), _U(conditions[_U(c), COND_OTHER])
+            same = same and values[p, a, _U(i)] == values[q, b, k]
+        if same:
+            return i
+        slot = (slot + _U(1)) & mask
+
+
+@helper
+def _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
+    """Return whether a block of the zone maps of atom `p` may hold an instance that passes edge `e`."""
+    conditions = filters.conditions
+    for c in range(graph.edges[e, EDGE_TEST], graph.edges[e, EDGE_LAST]):
+        condition = _U(c)
+        if conditions[condition, COND_ZONE] < 0:
+            continue
+        zone = _U(conditions[condition, COND_ZONE])
+        other = _U(conditions[condition, COND_OTHER])
+        if not known(instances.values, q, k, other):
+            return False
+        y = instances.values[q, other, k]
+        op = conditions[condition, COND_OP]
+        low, high = indexes.least[p, zone, block], indexes.greatest[p, zone, block]
+        if op == LESS:
+            possible = low < y
+        elif op == AT_MOST:
+            possible = low <= y
+        elif op == GREATER:
+            possible = high > y
+        elif op == AT_LEAST:
+            possible = high >= y
+        else:
+            possible = low <= y and y <= high
+        if not possible:
+            return False
+    return True
+
+
+@helper
+def begin_search(graph, instances, e, q, k):
+    """Return the candidate at which the search along edge `e` into instance `k` of atom `q` begins, or -1."""
+    origin = instances.origins[q, _U(np.int64(e) - graph.incoming[q]), k]
+    return origin if graph.edges[e, EDGE_INDEX] >= 0 else origin - 1
+
+
+@helper
+def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, better_than, bounded):
+    """Return the next candidate, from `i` on downwards, that passes edge `e` into instance `k`, or -1.
+
+    Parameters
+    ----------
+    e : edge
+    k : instance of the edge's target
+    i : candidate to begin at, or -1
+    clock, length : end of the window, and its length
+    ordinal : number of the instance in its stream or partition, for contiguity
+    better_than : clock
+        If `bounded`, only candidates with a later start are wanted.
+    """
+    edges = graph.edges
+    p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
+    first, last = edges[e, EDGE_TEST], edges[e, EDGE_LAST]
+    hashed = edges[e, EDGE_INDEX] >= 0
+    index = _U(edges[e, EDGE_INDEX] if hashed else 0)
+    contiguous = edges[e, EDGE_CONTIGUOUS] == 1
+    zoned = edges[e, EDGE_ZONED] == 1
+    capacity = instances.positions.shape[1]
+    bottom = instances.bottoms[p]
+    forgets = indexes.forgotten.shape[0] > 0
+    fresh = True
+    while i >= bottom:
+        at = _U(i)
+        best = indexes.best[index, at] if hashed else instances.best[p, at]
+        if clock - best > length or (bounded and best <= better_than):
+            return np.int64(-1)
+        if forgets and instances.positions[p, at] <= indexes.forgotten[_U(instances.partitions[p, at])]:
+            return np.int64(-1)
+        if contiguous:
+            before = instances.ordinals[p, at] if instances.ordinals.shape[1] > 0 else instances.positions[p, at]
+            if before != ordinal - 1:
+                return np.int64(-1)
+        elif zoned and (fresh or i & 31 == 31):
+            n_fine = max(capacity >> SHIFT, 1)
+            n_middle = max(capacity >> 2 * SHIFT, 1)
+            if fresh or i & 32767 == 32767:
+                block = _U(n_fine + n_middle + (i >> 3 * SHIFT))
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
+                    i = (i >> 3 * SHIFT << 3 * SHIFT) - 1
+                    fresh = False
+                    continue
+            if fresh or i & 1023 == 1023:
+                block = _U(n_fine + (i >> 2 * SHIFT))
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, block):
+                    i = (i >> 2 * SHIFT << 2 * SHIFT) - 1
+                    fresh = False
+                    continue
+            fresh = False
+            if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(i >> SHIFT)):
+                i = (i >> SHIFT << SHIFT) - 1
+                continue
+        if not (clock - instances.latest[p, at] > length) and not (bounded and instances.latest[p, at] <= better_than):
+            indexes.tested[e, 0] += 1
+            good = True
+            for c in range(first, last):
+                if not passes(filters, instances.values, _U(c), p, at, q, k):
+                    good = False
+                    break
+            if good:
+                indexes.tested[e, 1] += 1
+                return i
+        if contiguous:
+            return np.int64(-1)
+        i = indexes.links[index, at] if hashed else i - 1
+    return np.int64(-1)
+
+
+@helper
+def after(graph, indexes, e, i):
+    """Return the candidate after `i` on edge `e`, or -1."""
+    if graph.edges[e, EDGE_CONTIGUOUS] == 1:
+        return np.int64(-1)
+    if graph.edges[e, EDGE_INDEX] >= 0:
+        return indexes.links[_U(graph.edges[e, EDGE_INDEX]), _U(i)]
+    return i - 1
+
+
+@helper
+def _keep_passing(filters, values, c, p, q, k, picked, n):
+    """Keep those of `n` picked instances of atom `p` that pass a condition; return their number."""
+    conditions = filters.conditions
+    kept = 0
+    if conditions[c, COND_KIND] == COMPARE:
+        a, b, op = _U(conditions[c, COND_COLUMN]), _U(conditions[c, COND_OTHER]), conditions[c, COND_OP]
+        if not known(values, q, k, b):
+            return 0
+        y = values[q, b, k]
+        bit = np.int64(a) - 1
+        for r in range(n):
+            i = _U(picked[_U(r)])
+            picked[_U(kept)] = i
+            # without a branch, as which of them pass cannot be foreseen
+            kept += compared(op, values[p, a, i], y) & ((values[p, 0, i] >> bit) & 1)
+        return kept
+    for r in range(n):
+        i = picked[_U(r)]
+        if passes(filters, values, c, p, _U(i), q, k):
+            picked[_U(kept)] = i
+            kept += 1
+    return kept
+
+
+@helper
+def pick_leaves(graph, filters, instances, indexes, e, k, i, clock, length, picked, most):
+    """Pick up to `most` candidates of a leaf atom, from `i` on downwards, that pass edge `e` into instance `k`.
+
+    The starts of a leaf atom ascend, so that the first out of the window ends the search.
+
+    Returns
+    -------
+    (int, int)
+        The number picked, and the next candidate or -1.
+    """
+    edges = graph.edges
+    p, q = _U(edges[e, EDGE_SOURCE]), _U(edges[e, EDGE_TARGET])
+    hashed = edges[e, EDGE_INDEX] >= 0
+    zoned = edges[e, EDGE_ZONED] == 1
+    bottom, capacity = instances.bottoms[p], instances.positions.shape[1]
+    forgets = indexes.forgotten.shape[0] > 0
+    n_fine = max(capacity >> SHIFT, 1)
+    n = 0
+    if not hashed:
+        while n == 0 and i >= bottom:
+            if zoned:
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k,
+                                 _U(n_fine + max(capacity >> 2 * SHIFT, 1) + (i >> 3 * SHIFT))):  # fmt: skip
+                    i = (i >> 3 * SHIFT << 3 * SHIFT) - 1
+                    continue
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(n_fine + (i >> 2 * SHIFT))):
+                    i = (i >> 2 * SHIFT << 2 * SHIFT) - 1
+                    continue
+                if not _may_pass(graph, filters, instances, indexes, e, p, q, k, _U(i >> SHIFT)):
+                    i = (i >> SHIFT << SHIFT) - 1
+                    continue
+            last = max(bottom, i - most + 1)
+            if zoned:
+                last = max(last, i >> SHIFT << SHIFT)
+            while last <= i and clock - instances.latest[p, _U(last)] > length:
+                last += 1
+            ends = last > i or (last > bottom and clock - instances.latest[p, _U(last - 1)] > length)
+            for at in range(i, last - 1, -1):
+                picked[_U(n)] = at
+                n += 1
+            i = np.int64(-1) if ends else last - 1
+            indexes.tested[e, 0] += n
+            for c in range(edges[e, EDGE_TEST], edges[e, EDGE_LAST]):
+                n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
+            indexes.tested[e, 1] += n
+        return n, (i if i >= bottom else np.int64(-1))
+    index = _U(edges[e, EDGE_INDEX])
+    while i >= bottom and n < most:
+        j = _U(i)
+        out = clock - instances.latest[p, j] > length
+        if forgets:
+            out = out or instances.positions[p, j] <= indexes.forgotten[_U(instances.partitions[p, j])]
+        if out:
+            i = np.int64(-1)
+        else:
+            picked[_U(n)] = i
+            n += 1
+            i = indexes.links[index, j]
+    indexes.tested[e, 0] += n
+    for c in range(edges[e, EDGE_TEST], edges[e, EDGE_LAST]):
+        n = _keep_passing(filters, instances.values, _U(c), p, q, k, picked, n)
+    indexes.tested[e, 1] += n
+    return n, (i if i >= bottom else np.int64(-1))

@@ -1,0 +1,226 @@
+"""Filters between events as plain data: their kinds, and the places and indexes by which they are tested."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cer_gpu.automaton.atom_graph import NO_LOOP, AtomGraph, Edge
+from cer_gpu.automaton.normal_form import Atom, NormalForm
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import walk
+from cer_gpu.explain.presumed import presumed, sides_of
+from cer_gpu.explain.writing import name_text, predicate_text
+from cer_gpu.planning.binding import Binding
+from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.relations import Comparison, arguments_of
+from cer_gpu.runtime.join_tables import ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, EdgePlan, JoinPlan, Pair
+
+_INDEXES = {NEXT_TO: "the event just before", BY_ZONES: "zone maps", ALL_TESTED: "one by one"}
+
+
+def join_plan(plan: Plan, binding: Binding | None) -> JoinPlan | None:
+    """Return the places of the filters between events of a query, or None if it has none.
+
+    Without a binding, columns are presumed to hold numbers (`cer_gpu.explain.presumed`).
+    """
+    if plan.graph is None:
+        return None
+    if binding is not None and binding.joins is not None:
+        return binding.joins.plan
+    bound = presumed([relation.predicate for relation in plan.graph.relations])
+    return JoinPlan(plan.graph, bound, bool(plan.partition))
+
+
+def step_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
+    """Return a name for each atom: a variable, that of a filter first, else its type; with its number if not unique.
+
+    Parameters
+    ----------
+    graph
+    formula
+        The formula of the graph.
+    """
+    atoms = [part for part in walk(formula) if isinstance(part, Atom)]
+    names = []
+    for number, atom in enumerate(atoms):
+        kind = "any event" if atom.guard.event_type is None else name_text(atom.guard.event_type)
+        related = [
+            variable
+            for relation in graph.relations
+            for variable, held in zip(relation.variables, relation.holds, strict=True)
+            if number in held and variable != atom.guard.event_type
+        ]
+        aliases = sorted(label for label in atom.labels if label != atom.guard.event_type and ">" not in label)
+        if atom.negated:
+            names.append(f"NOT({kind})")
+        elif related or aliases:
+            names.append(name_text((related or aliases)[0]))
+        else:
+            names.append(kind)
+    often = Counter(names)
+    return [name if often[name] == 1 else f"{name} (step {i})" for i, name in enumerate(names, 1)]
+
+
+@dataclass
+class Places:
+    """Places at which the filters between events of a query are tested, in words.
+
+    Parameters
+    ----------
+    plan : JoinPlan
+    names : sequence of str
+        Names of the steps (`step_names`).
+
+    Attributes
+    ----------
+    texts : list of str
+        The filters between events.
+    edges : list of str
+        The pairs of steps that may follow one another.
+    distant : list of Pair
+        Filters of two events between which other events of the pattern may lie, in one iteration.
+    """
+
+    plan: JoinPlan
+    names: Sequence[str]
+    texts: list[str] = field(init=False)
+    edges: list[str] = field(init=False)
+    distant: list[Pair] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Name the edges, and find the filters between distant events."""
+        plan = self.plan
+        self.texts = [predicate_text(relation.predicate) for relation in plan.graph.relations]
+        self.edges = [_edge_text(edge_plan.edge, self.names) for edge_plan in plan.edges]
+        pairs = dict.fromkeys(pair for pairs in plan.distant.values() for pair in pairs)
+        self.distant = [pair for pair in pairs if _may_be_apart(plan.graph, pair)]
+        self._zoned = {pair for edge_plan in plan.edges for pair in edge_plan.tested if plan.is_zoned(pair)}
+
+    @property
+    def searched(self) -> list[str]:
+        """Pairs of steps between which candidates may be tested in vain."""
+        return [
+            f"{edge} ({_INDEXES.get(edge_plan.index, 'after the hash')})"
+            for edge, edge_plan in zip(self.edges, self.plan.edges, strict=True)
+            if edge_plan.tested and not edge_plan.edge.contiguous
+        ]
+
+    def step_facts(self) -> list[dict[str, Any]]:
+        """Return the pairs of steps that may follow one another, with the index that finds the earlier events."""
+        facts = []
+        for edge, edge_plan in zip(self.edges, self.plan.edges, strict=True):
+            by_index, others = self._served(edge_plan)
+            facts.append(
+                {
+                    "text": edge,
+                    "index": _INDEXES.get(edge_plan.index, edge_plan.index),
+                    "by_index": [self.texts[pair.relation] for pair in by_index],
+                    "tested": [self.texts[pair.relation] for pair in others],
+                }
+            )
+        return facts
+
+    def relation_facts(self) -> list[dict[str, Any]]:
+        """Return the filters between events, each with its kind, the reason for it, and its places."""
+        places: list[dict[str, None]] = [{} for _ in self.texts]
+        for number, place in self._of_relations():
+            places[number][place] = None
+        facts = []
+        for number, relation in enumerate(self.plan.graph.relations):
+            separable = isinstance(self.plan.bound.conditions[number], Comparison)
+            facts.append(
+                {
+                    "text": self.texts[number],
+                    "variables": list(relation.variables),
+                    "separable": separable,
+                    "why": "each side reads one event" if separable else _inseparable(relation.predicate),
+                    "places": list(places[number]),
+                }
+            )
+        return facts
+
+    def _served(self, edge_plan: EdgePlan) -> tuple[Sequence[Pair], Sequence[Pair]]:
+        """Return the filters of an edge that its index serves, and those that are tested after it."""
+        if edge_plan.index == NEXT_TO:
+            return edge_plan.tested, ()
+        zoned = edge_plan.index == BY_ZONES
+        served = [pair for pair in edge_plan.tested if zoned and pair in self._zoned]
+        return [*edge_plan.guaranteed, *served], [p for p in edge_plan.tested if not (zoned and p in self._zoned)]
+
+    def _of_relations(self) -> Iterator[tuple[int, str]]:
+        """Yield the places of all relations, each with the number of the relation."""
+        plan, relations = self.plan, self.plan.graph.relations
+        for edge, edge_plan in zip(self.edges, plan.edges, strict=True):
+            by_index, others = self._served(edge_plan)
+            found, tested = f"{edge}: {_INDEXES.get(edge_plan.index, edge_plan.index)}", f"{edge}: {_after(edge_plan)}"
+            yield from ((pair.relation, found) for pair in by_index)
+            yield from ((pair.relation, tested) for pair in others)
+        for atom, pairs in plan.own.items():
+            for pair in pairs:
+                both = " and ".join(map(name_text, relations[pair.relation].variables))
+                yield pair.relation, f"{self.names[atom]}: alone, as it is both {both}"
+        for pair in self.distant:
+            variables = relations[pair.relation].variables
+            earlier, later = (name_text(variables[index]) for index in (pair.earlier, pair.later))
+            earlier = f"PREV({earlier})" if pair.nearest else earlier
+            yield pair.relation, f"{earlier} ... {later}: while listing, once both events are known"
+        yield from ((number, "whole paths: while listing") for number in plan.general)
+
+
+def _after(edge_plan: EdgePlan) -> str:
+    """Return the words for a test of the events that the index of an edge finds, one by one."""
+    if edge_plan.index == BY_ZONES:
+        return "one by one, after the zone maps"
+    if edge_plan.index == BY_HASH:
+        return f"one by one, after the hash{'' if edge_plan.guaranteed else ' of the keys of PARTITION BY'}"
+    return "one by one"
+
+
+def _edge_text(edge: Edge, names: Sequence[str]) -> str:
+    sign = ":" if edge.contiguous else ";"
+    following = "" if edge.loop == NO_LOOP else "next "
+    return f"{names[edge.source]} {sign} {following}{names[edge.target]}"
+
+
+def _may_be_apart(graph: AtomGraph, pair: Pair) -> bool:
+    """Return True if a path of two edges or more leads from the earlier event of a filter to the later one.
+
+    On the way no iteration around both begins anew.
+    """
+    relation = graph.relations[pair.relation]
+    earlier, later = relation.holds[pair.earlier], relation.holds[pair.later]
+    for level in {relation.level(graph.atoms[atom]) for atom in earlier}:
+        edges = [edge for edge in graph.edges if edge.loop == NO_LOOP or relation.loop_level(edge.loop) >= level]
+        after: dict[int, list[int]] = {}
+        for edge in edges:
+            after.setdefault(edge.source, []).append(edge.target)
+        begin = [atom for atom in earlier if relation.level(graph.atoms[atom]) == level]
+        between = {b for atom in begin for b in after.get(atom, ()) if not (pair.nearest and b in later)}
+        todo, reached = list(between), set(between)
+        while todo:
+            following = set(after.get(todo.pop(), ()))
+            if following & later:
+                return True
+            todo += following - reached
+            reached |= following
+    return False
+
+
+def _inseparable(predicate: s.Predicate) -> str:
+    """Return the reason why no index serves a filter."""
+    arguments = arguments_of(predicate)
+    sides = sides_of(predicate)
+    if len(arguments) > 2:
+        return f"it reads {len(arguments)} events"
+    if len(arguments) == 1:
+        return "it reads one event"
+    if sides is None:
+        return "it is not one comparison"
+    if any(len(arguments_of(side)) > 1 for side in sides):
+        return "one side reads several events"
+    if any(len(arguments_of(side)) == 0 for side in sides):
+        return "one side reads no event"
+    return "no index compares these types"

@@ -1,0 +1,57 @@
+"""Filters between events as they would be bound to columns of numbers, to be explained without a schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.explain.writing import predicate_text
+from cer_gpu.predicates.binder import Binder
+from cer_gpu.predicates.relations import BoundRelations, Comparison, Condition, Program, arguments_of
+from cer_gpu.predicates.terms import MIRRORED
+
+_ZERO = s.Literal(0, "0")
+
+
+def presumed(predicates: Sequence[s.Predicate]) -> BoundRelations:
+    """Bind filters between events as if all columns held numbers, or times beside a length of time.
+
+    Types may turn a comparison into a program: texts by ``<``, ``<>`` of numbers of two types, and some decimals.
+    """
+    columns: dict[str, int] = {}
+    conditions = tuple(_condition(predicate, columns) for predicate in predicates)
+    return BoundRelations(conditions, (), (), (), Binder(pa.schema([]), ""))
+
+
+def sides_of(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] | None:
+    """Return the sides of a comparison, perhaps negated; None: the predicate is none."""
+    while isinstance(predicate, s.Not):
+        predicate = predicate.operand
+    return (predicate.left, predicate.right) if isinstance(predicate, s.Comparison) else None
+
+
+def _condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:
+    program = Program(arguments_of(predicate), ())
+    if not isinstance(predicate, s.Comparison):
+        return program
+    op, left, right = _times_apart(predicate.op, predicate.left, predicate.right)
+    one, other = arguments_of(left), arguments_of(right)
+    if len(one) != 1 or len(other) != 1 or one == other:
+        return program
+    columns_read = [columns.setdefault(_text(side), len(columns)) for side in (left, right)]
+    return Comparison(op, one[0], columns_read[0], other[0], columns_read[1])
+
+
+def _times_apart(op: str, left: s.Expression, right: s.Expression) -> tuple[str, s.Expression, s.Expression]:
+    """Return a comparison; ``x - y <= 5 MINUTES`` is one of x with y, at the distance of a constant."""
+    if isinstance(left, s.Duration):
+        op, left, right = MIRRORED[op], right, left
+    if isinstance(right, s.Duration) and isinstance(left, s.Arithmetic) and left.op == "-" and op != "<>":
+        return op, left.left, left.right
+    return op, left, right
+
+
+def _text(side: s.Expression) -> str:
+    return predicate_text(s.Comparison("=", side, _ZERO))
