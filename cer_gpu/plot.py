@@ -23,8 +23,9 @@ def timeline(matches: pa.Table, ax: Axes | None = None, *, by: str | None = None
     Parameters
     ----------
     matches
-        Result of `cer_gpu.Query.evaluate`, for any output but "count".  Drawn by times if there are any, else by
-        positions.  More than 20,000 complex events are thinned to so many, spread evenly, and the title says so.
+        Result of `cer_gpu.Query.evaluate`, for any output but "count" and "ends".  Drawn by times if there are any,
+        else by positions.  More than 20,000 complex events are thinned to so many, spread evenly, and the title says
+        so.
     ax
         Axes to draw on; None: those of a new figure.
     by
@@ -82,7 +83,7 @@ def durations(matches: pa.Table, ax: Axes | None = None, **style: Any) -> Axes:
     Parameters
     ----------
     matches
-        Result of `cer_gpu.Query.evaluate`, for any output but "count".
+        Result of `cer_gpu.Query.evaluate`, for any output but "count" and "ends".
     ax
         Axes to draw on; None: those of a new figure.
     **style

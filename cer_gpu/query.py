@@ -290,7 +290,7 @@ class Query:
             Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU, or a GPU if
             there is one and it is measured to take less time.
         output
-            "positions", "bindings", "events" or "count".
+            "positions", "bindings", "events", "count" or "ends".
         sort
             Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
             their order.  Each stream of a mapping is sorted by itself.
@@ -322,6 +322,8 @@ class Query:
             (those in the brackets of SELECT; all where an item has none).
             "count": one row for each position that ends complex events: ``end``, ``count`` (int64), ``end_time``
             and keys; nothing is listed.
+            "ends": one row for each position that ends complex events: ``end``, ``end_time`` and keys; they are neither
+            listed nor counted.
 
         Raises
         ------

@@ -134,7 +134,7 @@ def run(
     out
         The folder to write, on any file system that Spark knows.  It appears whole or not at all.
     format
-        "parquet", "orc", "json", "csv" (for the output "count") or "delta".
+        "parquet", "orc", "json", "csv" (for the outputs "count" and "ends") or "delta".
     partition_by
         Columns of the result whose values become folders.
     overwrite

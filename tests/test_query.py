@@ -365,7 +365,7 @@ def test_an_empty_stream_gives_an_empty_table_of_the_schema(events):
     assert found.schema == query.output_schema(EVENTS.schema)
 
 
-@pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])
+@pytest.mark.parametrize("output", ["positions", "bindings", "events", "count", "ends"])
 @pytest.mark.parametrize(
     ("where", "clauses"),
     [

@@ -51,10 +51,10 @@ class Tally:
 
     @property
     def n_complex_events(self) -> int | None:
-        """Number of complex events in the rows; None for "bindings", where several rows can be one complex event."""
-        if self._made.labelled:
-            return None
-        return self._n_counted if self._made.counted else self.n_rows
+        """Number of complex events in the rows; None if a row is neither one complex event nor a count of them."""
+        if self._made.counted:
+            return self._n_counted
+        return self.n_rows if self._made.row_each else None
 
     @property
     def rows(self) -> str:

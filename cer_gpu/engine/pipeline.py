@@ -340,7 +340,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         width=width,
         partitioned=bool(plan.partition),
         timed=plan.time_column is not None,
-        limit=plan.strategy.most_at_an_end or plan.limit or 0,
+        limit=physical.output.most_at_an_end or plan.strategy.most_at_an_end or plan.limit or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.output.labelled,
         share=reading.share,

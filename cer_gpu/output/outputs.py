@@ -62,6 +62,10 @@ class Output(ABC):
         Meaning of a row, as a noun in the singular.
     counted : bool
         True: complex events are counted instead of listed.
+    row_each : bool
+        True: a row is one complex event.
+    most_at_an_end : int
+        Most complex events that are asked for at one end; 0: those that the query asks for.
     labelled : bool
         True: complex events that differ only in the variables of their events are different.
     keeps_events : bool
@@ -72,6 +76,8 @@ class Output(ABC):
     name: ClassVar[str]
     row: ClassVar[str] = "complex event"
     counted: ClassVar[bool] = False
+    row_each: ClassVar[bool] = True
+    most_at_an_end: ClassVar[int] = 0
     labelled: ClassVar[bool] = False
     keeps_events: ClassVar[bool] = False
 
@@ -151,6 +157,7 @@ class Bindings(Positions):
 
     name = "bindings"
     row = "row of bindings"
+    row_each = False
     labelled = True
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
@@ -193,6 +200,7 @@ class Count(Output):
 
     name = "count"
     row = "position"
+    row_each = False
     counted = True
 
     @classmethod
@@ -210,5 +218,30 @@ class Count(Output):
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-OUTPUTS: dict[str, type[Output]] = {made.name: made for made in (Positions, Bindings, Events, Count)}
+class Ends(Output):
+    """Positions that end complex events: one row for each.
+
+    One complex event of an end is looked for, whichever is found first, and only its end is shown.
+    """
+
+    name = "ends"
+    row = "end"
+    row_each = False
+    most_at_an_end = 1
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        fields: Fields = [("end", pa.int64())]
+        if columns.time_type is not None:
+            fields.append(("end_time", columns.time_type))
+        return [*fields, *columns.keys]
+
+    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each position that ends complex events."""
+        time_type = self._columns.time_type
+        times = [] if time_type is None else [times_to_arrow(found.times[1], time_type)]
+        return pa.RecordBatch.from_arrays([pa.array(found.ends), *times, *keys], schema=self.schema)
+
+
+OUTPUTS: dict[str, type[Output]] = {made.name: made for made in (Positions, Bindings, Events, Count, Ends)}
 """The outputs by name."""

@@ -6,16 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.recogniser import RecogniserTable
+from cer_gpu.automaton.strategies import ALL
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.outputs import Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.recognition import recogniser_of
 from cer_gpu.runtime.registry import RUNTIMES
 
 
@@ -34,6 +37,7 @@ class PhysicalPlan:
     Attributes
     ----------
     plan : Plan
+        Without clauses that have no influence on the output.
     output : type of Output
     model : Model
     runtime : str
@@ -61,6 +65,10 @@ class PhysicalPlan:
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if plan.graph is not None and self.runtime == "recogniser":
+            recogniser = recogniser_of(plan)
+            assert recogniser is not None
+            return RecogniserTable(plan.graph, recogniser)
         if plan.graph is not None:
             return AtomTable(plan.graph, strict=plan.strategy.consecutive)
         if RUNTIMES[self.runtime].reads_chain:
@@ -81,6 +89,11 @@ class Asked:
     def relates(self) -> bool:
         """True if the pattern has filters between events."""
         return self.plan.graph is not None
+
+    @property
+    def recognises(self) -> bool:
+        """True if only ends are asked for, and a recogniser of few states finds them."""
+        return self.output.most_at_an_end == 1 and recogniser_of(self.plan) is not None
 
     @property
     def is_chain(self) -> bool:
@@ -122,7 +135,10 @@ _COUNTER = "complex events are counted, and not listed"
 
 _INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
 
+_RECOGNISER = "only ends are asked for, and one run with registers finds them"
+
 CHOICES = (
+    Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
     Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
@@ -143,6 +159,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     share
         True if only a share of the complex events is listed.
     """
+    if output.most_at_an_end == 1:
+        plan = _without_choice(plan)
     asked = Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason
@@ -152,3 +170,12 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
+
+
+def _without_choice(plan: Plan) -> Plan:
+    """Return a plan with the same ends, without choices that leave each end at least one of its complex events."""
+    keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
+    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.graph is not None):
+        plan = replace(plan, strategy=ALL)
+    graph = None if plan.graph is None else replace(plan.graph, ambiguous=False)
+    return replace(plan, graph=graph, limit=0 if plan.limit == 0 else None)

@@ -11,6 +11,7 @@ from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStacks
 from cer_gpu.runtime.protocol import Length, Runtime
+from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import Run
 from cer_gpu.runtime.stacks import Stacks
 
@@ -21,6 +22,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "keyed_stacks": KeyedStacks,
     "chain_counter": ChainCounter,
     "instances": InstanceGraph,
+    "recogniser": Recognising,
 }
 
 

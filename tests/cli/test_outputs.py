@@ -16,7 +16,7 @@ from command_line import EVENTS
 import cer_gpu
 
 FORMATS = ["parquet", "arrow", "csv", "jsonl"]
-OUTPUTS = ["positions", "bindings", "events", "count"]
+OUTPUTS = ["positions", "bindings", "events", "count", "ends"]
 ROWS = pa.table(
     {
         "type": pa.array(["A", "A", "B", "A", "B", "B"]).dictionary_encode(),
@@ -176,11 +176,14 @@ def test_the_preview_of_events_has_eight_rows(cli):
     assert out.endswith("the first 8 of 30 complex events\n")
 
 
+NOTHING = {"bindings": "rows of bindings", "ends": "ends"}
+
+
 def test_every_output_says_that_there_are_no_results(cli):
     for output in OUTPUTS:
         code, out, err = cli("run", "SELECT * FROM S WHERE C", "rows.arrow", "--output", output)
         assert (code, out) == (0, "no complex events\n")
-        assert err.startswith(f"6 rows, 0 {'rows of bindings' if output == 'bindings' else 'complex events'}")
+        assert err.startswith(f"6 rows, 0 {NOTHING.get(output, 'complex events')}")
 
 
 @pytest.mark.parametrize("output", OUTPUTS)
@@ -309,3 +312,11 @@ def test_options_of_order_need_a_time_column(cli):
         code, out, err = cli("run", "SELECT * FROM S WHERE A", "events.parquet", *options)
         assert (code, out) == (2, "")
         assert f"{options[0]} needs a time: --time-column" in err
+
+
+def test_the_summary_of_ends_counts_no_complex_events(cli):
+    n = cer_gpu.compile(QUERY, time_column="ts").evaluate(ROWS, output="ends").num_rows
+    args = ["run", QUERY, "rows.arrow", "--time-column", "ts", "--output", "ends"]
+    assert cli(*args)[2].startswith(f"6 rows, {n} ends")
+    said = json.loads(cli(*args, "--json")[1])
+    assert (said["n_rows"], said["n_complex_events"]) == (n, None)

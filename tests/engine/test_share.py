@@ -16,7 +16,7 @@ import cer_gpu
 from cer_gpu.engine import evaluator
 from cer_gpu.runtime import matches, run
 
-OUTPUTS = ("positions", "bindings", "events", "count")
+OUTPUTS = ("positions", "bindings", "events", "count", "ends")
 
 
 def parts_of(query, events, n, **options):

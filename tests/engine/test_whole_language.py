@@ -17,7 +17,7 @@ from cases import Case, CaseOfStreams, assert_same, bound_rows_of, counts_of, pl
 from hypothesis import strategies as st
 from small_sizes import small_sizes
 
-OUTPUTS = ("positions", "bindings", "events", "count")
+OUTPUTS = ("positions", "bindings", "events", "count", "ends")
 
 
 # ---------------------------------------------------------------------------------- requirements on every result
@@ -26,8 +26,8 @@ OUTPUTS = ("positions", "bindings", "events", "count")
 def assert_columns(case, answer, output):
     """Check names, types and the order by end, and that times and keys are those of the events."""
     answer.validate(full=True)
-    spans = ["end", "count"] if output == "count" else ["start", "end", "positions"]
-    ends = ["end"] if output == "count" else ["start", "end"]
+    spans = {"count": ["end", "count"], "ends": ["end"]}.get(output, ["start", "end", "positions"])
+    ends = ["end"] if output in ("count", "ends") else ["start", "end"]
     times = [f"{name}_time" for name in ends] if case.time_column else []
     keys = [names[0] for names in case.query.partition_by]
     more = {"bindings": list(ref.bound_variables(case.query)), "events": ["events"]}.get(output, [])
@@ -87,6 +87,9 @@ def assert_right(case, candidates, answer, output):
     assert_columns(case, answer, output)
     if output == "count":
         assert counts_of(answer) == ref.counts_of(case.query, candidates)
+        return
+    if output == "ends":
+        assert answer["end"].to_pylist() == [end for end, _ in ref.counts_of(case.query, candidates)]
         return
     assert_rows(answer)
     found = bound_rows_of(answer, ref.bound_variables(case.query)) if output == "bindings" else rows_of(answer)

@@ -47,7 +47,7 @@ def test_threads_by_key_find_the_table_of_one_thread(monkeypatch, seed):
     query = cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} PARTITION BY {keys} {clause}")
     events = random_events(rng, rng.randint(0, 300))
     batches = events.to_batches(max_chunksize=rng.choice([1, 7, 50, 1000]))
-    output = rng.choice(["positions", "bindings", "events", "count"])
+    output = rng.choice(["positions", "bindings", "events", "count", "ends"])
     monkeypatch.setattr(module, "BATCH_ROWS", rng.choice([5, 33, 1000]))
     monkeypatch.setattr(module, "MOST_WAITING", rng.choice([1, 2, 16]))
     monkeypatch.setattr(module, "BATCHES_AHEAD", rng.choice([0, 1, 2]))

@@ -33,7 +33,7 @@ def evaluate(query, events, rows=23, **options):
     return pa.Table.from_batches(found)
 
 
-@pytest.mark.parametrize("output", ["positions", "bindings", "events", "count"])
+@pytest.mark.parametrize("output", ["positions", "bindings", "events", "count", "ends"])
 @pytest.mark.parametrize("strategy", ["ALL", "NEXT", "MAX", "STRICT"])
 @pytest.mark.parametrize("window", ["WITHIN 9 EVENTS", "WITHIN 30 [ts]", ""])
 def test_evaluators_of_single_partitions_find_the_whole_table(window, strategy, output):
@@ -47,7 +47,7 @@ def test_evaluators_of_single_partitions_find_the_whole_table(window, strategy, 
     assert sorted_rows(*(evaluate(query, part, output=output) for part in parts)) == sorted_rows(whole)
 
 
-@pytest.mark.parametrize("output", ["positions", "events", "count"])
+@pytest.mark.parametrize("output", ["positions", "events", "count", "ends"])
 @pytest.mark.parametrize(
     ("text", "reach"),
     [

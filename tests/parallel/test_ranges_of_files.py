@@ -75,7 +75,7 @@ def test_threads_over_files_find_the_table_of_one_thread(small: pytest.MonkeyPat
     text = f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} WITHIN {rng.choice(WINDOWS)}"
     query = cer_gpu.compile(text, time_column="ts")
     events = random_events(rng, rng.randint(0, 250))
-    output = rng.choice(["positions", "bindings", "events", "count"])
+    output = rng.choice(["positions", "bindings", "events", "count", "ends"])
     expected = query.evaluate(events, output=output, threads=1)
     source = query.source(write(events, tmp_path, rng))
     evaluator = query.evaluator(output=output)

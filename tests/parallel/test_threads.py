@@ -67,7 +67,7 @@ def test_threads_by_range_find_the_table_of_one_thread(small_ranges, seed):
     query = cer_gpu.compile(text, time_column="ts")
     events = random_events(rng, rng.randint(0, 200))
     batches = events.to_batches(max_chunksize=rng.choice([1, 7, 1000]))
-    output = rng.choice(["positions", "bindings", "events", "count"])
+    output = rng.choice(["positions", "bindings", "events", "count", "ends"])
     expected = query.evaluate(events, output=output, threads=1)
     reader = pa.RecordBatchReader.from_batches(events.schema, batches)
     found = query.evaluate(reader, output=output, threads=rng.randint(2, 4))

@@ -110,7 +110,7 @@ class Reports:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_table_of_a_single_process(seed):
     rng = random.Random(seed)
-    query, output = random_query(rng), rng.choice(["positions", "bindings", "events", "count"])
+    query, output = random_query(rng), rng.choice(["positions", "bindings", "events", "count", "ends"])
     events = random_stream(rng, rng.randint(1, 150))
     n_parts = rng.choice([1, 2, 3, 7])
     columns = query.columns(events.schema, output)

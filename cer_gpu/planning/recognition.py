@@ -1,0 +1,45 @@
+"""Recognisers of plans: made where the window has few events, and explored as a whole, or not at all."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from cer_gpu.automaton.normal_form import normal_form
+from cer_gpu.automaton.recogniser import Recogniser, build_recogniser
+from cer_gpu.automaton.rma_construction import UnboundedFilterError
+from cer_gpu.automaton.rma_determinize import SharedRegisterError
+from cer_gpu.ceql.parser import parse
+from cer_gpu.errors import QueryTooLargeError
+from cer_gpu.planning.passes import plan_of
+from cer_gpu.planning.plan import Plan
+
+WIDEST = 6
+"""Longest window, in events, for which a recogniser is tried."""
+
+
+def recogniser_of(plan: Plan) -> Recogniser | None:
+    """Return the recogniser of a plan for the ends of its complex events, or None if it has none.
+
+    There is none for a window of more than `WIDEST` events, partitions, several streams, CONSUME BY, LIMIT and
+    strategies, for filters that registers cannot test, and where the automaton is too large.
+    """
+    if plan.graph is None or plan.partition or plan.several_streams or plan.consume != "NONE" or plan.limit is not None:
+        return None
+    if plan.within is None or plan.within.kind != "events" or plan.within.length >= WIDEST + 1:
+        return None
+    if plan.strategy.name != "ALL":
+        return None
+    return _made(plan.text, plan.type_column, int(plan.within.length))
+
+
+@lru_cache(maxsize=32)
+def _made(text: str, type_column: str | None, width: int) -> Recogniser | None:
+    syntax = parse(text)
+    streams = [name.name for name in syntax.streams]
+    formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
+    plan = plan_of(syntax, type_column, None, None)
+    assert plan.graph is not None
+    try:
+        return build_recogniser(formula, plan.graph, plan.cea.guards, width)
+    except (UnboundedFilterError, QueryTooLargeError, SharedRegisterError):
+        return None

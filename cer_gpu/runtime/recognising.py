@@ -1,0 +1,134 @@
+"""The state of one evaluation by a recogniser: the state of its run, and its registers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cer_gpu.automaton import encoding as codes
+from cer_gpu.automaton.recogniser import RecogniserTable
+from cer_gpu.backend.arguments import Matches, plain
+from cer_gpu.backend.joins import recognition as loop
+from cer_gpu.backend.joins.filters import COLUMN, Filters
+from cer_gpu.backend.status import Status
+from cer_gpu.predicates.relations import OPERATORS, BoundRelations, Comparison
+from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
+from cer_gpu.runtime.protocol import Length, Runtime
+
+
+class Recognising(Runtime):
+    """Runtime that finds the ends of complex events by one run with registers, for windows of few events.
+
+    Parameters
+    ----------
+    table : RecogniserTable
+    options : RunOptions
+        With `joins`, without partitions, LIMIT and CONSUME BY.
+    length
+        Length of the window, which the recogniser knows.
+    """
+
+    engine = "recogniser"
+    reads_chain = False
+
+    def __init__(self, table: RecogniserTable, options: RunOptions, length: Length) -> None:
+        assert options.joins is not None
+        self.options = options
+        self._table = table
+        recogniser = table.recogniser
+        bound = options.joins.plan.bound
+        self._regs = np.zeros(loop.N_REGS, np.int64)
+        self._regs[loop.LAST] = -1
+        self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
+        self._conditions, self._arguments, self._code = _tests_of(table, bound)
+        self._constants = np.array(bound.constants or (0,), np.int64)
+        self._work = np.zeros((1 + len(self._code), 2), np.int64)
+        self._atoms = np.zeros(self._arguments.shape[1], np.int64)
+        self._instances = np.zeros(self._arguments.shape[1], np.int64)
+        self._out = OutputBuffers(timed=options.timed, labelled=False)
+
+    def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
+        """Process relevant events and yield full buffers of ends, in order."""
+        self._regs[loop.EVENT] = 0
+        while True:
+            match Status(self._recognise(events)):
+                case Status.DONE:
+                    break
+                case Status.OUTPUT_FULL:
+                    yield self.flush()
+                case other:
+                    raise AssertionError(other)
+
+    def _recognise(self, events: Relevant) -> int:
+        made, texts = self._table.recogniser, self.options.texts
+        assert texts is not None
+        share, n_shares = self.options.share or (0, 1)
+        work = self._work
+        groups = plain(
+            Filters(self._conditions, self._code, self._constants, texts.ranks(), work, work.view(np.float64)),
+            loop.Automaton(
+                self._table.atoms_of,
+                made.states,
+                made.listed,
+                made.formulas,
+                made.tested,
+                self._arguments,
+                made.moves,
+                made.idle,
+                made.period,
+            ),
+            loop.Registers(self._values, self._atoms, self._instances),
+            Matches(*self._out.to_fill),
+        )
+        status: int = loop.recognise(
+            tuple(events.as_group), events.attributes, *groups, self.options.first_end, share, n_shares, self._regs
+        )
+        return status
+
+    def flush(self) -> MatchBuffers:
+        """Return the ends found since the last full buffer."""
+        found = self._out.take(int(self._regs[loop.N_OUT]), 0)
+        self._regs[loop.N_OUT] = 0
+        return found
+
+    def live(self) -> int:
+        """Return a position before which complex events to come hold nothing."""
+        return max(int(self._regs[loop.LAST]) + 1 - self.options.width, 0)
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        return {"regs": self._regs, "values": self._values}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._regs, self._values = snapshot["regs"], snapshot["values"]
+
+
+def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int32, Int64]:
+    """Return the conditions of the tests, the registers of their arguments, and the instructions of programs."""
+    conditions, arguments = list[list[int]](), list[list[int]]()
+    code: list[tuple[int, int, int]] = []
+    for test in table.recogniser.tests:
+        condition, registers = bound.conditions[test.relation], dict(test.registers)
+        if isinstance(condition, Comparison):
+            kind = codes.COMPARE_RANKED if condition.ranked else codes.COMPARE
+            columns = [1 + condition.left_column, 1 + condition.right_column]
+            row = [kind, OPERATORS.index(condition.op), *columns, 0, 0, 0]
+        else:
+            begin = len(code)
+            code += [(op, a, 1 + b) if op == COLUMN else (op, a, b) for op, a, b in condition.code]
+            row = [codes.PROGRAM, 0, 0, 0, 0, begin, len(code)]
+        conditions.append([*row, test.relation, codes.NO_ZONE])
+        arguments.append([registers[argument.variable] for argument in condition.arguments])
+    most = max(map(len, arguments), default=0)
+    padded = [row + [0] * (most - len(row)) for row in arguments]
+    return (
+        np.array(conditions, np.int32).reshape(len(conditions), 9),
+        np.array(padded, np.int32).reshape(len(padded), most),
+        np.array(code or [(0, 0, 0)], np.int64),
+    )
