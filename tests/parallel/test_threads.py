@@ -22,6 +22,10 @@ from cer_gpu.parallel.ranges import Range, Sizes, Window, ranges
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "80")))
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
+PATTERNS += [
+    "A AS a ; B AS b FILTER b.k = a.k AND b.x > a.x",
+    "A ; B+ AS b ; C AS c FILTER c.x - 2 > b.x AND b.k >= PREV(b).k",
+]
 WINDOWS = [
     "WITHIN 6 EVENTS",
     "WITHIN 25 EVENTS",
@@ -61,9 +65,10 @@ def random_events(rng, n):
 def test_threads_by_range_find_the_table_of_one_thread(small_ranges, seed):
     rng = random.Random(seed)
     small_ranges(rng)
-    strategy, keys = rng.choice(["ALL", "STRICT"]), rng.choice(["", "PARTITION BY [k]"])
-    window = rng.choice(WINDOWS)
-    text = f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} {window}"
+    keys, pattern, window = rng.choice(["", "PARTITION BY [k]"]), rng.choice(PATTERNS), rng.choice(WINDOWS)
+    # with filters between events all strategies but ANY choose within the window
+    strategy = rng.choice(["ALL", "STRICT", *(["NEXT", "LAST", "MAX"] if "b." in pattern else [])])
+    text = f"SELECT {strategy} * FROM S WHERE {pattern} {keys} {window}"
     query = cer_gpu.compile(text, time_column="ts")
     events = random_events(rng, rng.randint(0, 200))
     batches = events.to_batches(max_chunksize=rng.choice([1, 7, 1000]))

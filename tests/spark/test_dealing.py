@@ -28,6 +28,8 @@ PATTERNS = [
     "A+ : C",
     "A AS a ; C FILTER a[x > 3]",
     "A ; X",
+    "A AS a ; B AS b FILTER b.k = a.k AND b.x > a.x",
+    "A AS a ; B+ AS b ; C AS c FILTER c.x >= b.x + a.k",
 ]
 WINDOWS = ["", "WITHIN 6 EVENTS", "WITHIN 25 EVENTS", "WITHIN 9 SECONDS", "WITHIN 0 SECONDS", "WITHIN 7 [x]"]
 

@@ -57,6 +57,9 @@ CASES = [
     ("SELECT * FROM S WHERE A : B ; C WITHIN 7 [x]", "range", 4, "count"),
     ("SELECT NEXT * FROM S WHERE A ; B ; C WITHIN 900 EVENTS", "replicate", 2, "events"),
     ("SELECT * FROM S WHERE A ; B CONSUME BY ANY", "replicate", 2, "count"),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.name = a.name PARTITION BY [k]", "partition", 3, "bindings"),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.ts - a.ts > 9 SECONDS WITHIN 20 SECONDS", "range", 3, "events"),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id > 2 * a.id", "replicate", 2, "count"),
 ]
 
 

@@ -358,16 +358,17 @@ def match_events(events, attributes, window, options, demand, filters, general, 
             _read_event(events, window, options, filters, graph, instances, indexes, attributes, listing.fresh, event)
             regs[LISTING], regs[ROOT], regs[DEPTH], regs[N_HERE] = 1, 0, 0, 0
             regs[FIRST_OUT], regs[FIRST_VALUE], regs[DEALT] = regs[N_OUT], regs[N_VALUES], 0
-        if events.positions[event] >= options.first_end:
+        place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
+        if place >= options.first_end:
             status = _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing,
                                  output, event, regs)  # fmt: skip
-        ours = demand.n_shares == 1 or events.positions[event] % demand.n_shares == demand.share
+        ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
         if status == DONE and demand.counting == 1 and ours and regs[N_HERE] > 0:
             if regs[N_ENDS] == counts.ends.shape[0]:
                 status = OUTPUT_FULL
             else:
                 end = _U(regs[N_ENDS])
-                counts.ends[end] = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
+                counts.ends[end] = place
                 counts.counts[end] = min(regs[N_HERE], limit) if limit > 0 else regs[N_HERE]
                 if counts.times.shape[0] > 0:
                     counts.times[end] = events.times[event]
@@ -391,7 +392,7 @@ def _list_event(events, window, options, demand, filters, general, graph, instan
                 regs):  # fmt: skip
     """List the complex events that end at an event, for each final atom that it is at; return the status."""
     symbol = _U(events.symbols[event])
-    number = events.positions[event]
+    number = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
     ours = demand.n_shares == 1 or number % demand.n_shares == demand.share
     status = DONE
     while status == DONE and graph.atoms_of[symbol, _U(regs[ROOT])] >= 0:
