@@ -114,7 +114,9 @@ def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int
     conditions, arguments = list[list[int]](), list[list[int]]()
     code: list[tuple[int, int, int]] = []
     for test in table.recogniser.tests:
-        condition, registers = bound.conditions[test.relation], dict(test.registers)
+        # an argument is named without the stream of its variable
+        registers = {name.rpartition(">")[2]: register for name, register in test.registers}
+        condition = bound.conditions[test.relation]
         if isinstance(condition, Comparison):
             kind = codes.COMPARE_RANKED if condition.ranked else codes.COMPARE
             columns = [1 + condition.left_column, 1 + condition.right_column]

@@ -436,6 +436,8 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
     size = path.shape[0]
     depth, n_here, n_out, n_values = regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES]
     status = DONE
+    if depth == 0 and limit > 0 and n_here >= limit:
+        return DONE  # another final atom of the event has found enough
     if depth == 0:
         path[0, ATOM], path[0, INSTANCE], path[0, FOUND_BY] = np.int64(root), instances.heights[root], 0
         _open(graph, instances, path, 0)
