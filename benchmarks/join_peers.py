@@ -1,9 +1,9 @@
 """Compare filters between events with joins of other engines, on the same events at the same time.
 
-An engine may have several plans for one question; the fastest is kept, and named.  Buckets are as long as the window.  Seconds are the least of some runs
-from Arrow events to a number of rows: in DuckDB they are first stored in a table, with their positions.  The answer is
-compared with that of cer_gpu on the peer's events, which are as many as it reads in some seconds (four times as many at
-each try).
+An engine may have several plans for one question; the fastest is kept, and named.  Buckets are as long as the window.
+Seconds are the least of some runs, from Arrow events to a number of rows; DuckDB first stores them in a table, with
+their positions.  The answer is compared with that of cer_gpu on the peer's events, as many as it reads in some seconds
+(four times as many at each try).
 """
 
 from __future__ import annotations
