@@ -8,6 +8,7 @@ import java.nio.ByteOrder;
 import java.nio.DoubleBuffer;
 import java.nio.channels.FileChannel;
 import java.time.Duration;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import org.apache.flink.api.common.accumulators.LongCounter;
@@ -27,6 +28,7 @@ import org.apache.flink.cep.CEP;
 import org.apache.flink.cep.functions.PatternProcessFunction;
 import org.apache.flink.cep.nfa.aftermatch.AfterMatchSkipStrategy;
 import org.apache.flink.cep.pattern.Pattern;
+import org.apache.flink.cep.pattern.conditions.IterativeCondition;
 import org.apache.flink.cep.pattern.conditions.SimpleCondition;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
@@ -39,9 +41,19 @@ import org.apache.flink.util.Collector;
  * An event is its position, the cheapest form for Flink; its type and its x are looked up in files in memory.
  */
 public class FlinkCep {
-    /** Add the job to an environment: it counts all matches of a sequence in the first events of a folder. */
+    /**
+     * Add the job to an environment: it counts all matches of a sequence in the first events of a folder.
+     *
+     * With a number in `above`, the x of the last event must be above that of the first plus the number.
+     */
     public static void plan(
-        StreamExecutionEnvironment environment, String folder, long events, List types, List bounds, long milliseconds
+        StreamExecutionEnvironment environment,
+        String folder,
+        long events,
+        List types,
+        List bounds,
+        long milliseconds,
+        Double above
     ) {
         Step[] steps = new Step[types.size()];
         Pattern pattern = null;
@@ -50,7 +62,9 @@ public class FlinkCep {
             pattern = i == 0
                 ? Pattern.begin("0", AfterMatchSkipStrategy.noSkip())
                 : pattern.followedByAny(String.valueOf(i));
-            pattern = pattern.where(steps[i]);
+            pattern = above != null && i == steps.length - 1
+                ? pattern.where(new Above(steps[i], above.doubleValue()))
+                : pattern.where(steps[i]);
         }
         pattern = pattern.within(Duration.ofMillis(milliseconds));
         DataStream stream = environment
@@ -92,6 +106,29 @@ public class FlinkCep {
             }
             int position = ((Long) event).intValue();
             return this.types.get(position) == this.type && this.x.get(position) < this.below;
+        }
+
+        double value(Object event) {
+            return this.x.get(((Long) event).intValue());
+        }
+    }
+
+    /** Iterative condition of the last step: its own, and that its x is above that of the first step plus a number. */
+    public static class Above extends IterativeCondition {
+        private final Step step;
+        private final double more;
+
+        public Above(Step step, double more) {
+            this.step = step;
+            this.more = more;
+        }
+
+        public boolean filter(Object event, IterativeCondition.Context context) throws Exception {
+            if (!this.step.filter(event)) {
+                return false;
+            }
+            Iterator firsts = context.getEventsForPattern("0").iterator();
+            return this.step.value(event) > this.step.value(firsts.next()) + this.more;
         }
     }
 

@@ -8,6 +8,9 @@ The question is that of CEQL: ``followedByAny`` skips till any match, and nothin
 matches are found.  A window of n events is one of n + 1 milliseconds, as the events are a millisecond apart and Flink's
 window excludes its end, unlike WITHIN.
 
+With a number as "above" in the question, the x of the last event must be above that of the first by more; this is an
+iterative condition, which looks the first event up.
+
 The job is written in its fastest form: events that no condition takes are left out before the pattern sees them,
 objects are reused, state is on the heap, without checkpoints, and a watermark comes at each 100th event.  With Flink's
 own watermarks, which come by the clock, thousands of events wait for one, and take up to twice as long.  The seconds
@@ -88,6 +91,7 @@ def ask(question: Facts) -> Facts:
                 [code for code, _ in steps],
                 [below for _, below in steps],
                 int(str(question["window"])) + 1,
+                question.get("above"),
             )
             done = environment.execute()
             seconds, n_found = done.get_net_runtime() / 1000, done.get_accumulator_result("found")

@@ -104,12 +104,14 @@ def count(query: cer_gpu.Query, events: object, output: str = "positions", threa
 def bare_pass(table: pa.Table, columns: list[str]) -> tuple[Callable[[], object], int]:
     """Return a function that reads columns once, and the bytes that it reads.
 
-    It takes the sum of numbers and of a dictionary's codes, and the greatest byte of strings.
+    It takes the sum of numbers, of times and of a dictionary's codes, and the greatest byte of strings.
     """
     parts: list[pa.Array | np.ndarray] = []
     for chunk in (chunk for name in columns for chunk in table[name].chunks):
         if pa.types.is_dictionary(chunk.type):
             parts.append(chunk.indices)
+        elif pa.types.is_timestamp(chunk.type):
+            parts.append(chunk.view(pa.int64()))
         elif pa.types.is_string(chunk.type):
             ends = np.frombuffer(chunk.buffers()[1], np.int32)[chunk.offset : chunk.offset + len(chunk) + 1]
             parts += [pa.array(ends), np.frombuffer(chunk.buffers()[2], np.uint8)[ends[0] : ends[-1]]]

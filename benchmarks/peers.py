@@ -314,8 +314,8 @@ class Elsewhere:
         """See `Peer`."""
         return self._name
 
-    def ask(self, question: Question, table: pa.Table) -> tuple[float, int]:
-        """See `Peer`."""
+    def ask(self, question: Question, table: pa.Table, **more: object) -> tuple[float, int]:
+        """See `Peer`; the script is given `more` facts."""
         types = table["type"].combine_chunks()
         with tempfile.TemporaryDirectory() as folder:
             types.indices.to_numpy().astype(np.uint8).tofile(f"{folder}/types")
@@ -327,6 +327,7 @@ class Elsewhere:
                     "steps": question.steps,
                     "names": types.dictionary.to_pylist(),
                     "folder": folder,
+                    **more,
                 }
             )
         return float(str(found["seconds"])), int(str(found["found"]))

@@ -167,6 +167,18 @@ def save(
     console.print(f"written: {target}")
 
 
+def add(console: Console, target: Path, results: Results, notes: dict[str, str]) -> None:
+    """Write results of some families into a JSON file that has others; a remark tells their date, if it is another."""
+    found = json.loads(target.read_text(encoding="utf-8"))
+    today = about([])["date"]
+    when = "" if found["about"]["date"] == today else f" Measured on {today}."
+    found["notes"] |= {title: notes.get(title, "") + when for title in results}
+    found["results"] |= results
+    found["results"]["How they grow"] = growth(found["results"])
+    target.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    console.print(f"written: {target}")
+
+
 def tables(path: Path) -> str:
     """Return all tables of stored results, in Markdown."""
     found = json.loads(path.read_text(encoding="utf-8"))

@@ -18,9 +18,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import gpu
+import join_peers
 from peers import TITLE, against_peers
 from pictures import draw
-from report import RESULTS, Results, Row, growth, machine, save, show, show_ratios, tables
+from report import RESULTS, Results, Row, add, growth, machine, save, show, show_ratios, tables
 from rich.console import Console
 from workloads import Family, families
 
@@ -64,7 +65,9 @@ def main(arguments: list[str]) -> int:
         help="for all, which saves the time of starting them; memory is not told then",
     )
     parser.add_argument("--compare", action="store_true", help="show rates as ratios to the results that are kept")
-    parser.add_argument("--save", action="store_true", help="write <machine>.json, .md and pictures")
+    parser.add_argument(
+        "--save", action="store_true", help="write <machine>.json, .md and pictures; with --only, into those kept"
+    )
     parser.add_argument("--results", type=Path, default=RESULTS, help="the folder of the results")
     options = parser.parse_args(arguments)
     console = Console(width=max(150, Console().width))
@@ -81,8 +84,9 @@ def main(arguments: list[str]) -> int:
     if any(word in gpu.TITLE.lower() for word in words):
         results[gpu.TITLE], notes[gpu.TITLE] = gpu.rows(options.events, options.repeat), gpu.ABOUT
         show(console, gpu.TITLE, results[gpu.TITLE])
-    if options.seconds and any(word in TITLE.lower() for word in words):
-        for title, rows, note in against_peers(console, options):
+    compared = {TITLE: against_peers, join_peers.TITLE: join_peers.against_peers}
+    for compare in (compared[title] for title in compared if any(word in title.lower() for word in words)):
+        for title, rows, note in compare(console, options) if options.seconds else ():
             results[title], notes[title] = rows, note
             if rows:
                 show(console, title, rows)
@@ -92,7 +96,10 @@ def main(arguments: list[str]) -> int:
     if options.compare:
         show_ratios(console, results, kept)
     if options.save:
-        save(console, kept, results, ["python benchmarks/run.py", *arguments], notes)
+        if options.only and kept.exists():
+            add(console, kept, {title: rows for title, rows in results.items() if title in notes}, notes)
+        else:
+            save(console, kept, results, ["python benchmarks/run.py", *arguments], notes)
         kept.with_suffix(".md").write_text(tables(kept), encoding="utf-8")
         for picture in draw(kept):
             console.print(f"written: {picture}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import joins
 import pyarrow as pa
 import stock
 from measure import Row, Workload, floors, from_file, in_memory, threads_gain
@@ -242,6 +243,7 @@ def families(n_events: int) -> list[Family]:
             "Into Arrow lists; the stress test is that of papers/001 (section 8.2).",
             _listing(10 * n_events),
         ),
+        Family(joins.TITLE, joins.ABOUT, joins.workloads()),
         Family("Partitions", "One of so many keys at random for each event; C is rare.", _partitions()),
         Family("Share of relevant events", "All others are of a type that the query does not name.", _relevant()),
         Family(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
+
+import cer_gpu
 
 for package in ("duckdb", "matplotlib", "psutil", "rich"):
     pytest.importorskip(package)
@@ -43,6 +48,8 @@ def test_everything_is_measured_and_stored(results):
     assert {row["workload"] for row in found["Stock market"]} == {f"Q{k}" for k in range(1, 8)}
     # the stress test of papers/001, section 8.2: about 20 million outputs over 2,000 events
     assert any(15e6 < row["complex events"] < 25e6 for row in found["Complex events listed per second"])
+    assert len({row["workload"] for row in found["Joins"]}) == 7
+    assert {row["workload"] for row in found["Joins against peers"]} < {row["workload"] for row in found["Joins"]}
     assert all(row["why"] for row in found["Peers left out"])
     assert {"Flink SQL", "FlinkCEP"} <= {row["workload"] for row in found["Peers left out"]}  # no --flink was given
     first = found["GPU"][0]  # the name of the GPU, or the reason why there are no figures
@@ -65,6 +72,37 @@ def test_a_measurement_is_compared_with_stored_results(results):
     printed = run("run.py", *TINY, "--only", "events read", "--compare", "--results", str(folder))
     assert "Against the results of" in printed
     assert "now / kept" in printed
+
+
+def test_a_measurement_of_some_families_keeps_the_stored_results_of_the_others(results, tmp_path):
+    folder, _ = results
+    (kept,) = (Path(shutil.copy(path, tmp_path)) for path in folder.glob("*.json"))
+    before = json.loads(kept.read_text(encoding="utf-8"))
+    run("run.py", "--events", "1000", "--repeat", "1", "--only", "floors", "--save", "--results", str(tmp_path))
+    after = json.loads(kept.read_text(encoding="utf-8"))
+    assert {row["events"] for row in after["results"]["Floors"]} == {1000}
+    assert {row["events"] for row in before["results"]["Floors"]} == {2000}
+    del before["results"]["Floors"], after["results"]["Floors"]
+    assert after == before
+
+
+def test_every_plan_of_a_join_finds_the_complex_events_of_the_query(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    peers = importlib.import_module("join_peers")
+    pair, keys = "A AS a ; B AS b FILTER {} WITHIN 7 EVENTS", "A AS a ; B AS b ; C AS c FILTER {} WITHIN 50 EVENTS"
+    trades, crimes = peers.trades(3_000), peers.crimes(6_000)
+    few_keys = trades.set_column(2, "key", pc.bit_wise_and(trades["key"], 3))
+    cases = [
+        (trades, pair.format("b.x > a.x"), peers.pairs(7, "b.x > a.x")),
+        (few_keys, keys.format("b.key = a.key AND c.key = b.key"), peers.equal(50)),
+        (crimes, peers.TEXTS[peers.CRIMES], peers.at_one_place()),
+    ]
+    for table, text, plans in cases:
+        text = text if "SELECT" in text else f"SELECT * FROM S WHERE {text}"
+        found = cer_gpu.compile(text, time_column="ts" if "ts" in table.column_names else None).evaluate(table).num_rows
+        assert found > 100
+        question = peers.Question(peers.RARELY, 7, plans)
+        assert {plan: peers.DuckDB().ask(question, table, plan)[1] for plan in plans} == dict.fromkeys(plans, found)
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_results(tmp_path):
