@@ -136,16 +136,17 @@ class InstanceGraph(Runtime):
 
     def feed(self, events: Relevant) -> Iterator[Found]:
         """Process relevant events and yield full buffers, in order."""
-        n, regs = len(events.symbols), self._regs
+        n, noted, regs = len(events.symbols), 0, self._regs
         regs[loops.EVENT] = 0
-        if n and self.options.window == COUNT_WINDOW:
-            self._note_clocks(events)
         while True:
             match Status(self._match(events, n)):
                 case Status.DONE:
                     break
                 case Status.GROW_NODES:
-                    self._make_room(events.window_clocks[regs[loops.EVENT]])
+                    event = int(regs[loops.EVENT])
+                    self._note_clocks(events, noted, event)
+                    noted = event
+                    self._make_room(events.window_clocks[event])
                 case Status.GROW_PATH:
                     self._path = np.concatenate([self._path, np.zeros_like(self._path)])
                     n_rows = int(regs[loops.N_OUT] - regs[loops.FIRST_OUT])
@@ -154,8 +155,7 @@ class InstanceGraph(Runtime):
                     yield from self._emptied()
                 case other:
                     raise AssertionError(other)
-        if n and self.options.window != COUNT_WINDOW:
-            self._last_clocks[0] = events.window_clocks[-1]
+        self._note_clocks(events, noted, n)
 
     def _match(self, events: Relevant, n: int) -> int:
         counts = self._counted.to_fill if self.options.counted else [np.empty(0, np.int64)] * 3
@@ -226,8 +226,12 @@ class InstanceGraph(Runtime):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def _note_clocks(self, events: Relevant) -> None:
-        self._last_clocks[events.partitions] = events.window_clocks
+    def _note_clocks(self, events: Relevant, begin: int, end: int) -> None:
+        """Note the last clocks, of each partition if its events are counted, after the events from `begin` to `end`."""
+        if self.options.window == COUNT_WINDOW:
+            self._last_clocks[events.partitions[begin:end]] = events.window_clocks[begin:end]
+        elif end > begin:
+            self._last_clocks[0] = events.window_clocks[end - 1]
 
     def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
         """Return which of the first partitions hold nothing."""
