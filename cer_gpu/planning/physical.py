@@ -59,7 +59,7 @@ class PhysicalPlan:
 
     @property
     def engine(self) -> str:
-        """Family of the runtime: "stacks", "automaton" or "counter"."""
+        """Family of the runtime (`Runtime.engine`)."""
         return RUNTIMES[self.runtime].engine
 
     def table(self) -> Table:

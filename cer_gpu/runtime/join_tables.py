@@ -91,6 +91,7 @@ class JoinPlan:
     def __post_init__(self) -> None:
         """Place the filters."""
         graph = self.graph
+        self._oriented: dict[Pair, Comparison | None] = {}
         self._after = [sorted(set(graph.after(atom))) for atom in range(len(graph.atoms))]
         self._reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
         pairs = [pair for r in range(len(graph.relations)) for pair in self._pairs(r)]
@@ -165,6 +166,11 @@ class JoinPlan:
 
     def oriented(self, pair: Pair) -> Comparison | None:
         """Return the comparison of a pair with the earlier event at the left; None: it is a program."""
+        if pair not in self._oriented:
+            self._oriented[pair] = self._comparison(pair)
+        return self._oriented[pair]
+
+    def _comparison(self, pair: Pair) -> Comparison | None:
         condition = self.bound.conditions[pair.relation]
         if not isinstance(condition, Comparison):
             return None
