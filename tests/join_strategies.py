@@ -19,7 +19,7 @@ STRINGS = ("s", "s", "s", "t", "t", "st.q r.s")
 OPERATORS = ("<", ">", "<=", ">=", "=", "<>")
 TYPES = ("A", "A", "A", "B", "B", "C")
 DURATIONS = (0, 500, 1000, 2000, 3000, 5000, 90_000, 3_660_000, s.DAY, 2 * s.DAY, 3 * s.DAY + 1500)
-ODD_NAMES = ("first", "PREV", "Last", "is", "between", "days", "st", "b c", "n", "limit")
+ODD_NAMES = ("first", "PREV", "Last", "is", "between", "days", "st", "b c", "limit")
 
 Spot = tuple[str, str]  # a variable, and which of its events
 
@@ -279,9 +279,9 @@ def filters_in_iterations(draw):
     known = _names(outer + inside)
     body = ref.Filter(body, draw(conditions(known, _several(inside), _names(inside))))
     if draw(st.integers(0, 4)) == 4:
-        event = ref.As(ref.EventType(draw(st.sampled_from(TYPES))), "w")
+        event = ref.As(ref.EventType(draw(st.sampled_from(TYPES))), "z")
         body = draw(joined([event, body]))
-        body = ref.Filter(body, draw(relations(["w", *_names(outer)])))
+        body = ref.Filter(body, draw(relations(["z", *_names(outer)])))
     iteration = draw(st.sampled_from([ref.Plus, ref.Plus, ref.ContigPlus]))(body)
     return draw(joined([*(formula for formula, _, _ in outer), iteration]))
 

@@ -57,6 +57,10 @@ NO_INDEX = -1
 # columns of `Graph.distant`: the condition, the set of atoms of the later event, and 1 for the nearest of them alone
 DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
 
+# columns of `Graph.lookahead`: the atom that every path still has to pass, its condition, and the set of atoms of the
+# later event
+AHEAD_ATOM, AHEAD_CONDITION, AHEAD_ATOMS = range(3)
+
 # flags of atoms: a complex event may begin there; it may end there; others may follow; it begins there and nowhere
 # before, and no filter is left to test
 INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM, LEAF_ATOM = 1, 2, 4, 8

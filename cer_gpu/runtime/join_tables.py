@@ -119,6 +119,32 @@ class JoinPlan:
                 todo += self._after[each]
         return frozenset(found)
 
+    def unavoidable(self, atom: int) -> list[int]:
+        """Return the atoms that every path from an atom back to a start passes, with a repeated atom on the way."""
+        atoms = self.graph.atoms
+        if self.partitioned or atoms[atom].initial:
+            return []
+        found = []
+        for other in range(len(atoms)):
+            if other == atom or atom not in self._reach[other]:
+                continue
+            on_the_way = [a for a in self._reach[other] if a == atom or atom in self._reach[a]]
+            if any(a in self._reach[a] for a in on_the_way) and not self._starts_without(atom, other):
+                found.append(other)
+        return found
+
+    def _starts_without(self, atom: int, other: int) -> bool:
+        """Return True if a path leads from an atom back to a start without another atom."""
+        seen, todo = {atom}, [atom]
+        while todo:
+            each = todo.pop()
+            if self.graph.atoms[each].initial:
+                return True
+            before = {edge.source for edge in self.graph.edges if edge.target == each} - seen - {other}
+            seen |= before
+            todo += before
+        return False
+
     def _pairs(self, number: int) -> Iterator[Pair]:
         """Yield the ways to test a relation on two events; for none, note that it is tested on whole paths."""
         relation, arguments = self.graph.relations[number], self.bound.conditions[number].arguments
@@ -298,6 +324,7 @@ class JoinTables:
         self._rows, self._conditions = order, {}
         own = [[self._condition(pair, q) for pair in plan.own.get(q, ())] for q in range(n_atoms)]
         distant = [self._distant(q) for q in range(n_atoms)]
+        aheads = [self._aheads(q) for q in range(n_atoms)]
         flags = [
             (codes.INITIAL_ATOM if atom.initial else 0)
             | (codes.FINAL_ATOM if atom.final else 0)
@@ -322,6 +349,8 @@ class JoinTables:
             "own_tests": np.array(list(chain.from_iterable(own)), np.int32),
             "distants": _offsets(distant),
             "distant": _table(list(chain.from_iterable(distant)), 3),
+            "aheads": _offsets(aheads),
+            "lookahead": _table(list(chain.from_iterable(aheads)), 3),
             "sets": sets,
             "levels": _table([[r.level(atom) for atom in atoms] for r in graph.relations], n_atoms),
             "loop_levels": _table(
@@ -340,6 +369,16 @@ class JoinTables:
         for pair in self.plan.distant.get(atom, ()):
             later = self.plan.graph.relations[pair.relation].holds[pair.later]
             rows.append([self._condition(pair, atom), self._set(later), int(pair.nearest)])
+        return rows
+
+    def _aheads(self, atom: int) -> list[list[int]]:
+        """Return the filters of the events that every path from an atom back to a start has to pass."""
+        rows = []
+        for earlier in self.plan.unavoidable(atom):
+            for pair in self.plan.distant.get(earlier, ()):
+                relation = self.plan.graph.relations[pair.relation]
+                if not pair.nearest and not relation.level(self.plan.graph.atoms[earlier]):
+                    rows.append([earlier, self._condition(pair, earlier), self._set(relation.holds[pair.later])])
         return rows
 
     def _general(self) -> dict[str, Any]:

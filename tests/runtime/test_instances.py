@@ -150,3 +150,14 @@ def test_other_types_of_compared_columns_in_a_later_batch_are_refused():
     evaluator.push(pa.record_batch({"type": ["B"], "x": pa.array([2], pa.int32())}))
     with pytest.raises(cer_gpu.errors.EventsError, match="have other types than in the batches before"):
         evaluator.push(pa.record_batch({"type": ["B"], "x": [2.5]}))
+
+
+@pytest.mark.parametrize("pattern", ["A AS a ; B+ AS b FILTER b.x > a.x", "A AS a ; B+ AS b ; C AS c FILTER c.x > a.x"])
+def test_a_repeated_step_is_not_listed_in_vain(pattern):
+    """No event before the 40 of the repeated step passes: all 2**40 choices of them would be in vain."""
+    n = 40
+    data = {"type": ["A"] + ["B"] * n + ["C"], "x": [5.0] + [1.0] * n + [2.0]}
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}")
+    assert query.evaluate(pa.table(data)).num_rows == 0
+    data["x"][0], data["x"][n] = 1.5, 3.0  # the last B passes
+    assert query.evaluate(pa.table(data), output="ends").num_rows == 1

@@ -48,8 +48,12 @@ class Graph(NamedTuple):
         First of `distant` of each atom.
     distant : int32, shape (distant conditions, 3)
         Columns DISTANT_CONDITION to DISTANT_NEAREST: conditions between an event of the atom and later ones.
+    aheads : int32, shape (atoms + 1,)
+        First of `lookahead` of each atom; those of one atom are ordered by AHEAD_ATOM.
+    lookahead : int32, shape (lookaheads, 3)
+        Columns AHEAD_ATOM to AHEAD_ATOMS: conditions that an event still to come must pass, asked before a `+`.
     sets : bool, shape (sets, atoms)
-        Sets of atoms that `distant` names.
+        Sets of atoms that `distant` and `lookahead` name.
     levels : int32, shape (relations, atoms)
         Iterations around both the relation and the atom.
     loop_levels : int32, shape (relations, loops + 1)
@@ -70,6 +74,8 @@ class Graph(NamedTuple):
     own_tests: Any
     distants: Any
     distant: Any
+    aheads: Any
+    lookahead: Any
     sets: Any
     levels: Any
     loop_levels: Any

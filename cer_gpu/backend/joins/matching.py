@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.automaton.encoding import (
+    AHEAD_ATOM,
+    AHEAD_ATOMS,
+    AHEAD_CONDITION,
     COND_RELATION,
     CONSUME_NONE,
     CONSUME_PARTITION,
@@ -222,6 +225,46 @@ def _fits(filters, graph, instances, path, depth):
                     return False
                 if graph.distant[d, DISTANT_NEAREST] == 1:
                     break
+    return True
+
+
+@helper
+def _may_end(filters, graph, instances, path, depth, clock, length):
+    """Return whether the events that every path still has to pass may pass their filters with those of the path.
+
+    Without this a `+` would list its events in vain where nothing before them passes.
+    """
+    top = _U(depth - 1)
+    q = _U(path[top, ATOM])
+    before = instances.positions[q, _U(path[top, INSTANCE])]
+    line, last = graph.aheads[q], graph.aheads[q + _U(1)]
+    while line < last:
+        p = _U(graph.lookahead[_U(line), AHEAD_ATOM])
+        stop = line
+        while stop < last and graph.lookahead[_U(stop), AHEAD_ATOM] == np.int64(p):
+            stop += 1
+        possible = False
+        i = instances.heights[p] - 1
+        while i >= instances.bottoms[p] and not possible:
+            at = _U(i)
+            if clock - instances.best[p, at] > length:
+                break
+            possible = instances.positions[p, at] < before and not (clock - instances.latest[p, at] > length)
+            rule = line
+            while possible and rule < stop:
+                c = _U(graph.lookahead[_U(rule), AHEAD_CONDITION])
+                atoms = _U(graph.lookahead[_U(rule), AHEAD_ATOMS])
+                entry = 0
+                while possible and entry < depth:
+                    other = _U(path[_U(entry), ATOM])
+                    if graph.sets[atoms, other]:
+                        possible = passes(filters, instances.values, c, p, at, other, _U(path[_U(entry), INSTANCE]))
+                    entry += 1
+                rule += 1
+            i -= 1
+        if not possible:
+            return False
+        line = stop
     return True
 
 
@@ -440,6 +483,8 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
         return DONE  # another final atom of the event has found enough
     if depth == 0:
         path[0, ATOM], path[0, INSTANCE], path[0, FOUND_BY] = np.int64(root), instances.heights[root], 0
+        if not _may_end(filters, graph, instances, path, 1, clock, length):
+            return DONE
         _open(graph, instances, path, 0)
         depth = 1
         if graph.flags[root] & INITIAL_ATOM != 0:
@@ -505,6 +550,8 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
             top = _U(depth)
             path[top, ATOM], path[top, INSTANCE], path[top, FOUND_BY] = np.int64(p), found, np.int64(e)
             if not _fits(filters, graph, instances, path, depth + 1):
+                continue
+            if not _may_end(filters, graph, instances, path, depth + 1, clock, length):
                 continue
             _open(graph, instances, path, depth)
             depth += 1
