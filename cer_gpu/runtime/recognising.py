@@ -41,7 +41,7 @@ class Recognising(Runtime):
         recogniser = table.recogniser
         bound = options.joins.plan.bound
         self._regs = np.zeros(loop.N_REGS, np.int64)
-        self._regs[loop.LAST] = -1
+        self._regs[loop.LAST_POSITION] = -1
         self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
         self._conditions, self._arguments, self._code = _tests_of(table, bound)
         self._constants = np.array(bound.constants or (0,), np.int64)
@@ -96,7 +96,7 @@ class Recognising(Runtime):
 
     def live(self) -> int:
         """Return a position before which complex events to come hold nothing."""
-        return max(int(self._regs[loop.LAST]) + 1 - self.options.width, 0)
+        return max(int(self._regs[loop.LAST_POSITION]) + 1 - self.options.width, 0)
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 

@@ -141,7 +141,7 @@ def completed(words):
 def test_commands_options_values_and_files_are_completed():
     assert completed(["cer-gpu", "e"]) == [("plain", "explain")]
     assert completed(["cer-gpu", "explain", "--s"]) == [("plain", "--svg")]
-    assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events")]
+    assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events"), ("plain", "ends")]
     for words in (
         ["run", "q"],
         ["run", "q", "e"],

@@ -17,12 +17,12 @@ from cer_gpu.backend.joins.filters import Filters, passes, run_events
 from cer_gpu.backend.status import DONE, OUTPUT_FULL
 
 # registers of the loop: the next event, the state, the position of the last event (-1: none), and ends in the buffers
-EVENT, STATE, LAST, N_OUT, N_REGS = range(5)
+EVENT, STATE, LAST_POSITION, N_OUT, N_REGS = range(5)
 
 # columns of `Automaton.states`, `formulas` and `moves`
-FIRST_LISTED, LAST_LISTED, FIRST_MOVE, IS_FINAL = range(4)
+FIRST_LISTED, LAST_LISTED, FIRST_OF_MOVES, IS_FINAL = range(4)
 ATOM, FIRST_TESTED, LAST_TESTED = range(3)
-TARGET, WRITES = range(2)
+TO_STATE, WRITES = range(2)
 
 _U = np.uint64
 
@@ -116,14 +116,14 @@ def _step(automaton, filters, registers, symbol, state):
         atom = _U(automaton.formulas[formula, ATOM])
         if (satisfied >> atom) & _U(1) != _U(0) and _holds(automaton, filters, registers, formula):
             bits |= np.int64(1) << np.int64(line - first)
-    move = _U(automaton.states[_U(state), FIRST_MOVE] + bits)
+    move = _U(automaton.states[_U(state), FIRST_OF_MOVES] + bits)
     values = registers.values
     current = _U(values.shape[2] - 1)
     for register in range(values.shape[2] - 1):
         if (automaton.moves[move, WRITES] >> np.int64(register)) & 1 == 1:
             for c in range(values.shape[1]):
                 values[0, _U(c), _U(register)] = values[0, _U(c), current]
-    return automaton.moves[move, TARGET]
+    return automaton.moves[move, TO_STATE]
 
 
 @kernel
@@ -155,7 +155,7 @@ def recognise(events, attributes, filters, automaton, registers, output, first_e
     registers, output = Registers(*registers), Matches(*output)
     values = registers.values
     current = _U(values.shape[2] - 1)
-    i, state, last, n_out = regs[EVENT], regs[STATE], regs[LAST], regs[N_OUT]
+    i, state, last, n_out = regs[EVENT], regs[STATE], regs[LAST_POSITION], regs[N_OUT]
     status = DONE
     while i < events.symbols.shape[0]:
         if n_out + 1 >= output.offsets.shape[0]:
@@ -180,5 +180,5 @@ def recognise(events, attributes, filters, automaton, registers, output, first_e
                 output.times[1, out] = events.times[event]
             n_out += 1
             output.offsets[_U(n_out)] = 0
-    regs[EVENT], regs[STATE], regs[LAST], regs[N_OUT] = i, state, last, n_out
+    regs[EVENT], regs[STATE], regs[LAST_POSITION], regs[N_OUT] = i, state, last, n_out
     return status
