@@ -24,7 +24,8 @@ EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "150"))
 property_settings = settings(
     max_examples=EXAMPLES,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    # some tests need a kind of query that few draws are, and a filtered draw is cheap
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
 )
 n_cases = {"passed": 0}  # of all tests by `property_test`; conftest.py reports it
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 from cer_gpu.ceql import syntax as s
 from cer_gpu.explain.writing import predicate_text
 from cer_gpu.predicates.binder import Binder
-from cer_gpu.predicates.relations import BoundRelations, Comparison, Condition, Program, arguments_of
+from cer_gpu.predicates.relation_terms import Comparison, Condition, Program, arguments_of
+from cer_gpu.predicates.relations import BoundRelations
 from cer_gpu.predicates.terms import MIRRORED
 
 _ZERO = s.Literal(0, "0")

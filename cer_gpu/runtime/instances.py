@@ -203,7 +203,7 @@ class InstanceGraph(Runtime):
             return
         found, rest = self._out.split(n, n_out, n_values)
         regs[loops.N_OUT], regs[loops.N_VALUES] = len(rest), len(rest.positions)
-        regs[loops.FIRST_OUT] = regs[loops.FIRST_VALUE] = 0
+        regs[loops.FIRST_OUT] = 0
         yield found
 
     def flush(self) -> Found:

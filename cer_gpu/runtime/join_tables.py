@@ -19,7 +19,8 @@ from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
 from cer_gpu.backend.joins import filters
 from cer_gpu.backend.joins.whole_paths import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
-from cer_gpu.predicates.relations import EACH, FIRST, LAST, OPERATORS, PREV, BoundRelations, Comparison, Condition
+from cer_gpu.predicates.relation_terms import EACH, FIRST, LAST, OPERATORS, PREV, Comparison, Condition
+from cer_gpu.predicates.relations import BoundRelations
 
 Int32 = npt.NDArray[np.int32]
 

@@ -13,7 +13,8 @@ from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins import recognition as loop
 from cer_gpu.backend.joins.filters import COLUMN, Filters
 from cer_gpu.backend.status import Status
-from cer_gpu.predicates.relations import OPERATORS, BoundRelations, Comparison
+from cer_gpu.predicates.relation_terms import OPERATORS, Comparison
+from cer_gpu.predicates.relations import BoundRelations
 from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime

@@ -18,18 +18,15 @@ from cer_gpu.automaton.encoding import (
     COND_RELATION,
     CONSUME_NONE,
     CONSUME_PARTITION,
-    COUNT_WINDOW,
     DISTANT_ATOMS,
     DISTANT_CONDITION,
     DISTANT_NEAREST,
     EDGE_CONTIGUOUS,
-    EDGE_INDEX,
     EDGE_LOOP,
     EDGE_SOURCE,
     FINAL_ATOM,
     INITIAL_ATOM,
     LEAF_ATOM,
-    STACKED_ATOM,
 )
 from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
@@ -39,18 +36,16 @@ from cer_gpu.backend.joins.instances import (
     Graph,
     Indexes,
     Instances,
-    insert,
-    raise_best,
-    widen_zones,
 )
-from cer_gpu.backend.joins.search import after, begin_search, find, look_up, pick_leaves
+from cer_gpu.backend.joins.reading import keep_event, ordinal_of, read_event
+from cer_gpu.backend.joins.search import after, begin_search, find, pick_leaves
 from cer_gpu.backend.joins.whole_paths import General, path_passes
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
 # registers: the event under way; 1 while its complex events are listed; the next final atom of it; the depth of the
-# path; what was found of this event; what is in the buffers; where the rows of this event begin; candidates of the
-# shares; and, of ends, those counted for the shares
-EVENT, LISTING, ROOT, DEPTH, N_HERE, N_OUT, N_VALUES, FIRST_OUT, FIRST_VALUE, DEALT, N_ENDS, N_REGS = range(12)
+# path; what was found of this event; rows and values in the buffers; where the rows of this event begin; candidates
+# that were dealt to the shares; and counted ends in the buffers
+EVENT, LISTING, ROOT, DEPTH, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, N_REGS = range(11)
 
 # an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, and the edge by
 # which the entry was found
@@ -109,97 +104,6 @@ class Demand(NamedTuple):
     share: Any
     n_shares: Any
     whole: Any
-
-
-@helper
-def _store(events, options, filters, graph, instances, attributes, q, event):
-    """Write an event to the place above the top of an atom's stack."""
-    i = _U(instances.heights[q])
-    instances.positions[q, i] = events.positions[event]
-    if instances.places.shape[1] > 0:
-        instances.places[q, i] = events.places[event]
-    if instances.ordinals.shape[1] > 0:
-        instances.ordinals[q, i] = events.ordinals[event]
-    if instances.times.shape[1] > 0:
-        instances.times[q, i] = events.times[event]
-    if instances.partitions.shape[1] > 0:
-        instances.partitions[q, i] = events.partitions[event]
-    for c in range(instances.values.shape[1]):
-        instances.values[q, _U(c), i] = attributes[event, _U(c)]
-
-
-@helper
-def _ordinal(instances, q, i):
-    return instances.ordinals[q, i] if instances.ordinals.shape[1] > 0 else instances.positions[q, i]
-
-
-@helper
-def _read_event(events, window, options, filters, graph, instances, indexes, attributes, fresh, event):
-    """Push an event to the atoms that it satisfies and that reach a start; note them in `fresh`."""
-    clock, length = window.clocks[event], window.length
-    symbol = _U(events.symbols[event])
-    per_partition = options.window == COUNT_WINDOW
-    j = _U(0)
-    q = np.int64(graph.atoms_of[symbol, j])
-    # first all look at what was there before the event
-    while q >= 0:
-        a = _U(q)
-        flags = graph.flags[a]
-        _store(events, options, filters, graph, instances, attributes, a, event)
-        i = _U(instances.heights[a])
-        latest = clock
-        reached = flags & INITIAL_ATOM != 0
-        for edge in range(graph.incoming[a], graph.incoming[a + _U(1)]):
-            e = _U(edge)
-            p, slot = _U(graph.edges[e, EDGE_SOURCE]), _U(edge - graph.incoming[a])
-            if not per_partition:
-                bottom, height = instances.bottoms[p], instances.heights[p]
-                while bottom < height and clock - instances.latest[p, _U(bottom)] > length:
-                    bottom += 1
-                instances.bottoms[p] = bottom
-            if graph.edges[e, EDGE_INDEX] >= 0:
-                instances.origins[a, slot, i] = look_up(graph, filters, instances, indexes, e, a, i)
-            else:
-                instances.origins[a, slot, i] = instances.heights[p]
-            if flags & STACKED_ATOM != 0 and flags & INITIAL_ATOM == 0:
-                candidate = begin_search(graph, instances, e, a, i)
-                ordinal = _ordinal(instances, a, i)
-                while candidate >= 0:
-                    found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, ordinal,
-                                 latest, reached)  # fmt: skip
-                    if found < 0:
-                        break
-                    latest = instances.latest[p, _U(found)]
-                    reached = True
-                    candidate = after(graph, indexes, e, found)
-            elif flags & STACKED_ATOM == 0:
-                reached = True  # the listing finds out
-        for test in range(graph.tests[a], graph.tests[a + _U(1)]):
-            reached = reached and passes(filters, instances.values, _U(graph.own_tests[_U(test)]), a, i, a, i)
-        instances.latest[a, i] = latest
-        fresh[a] = reached
-        j += _U(1)
-        q = np.int64(graph.atoms_of[symbol, j])
-
-
-@helper
-def _keep_event(events, graph, instances, indexes, fresh, event):
-    """Keep the instances that `_read_event` wrote, where others may follow them."""
-    symbol = _U(events.symbols[event])
-    j = _U(0)
-    q = np.int64(graph.atoms_of[symbol, j])
-    while q >= 0:
-        a = _U(q)
-        if fresh[a] == 1 and graph.flags[a] & STACKED_ATOM != 0:
-            i = instances.heights[a]
-            raise_best(instances, a, i)
-            widen_zones(graph, instances, indexes, a, i)
-            for index in range(graph.index_atoms.shape[0]):
-                if graph.index_atoms[_U(index)] == q:
-                    insert(graph, instances, indexes, _U(index), i)
-            instances.heights[a] = i + 1
-        j += _U(1)
-        q = np.int64(graph.atoms_of[symbol, j])
 
 
 @helper
@@ -345,7 +249,7 @@ def _consecutive(graph, instances, path, depth):
         entry = _U(depth - 1 - back)
         q = _U(path[entry, ATOM])
         if graph.marks[q] > 0:
-            number = _ordinal(instances, q, _U(path[entry, INSTANCE]))
+            number = ordinal_of(instances, q, _U(path[entry, INSTANCE]))
             if before >= 0 and number != before + 1:
                 return False
             before = number
@@ -398,9 +302,9 @@ def match_events(events, attributes, window, options, demand, filters, general, 
                 j += _U(1)
             if status != DONE:
                 break
-            _read_event(events, window, options, filters, graph, instances, indexes, attributes, listing.fresh, event)
+            read_event(events, window, options, filters, graph, instances, indexes, attributes, listing.fresh, event)
             regs[LISTING], regs[ROOT], regs[DEPTH], regs[N_HERE] = 1, 0, 0, 0
-            regs[FIRST_OUT], regs[FIRST_VALUE], regs[DEALT] = regs[N_OUT], regs[N_VALUES], 0
+            regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
         if place >= options.first_end:
             status = _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing,
@@ -418,7 +322,7 @@ def match_events(events, attributes, window, options, demand, filters, general, 
                 regs[N_ENDS] += 1
         if status != DONE:
             break
-        _keep_event(events, graph, instances, indexes, listing.fresh, event)
+        keep_event(events, graph, instances, indexes, listing.fresh, event)
         if options.consume != CONSUME_NONE and regs[N_HERE] > 0:
             if options.consume == CONSUME_PARTITION and indexes.forgotten.shape[0] > 0:
                 indexes.forgotten[_U(events.partitions[event])] = events.positions[event]
@@ -531,7 +435,7 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 continue
             if path[entry, NEXT] >= 0:
                 found = find(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock, length,
-                             _ordinal(instances, q, k), clock, False)  # fmt: skip
+                             ordinal_of(instances, q, k), clock, False)  # fmt: skip
             if found < 0:
                 path[entry, SEARCHED] += 1
                 if path[entry, SEARCHED] < graph.incoming[q + _U(1)]:

@@ -1,0 +1,105 @@
+"""Reading of an event: it is pushed to the atoms that it satisfies, if it reaches a start (`cer_gpu.backend.joins`)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import COUNT_WINDOW, EDGE_INDEX, EDGE_SOURCE, INITIAL_ATOM, STACKED_ATOM
+from cer_gpu.backend.jit import helper
+from cer_gpu.backend.joins.filters import passes
+from cer_gpu.backend.joins.instances import insert, raise_best, widen_zones
+from cer_gpu.backend.joins.search import after, begin_search, find, look_up
+
+_U = np.uint64
+
+
+@helper
+def _store(events, instances, attributes, q, event):
+    """Write an event to the place above the top of an atom's stack."""
+    i = _U(instances.heights[q])
+    instances.positions[q, i] = events.positions[event]
+    if instances.places.shape[1] > 0:
+        instances.places[q, i] = events.places[event]
+    if instances.ordinals.shape[1] > 0:
+        instances.ordinals[q, i] = events.ordinals[event]
+    if instances.times.shape[1] > 0:
+        instances.times[q, i] = events.times[event]
+    if instances.partitions.shape[1] > 0:
+        instances.partitions[q, i] = events.partitions[event]
+    for c in range(instances.values.shape[1]):
+        instances.values[q, _U(c), i] = attributes[event, _U(c)]
+
+
+@helper
+def ordinal_of(instances, q, i):
+    """Return the number of an instance in the stream or partition, as contiguity counts."""
+    return instances.ordinals[q, i] if instances.ordinals.shape[1] > 0 else instances.positions[q, i]
+
+
+@helper
+def read_event(events, window, options, filters, graph, instances, indexes, attributes, fresh, event):
+    """Push an event to the atoms that it satisfies and that reach a start; note them in `fresh`."""
+    clock, length = window.clocks[event], window.length
+    symbol = _U(events.symbols[event])
+    per_partition = options.window == COUNT_WINDOW
+    j = _U(0)
+    q = np.int64(graph.atoms_of[symbol, j])
+    # first all look at what was there before the event
+    while q >= 0:
+        a = _U(q)
+        flags = graph.flags[a]
+        _store(events, instances, attributes, a, event)
+        i = _U(instances.heights[a])
+        latest = clock
+        reached = flags & INITIAL_ATOM != 0
+        for edge in range(graph.incoming[a], graph.incoming[a + _U(1)]):
+            e = _U(edge)
+            p, slot = _U(graph.edges[e, EDGE_SOURCE]), _U(edge - graph.incoming[a])
+            if not per_partition:
+                bottom, height = instances.bottoms[p], instances.heights[p]
+                while bottom < height and clock - instances.latest[p, _U(bottom)] > length:
+                    bottom += 1
+                instances.bottoms[p] = bottom
+            if graph.edges[e, EDGE_INDEX] >= 0:
+                instances.origins[a, slot, i] = look_up(graph, filters, instances, indexes, e, a, i)
+            else:
+                instances.origins[a, slot, i] = instances.heights[p]
+            if flags & STACKED_ATOM != 0 and flags & INITIAL_ATOM == 0:
+                candidate = begin_search(graph, instances, e, a, i)
+                ordinal = ordinal_of(instances, a, i)
+                while candidate >= 0:
+                    found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, ordinal,
+                                 latest, reached)  # fmt: skip
+                    if found < 0:
+                        break
+                    latest = instances.latest[p, _U(found)]
+                    reached = True
+                    candidate = after(graph, indexes, e, found)
+            elif flags & STACKED_ATOM == 0:
+                reached = True  # the listing finds out
+        for test in range(graph.tests[a], graph.tests[a + _U(1)]):
+            reached = reached and passes(filters, instances.values, _U(graph.own_tests[_U(test)]), a, i, a, i)
+        instances.latest[a, i] = latest
+        fresh[a] = reached
+        j += _U(1)
+        q = np.int64(graph.atoms_of[symbol, j])
+
+
+@helper
+def keep_event(events, graph, instances, indexes, fresh, event):
+    """Keep the instances that `read_event` wrote, where others may follow them."""
+    symbol = _U(events.symbols[event])
+    j = _U(0)
+    q = np.int64(graph.atoms_of[symbol, j])
+    while q >= 0:
+        a = _U(q)
+        if fresh[a] == 1 and graph.flags[a] & STACKED_ATOM != 0:
+            i = instances.heights[a]
+            raise_best(instances, a, i)
+            widen_zones(graph, instances, indexes, a, i)
+            for index in range(graph.index_atoms.shape[0]):
+                if graph.index_atoms[_U(index)] == q:
+                    insert(graph, instances, indexes, _U(index), i)
+            instances.heights[a] = i + 1
+        j += _U(1)
+        q = np.int64(graph.atoms_of[symbol, j])
