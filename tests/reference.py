@@ -648,16 +648,43 @@ def outer_variables(formula: Formula) -> set[str]:
 
 
 def relates_events(formula: Formula) -> bool:
-    """Return True if the formula has a filter between events: one that is no ``x[p]`` of the filtered formula."""
+    """Return True if the formula has a filter between events: one that is no ``x[p]`` of the filtered formula.
+
+    FIRST(x) and LAST(x) of a variable that holds one event at most are x itself.
+    """
     for node in descendants(formula):
         if isinstance(node, Filter):
-            own = defined_variables(node.body)
+            own, several = defined_variables(node.body), variables_of_several(node.body)[0]
             for relation in descendants(node.condition):
                 if isinstance(relation, Relation):
-                    read = events_read(relation)
+                    read = {
+                        (x, which if which == "PREV" or _plain(x) in several else "EACH")
+                        for x, which in events_read(relation)
+                    }
                     if len(read) > 1 or any(which != "EACH" or _plain(x) not in own for x, which in read):
                         return True
     return False
+
+
+def variables_of_several(formula: Formula) -> tuple[set[str], bool]:
+    """Return the variables that may hold several events, and True if every valuation holds one position at most."""
+    match formula:
+        case EventType() | Not():
+            return set(), True
+        case Filter(body, _):
+            return variables_of_several(body)
+        case As(body, name):
+            several, one = variables_of_several(body)
+            return (several if one else several | {name}), one
+        case Plus(body) | ContigPlus(body):
+            return defined_variables(body), False
+        case Or(left, right):
+            (a, a_one), (b, b_one) = variables_of_several(left), variables_of_several(right)
+            return a | b, a_one and b_one
+        case Seq(left, right) | Contig(left, right):
+            both = defined_variables(left) & defined_variables(right)
+            return variables_of_several(left)[0] | variables_of_several(right)[0] | both, False
+    raise TypeError(formula)
 
 
 def variables_in_order(formula: Formula) -> list[str]:
