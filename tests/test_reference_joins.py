@@ -275,7 +275,8 @@ def test_a_filter_on_one_event_of_its_own_is_none_between_events():
     own = Relation(Compare("=", each("A"), Const(1)))
     assert not ref.relates_events(Filter(Seq(A, B), own))
     assert ref.relates_events(Seq(A, Filter(B, own)))
-    assert ref.relates_events(Filter(A, Relation(Compare("=", first("A"), Const(1)))))
+    assert not ref.relates_events(Filter(A, Relation(Compare("=", first("A"), Const(1)))))
+    assert ref.relates_events(Filter(Plus(A), Relation(Compare("=", first("A"), Const(1)))))
 
 
 def test_columns_of_filters_between_events_are_attributes_of_the_query():

@@ -363,12 +363,12 @@ def _without_variables(predicate: s.Predicate) -> s.Predicate:
 
 
 def _predicate(filter_: s.Filter) -> s.Predicate:
-    """Return a filter as one predicate, in which every attribute names its variable."""
+    """Return a resolved filter as one predicate, in which every attribute names its variable."""
 
     def read(node: s.Filter, below: list[s.Predicate]) -> s.Predicate:
         match node:
-            case s.VariableFilter():
-                return _with_variables(node.predicate, node.variable, lambda name: False)
+            case s.VariableFilter(variable, predicate):
+                return _map_attributes(predicate, lambda attribute: replace(attribute, variable=variable))
             case s.Relation():
                 return node.predicate
             case s.FilterAnd():

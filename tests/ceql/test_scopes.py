@@ -10,7 +10,7 @@ from strategies import property_test
 from cer_gpu.ceql import parser, scopes
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.paths import dotted, names_of
+from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.explain.writing import predicate_text
 
@@ -322,3 +322,14 @@ def test_resolved_filters_hold_where_the_written_ones_do(data):
             for name, (low, high) in FORMULAS[text].items()
         }
         assert holds(resolved, held) == holds(written, held)
+
+
+def test_a_field_of_a_struct_named_like_its_variable_is_read_once():
+    """In brackets of `st`, `st.st.n` is the field n of the column st, also where the filter is merged with another."""
+    text = "SELECT * FROM S WHERE A AS x ; B AS st FILTER st[st.st.n > 1] OR st.m > x.m"
+    (relation,) = s.relations(parse(text).formula)
+    assert [(a.variable.name, a.name) for a in s.attributes(relation.predicate)] == [
+        ("st", path_of(["st", "n"])),
+        ("st", "m"),
+        ("x", "m"),
+    ]
