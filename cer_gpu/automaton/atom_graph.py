@@ -149,21 +149,19 @@ def build_atom_graph(
     QueryTooLargeError
         When there are too many atoms or edges.
     """
-    return _Builder(formula, guards, selected).graph(formula, n_steps)
+    return _Builder(guards, selected).graph(formula, n_steps)
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Atoms that may begin a part of the formula, those that may end it, and the number of its first atom."""
+    """Atoms that may begin a part of the formula, and those that may end it."""
 
     first: tuple[int, ...]
     last: tuple[int, ...]
-    begin: int
 
 
 @dataclass
 class _Builder:
-    formula: NormalForm
     guards: Sequence[Guard]
     selected: frozenset[str]
     atoms: list[GraphAtom] = field(default_factory=list)
@@ -211,11 +209,11 @@ class _Builder:
                 return self._atom(part)
             case Either():
                 left, right = below
-                return _Part(left.first + right.first, left.last + right.last, left.begin)
+                return _Part(left.first + right.first, left.last + right.last)
             case Then():
                 left, right = below
                 self._connect(left.last, right.first, part.contiguous)
-                return _Part(left.first, right.last, left.begin)
+                return _Part(left.first, right.last)
             case Repeat():
                 self._connect(below[0].last, below[0].first, part.contiguous, self._repeats.pop())
                 return below[0]
@@ -230,7 +228,7 @@ class _Builder:
         kept = atom.labels & self.selected
         self.atoms.append(GraphAtom(self._number[atom.guard], atom.negated, kept, tuple(self._repeats)))
         self.sources.append(atom)
-        return _Part((number,), (number,), number)
+        return _Part((number,), (number,))
 
     def _connect(self, last: tuple[int, ...], first: tuple[int, ...], contiguous: bool, loop: int = NO_LOOP) -> None:
         if len(self.edges) + len(last) * len(first) > MAX_EDGES:

@@ -48,7 +48,7 @@ class Options:
     @property
     def reading(self) -> Reading:
         """Part of the stream to read, and of its complex events to list."""
-        return Reading(self.begin, self.first_end, self.share, self.deal)
+        return Reading(self.first_end, self.share, self.deal)
 
 
 class Evaluator:

@@ -53,8 +53,6 @@ class Reading:
 
     Attributes
     ----------
-    begin : int
-        Number of the first event.
     first_end : int
         Complex events that end before this position are not listed.
     share : (k, n) or None
@@ -63,7 +61,6 @@ class Reading:
         Evaluate share k of n of the keys.
     """
 
-    begin: int = 0
     first_end: int = 0
     share: tuple[int, int] | None = None
     deal: tuple[int, int] | None = None

@@ -114,7 +114,11 @@ class Binding:
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""
-        return all(attribute_type(schema, name) == attribute_type(self.schema, name) for name in self.columns)
+        return all(attribute_type(schema, name) == data_type for name, data_type in self._types.items())
+
+    @cached_property
+    def _types(self) -> dict[str, pa.DataType | None]:
+        return {name: attribute_type(self.schema, name) for name in self.columns}
 
 
 def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> Binding:

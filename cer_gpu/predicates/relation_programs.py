@@ -32,10 +32,9 @@ from cer_gpu.ceql.traversal import children, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING
 from cer_gpu.columnar.moments import per_second
 from cer_gpu.predicates import terms as t
-from cer_gpu.predicates.relation_terms import OPERATORS, Argument, Shared, argument_of, arguments_of, of_event
+from cer_gpu.predicates.relation_terms import Argument, Shared, argument_of, arguments_of, of_event
 from cer_gpu.predicates.side_columns import Raw, SideColumn, TextNumber, Truth
 
-ARITHMETIC = ("+", "-", "*", "/", "%")
 _BY_DIFFERENCE = "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES"
 
 
@@ -134,9 +133,9 @@ class ProgramBinder:
         """Append a comparison of numbers; an integer and a float are compared exactly."""
         x, y = self.value(left), self.value(right)
         if x == y:
-            self.emit(COMPARE_F if x == t.F8 else COMPARE_I, OPERATORS.index(op))
+            self.emit(COMPARE_F if x == t.F8 else COMPARE_I, t.COMPARISONS.index(op))
         else:
-            self.emit(COMPARE_IF, OPERATORS.index(op), int(x == t.F8))  # exactly; b: the float is at the left
+            self.emit(COMPARE_IF, t.COMPARISONS.index(op), int(x == t.F8))  # exactly; b: the float is at the left
 
     def texts(self, op: str, left: s.Expression, right: s.Expression, span: s.Span) -> None:
         """Append a comparison of texts, by their numbers or by their ranks."""
@@ -144,7 +143,7 @@ class ProgramBinder:
             if not isinstance(side, s.Attribute):
                 raise self.single.error(f"expected a column, found {self.describe(side)}", side.span)
             self.read(argument_of(side), TextNumber(side.name))
-        self.emit(COMPARE_I if op in ("=", "<>") else COMPARE_RANKS, OPERATORS.index(op))
+        self.emit(COMPARE_I if op in ("=", "<>") else COMPARE_RANKS, t.COMPARISONS.index(op))
 
     def times(self, op: str, left: s.Expression, right: s.Expression, span: s.Span) -> None:
         """Append a comparison of times, or of lengths of time."""
@@ -158,7 +157,7 @@ class ProgramBinder:
         unit = max(x.per_second, y.per_second)
         self.time(left, unit)
         self.time(right, unit)
-        self.emit(COMPARE_I, OPERATORS.index(op))
+        self.emit(COMPARE_I, t.COMPARISONS.index(op))
 
     # ---- values -------------------------------------------------------------------------------------------
 
@@ -242,7 +241,7 @@ class ProgramBinder:
         for part in (expression.left, expression.right):
             if self.value(part) != t.F8 and as_float:
                 self.emit(TO_FLOAT)
-        self.emit(ARITHMETIC_F if as_float else ARITHMETIC_I, ARITHMETIC.index(expression.op))
+        self.emit(ARITHMETIC_F if as_float else ARITHMETIC_I, t.ARITHMETIC.index(expression.op))
         return t.F8 if as_float else t.I8
 
     def time(self, expression: s.Expression, unit: Fraction) -> None:
@@ -256,11 +255,11 @@ class ProgramBinder:
                 ratio = int(unit / per_second(self.single.column(alone)))
                 if ratio != 1:
                     self.emit(CONSTANT, self.shared.constant(ratio))
-                    self.emit(ARITHMETIC_I, ARITHMETIC.index("*"))
+                    self.emit(ARITHMETIC_I, t.ARITHMETIC.index("*"))
             case s.Arithmetic():
                 self.time(expression.left, unit)
                 self.time(expression.right, unit)
-                self.emit(ARITHMETIC_I, ARITHMETIC.index("-"))
+                self.emit(ARITHMETIC_I, t.ARITHMETIC.index("-"))
             case _:
                 raise AssertionError(expression)
 

@@ -16,8 +16,6 @@ from cer_gpu.predicates.side_columns import SideColumn
 
 EACH, PREV, FIRST, LAST = "EACH", "PREV", "FIRST", "LAST"
 
-OPERATORS = ("=", "<>", "<", "<=", ">", ">=")
-
 
 @dataclass(frozen=True)
 class Argument:

@@ -19,13 +19,13 @@ from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
 from cer_gpu.backend.joins import filters
 from cer_gpu.backend.joins.whole_paths import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
-from cer_gpu.predicates.relation_terms import EACH, FIRST, LAST, OPERATORS, PREV, Comparison, Condition
+from cer_gpu.predicates.relation_terms import EACH, FIRST, LAST, PREV, Comparison, Condition
 from cer_gpu.predicates.relations import BoundRelations
+from cer_gpu.predicates.terms import COMPARISONS, MIRRORED
 
 Int32 = npt.NDArray[np.int32]
 
 _EVENTS = {EACH: EACH_EVENT, PREV: EVENT_BEFORE, FIRST: FIRST_EVENT, LAST: LAST_EVENT}
-_MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ZONED = ("=", "<", "<=", ">", ">=")
 
 ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, NO_FILTER = "tested one by one", "hash", "zone maps", "the one before", "all"
@@ -207,7 +207,7 @@ class JoinPlan:
         if forwards:
             return condition
         return Comparison(
-            _MIRRORED[condition.op],
+            MIRRORED[condition.op],
             condition.right,
             condition.right_column,
             condition.left,
@@ -250,7 +250,7 @@ class JoinTables:
         self.graph = self._graph()
         self.conditions = _table(self._rows, 9)
         self.code = np.array(self._code or [(0, 0, 0)], np.int64)
-        self.depth = 1 + max((len(_instructions(c)) for c in plan.bound.conditions), default=0)
+        self.depth = 1 + max((len(instructions(c)) for c in plan.bound.conditions), default=0)
 
     @property
     def n_indexes(self) -> int:
@@ -274,7 +274,7 @@ class JoinTables:
             return self._conditions[key]
         if oriented is not None:
             kind = codes.COMPARE_RANKED if oriented.ranked else codes.COMPARE
-            columns = [OPERATORS.index(oriented.op), 1 + oriented.left_column, 1 + oriented.right_column]
+            columns = [COMPARISONS.index(oriented.op), 1 + oriented.left_column, 1 + oriented.right_column]
             row = [kind, *columns, 0, 0, 0, pair.relation, zone]
         else:
             condition = self.plan.bound.conditions[pair.relation]
@@ -290,7 +290,7 @@ class JoinTables:
         """Return the lines of the program of a relation; a comparison becomes one, too."""
         if relation not in self._lines:
             begin = len(self._code)
-            self._code += _instructions(self.plan.bound.conditions[relation])
+            self._code += instructions(self.plan.bound.conditions[relation])
             self._lines[relation] = begin, len(self._code)
         return self._lines[relation]
 
@@ -416,14 +416,15 @@ def _choices(relation: PlacedRelation, condition: Condition) -> list[int]:
     return [local[0], *(v for v in variables if v != local[0])]
 
 
-def _instructions(condition: Condition) -> list[tuple[int, int, int]]:
+def instructions(condition: Condition) -> list[tuple[int, int, int]]:
+    """Return a condition as the lines of a program, for which the columns of instances begin after their valid bits."""
     if not isinstance(condition, Comparison):
         return [(code, a, 1 + b) if code == filters.COLUMN else (code, a, b) for code, a, b in condition.code]
     compare = filters.COMPARE_RANKS if condition.ranked else filters.COMPARE_I
     return [
         (filters.COLUMN, 0, 1 + condition.left_column),
         (filters.COLUMN, 1, 1 + condition.right_column),
-        (compare, OPERATORS.index(condition.op), 0),
+        (compare, COMPARISONS.index(condition.op), 0),
     ]
 
 

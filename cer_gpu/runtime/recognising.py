@@ -11,11 +11,13 @@ from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins import recognition as loop
-from cer_gpu.backend.joins.filters import COLUMN, Filters
+from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.status import Status
-from cer_gpu.predicates.relation_terms import OPERATORS, Comparison
+from cer_gpu.predicates.relation_terms import Comparison
 from cer_gpu.predicates.relations import BoundRelations
+from cer_gpu.predicates.terms import COMPARISONS
 from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
+from cer_gpu.runtime.join_tables import instructions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 
@@ -121,10 +123,10 @@ def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int
         if isinstance(condition, Comparison):
             kind = codes.COMPARE_RANKED if condition.ranked else codes.COMPARE
             columns = [1 + condition.left_column, 1 + condition.right_column]
-            row = [kind, OPERATORS.index(condition.op), *columns, 0, 0, 0]
+            row = [kind, COMPARISONS.index(condition.op), *columns, 0, 0, 0]
         else:
             begin = len(code)
-            code += [(op, a, 1 + b) if op == COLUMN else (op, a, b) for op, a, b in condition.code]
+            code += instructions(condition)
             row = [codes.PROGRAM, 0, 0, 0, 0, begin, len(code)]
         conditions.append([*row, test.relation, codes.NO_ZONE])
         arguments.append([registers[argument.variable] for argument in condition.arguments])
