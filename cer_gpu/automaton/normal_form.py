@@ -68,6 +68,15 @@ class Then(Node):
 
 
 @dataclass(frozen=True)
+class Both(Node):
+    """``left ALL right``: both, in any order, interleaved or sharing events."""
+
+    left: NormalForm
+    right: NormalForm
+    parts = ("left", "right")
+
+
+@dataclass(frozen=True)
 class Repeat(Node):
     """`body` one or more times, joined by ``;`` or, when `contiguous`, by ``:``."""
 
@@ -85,7 +94,7 @@ class Related(Node):
     parts = ("body",)
 
 
-NormalForm = Atom | Either | Then | Repeat | Related
+NormalForm = Atom | Either | Then | Both | Repeat | Related
 
 
 def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
@@ -259,6 +268,8 @@ class _Normaliser:
                 return Either(below[0], below[1])
             case s.Sequence():
                 return Then(below[0], below[1], formula.contiguous)
+            case s.Conjunction():
+                return Both(below[0], below[1])
             case s.Iteration():
                 return Repeat(below[0], formula.contiguous)
 
@@ -278,7 +289,8 @@ class _Normaliser:
             self._count(atoms=1)
             return alike
         depths: dict[str, float] = {name: assigned[-1] for name, assigned in self._assigned.items()}
-        depths[event.name] = math.inf
+        if formula.defines:
+            depths[event.name] = math.inf
         if stream is not None:
             depths |= {f"{stream}>{name}": depth for name, depth in depths.items()}
         # a filter applies to variables bound inside the formula that it filters; the innermost filter comes first

@@ -7,10 +7,11 @@ from cer_gpu.ceql.traversal import Node, children, fold
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_NESTING = 100
-"""Most levels of a query.  Parentheses, ``AS`` and ``FILTER`` add none; a chain of one of ``; : OR AND`` is one level,
+"""Most levels of a query.  Parentheses, ``AS`` and ``FILTER`` add none; a chain of one of ``; : ALL OR AND`` is one level,
 of any length, also with filters between.  Pickling needs the deepest stack: some three frames a level."""
 
-_Chain = type[s.Sequence] | type[s.Disjunction] | None
+_CHAINS = (s.Sequence, s.Conjunction, s.Disjunction)
+_Chain = type[s.Sequence] | type[s.Conjunction] | type[s.Disjunction] | None
 
 
 def check_nesting(formula: s.Formula, text: str) -> None:
@@ -22,7 +23,7 @@ def check_nesting(formula: s.Formula, text: str) -> None:
         if isinstance(node, s.Assign | s.Filtered):
             chain = around
         else:
-            chain = next((kind for kind in (s.Sequence, s.Disjunction) if isinstance(node, kind)), None)
+            chain = next((kind for kind in _CHAINS if isinstance(node, kind)), None)
             level += chain is None or chain is not around
         if level > MAX_NESTING:
             start, _ = getattr(node, "span", (None, None))
@@ -35,6 +36,6 @@ def check_nesting(formula: s.Formula, text: str) -> None:
 
 
 _HINT = (
-    "a chain of ;, OR or AND is one level, however long; a list of values is IN {...}; "
+    "a chain of ;, ALL, OR or AND is one level, however long; a list of values is IN {...}; "
     "a long sum can be a column of its own"
 )

@@ -88,7 +88,7 @@ class _Pass:
         formula = place.formula
         match formula:
             case s.EventType():
-                self._define(formula.event.name)
+                self._define(formula.event.name if formula.defines else None)
             case s.Assign():
                 self._define(formula.variable.name)
             case s.Filtered():
@@ -102,8 +102,9 @@ class _Pass:
             self._before.append(_Held(place.first, self._n, variables))
         return variables
 
-    def _define(self, name: str) -> None:
-        self._definitions.setdefault(name, []).append(self._n)
+    def _define(self, name: str | None) -> None:
+        if name is not None:
+            self._definitions.setdefault(name, []).append(self._n)
         self._n += 1
 
     def _resolve(self, filter_: s.Filter, scope: _FilterOfFormula | _FilterOfEvent) -> None:

@@ -257,11 +257,15 @@ Filter = VariableFilter | Relation | FilterAnd | FilterOr
 
 @dataclass(frozen=True)
 class EventType(Node):
-    """``R`` or ``stream>R``; `site` numbers the definition of a variable that a `Relation` names, else it is -1."""
+    """``R`` or ``stream>R``; `site` numbers the definition of a variable that a `Relation` names, else it is -1.
+
+    Where it does not `define` a variable of its name, as in conjunctive queries, only the AS around it names the event.
+    """
 
     event: Name
     span: Span = _span()
     site: int = field(default=-1, compare=False, repr=False)
+    defines: bool = True
 
 
 @dataclass(frozen=True)
@@ -318,6 +322,16 @@ class Sequence(Node):
 
 
 @dataclass(frozen=True)
+class Conjunction(Node):
+    """``left ALL right``: a valuation of each, in any order, interleaved or sharing events."""
+
+    left: Formula
+    right: Formula
+    span: Span = _span()
+    parts = ("left", "right")
+
+
+@dataclass(frozen=True)
 class Iteration(Node):
     """``formula +``, or ``formula :+`` when contiguous."""
 
@@ -327,7 +341,7 @@ class Iteration(Node):
     parts = ("formula",)
 
 
-Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | Iteration
+Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | Conjunction | Iteration
 
 
 # ---- the query ---------------------------------------------------------------------------------------------
@@ -363,8 +377,18 @@ class Within:
 
 
 @dataclass(frozen=True)
+class HeadVariable:
+    """A variable in the head of a conjunctive query, and where the first atom that names it has its value."""
+
+    name: str
+    atom: Name
+    attribute: str
+    span: Span = _span()
+
+
+@dataclass(frozen=True)
 class QuerySyntax:
-    """A whole query, clause by clause."""
+    """A whole query, clause by clause; `head` is that of a conjunctive query, and None for others."""
 
     text: str = field(compare=False, repr=False)
     select: Select
@@ -376,6 +400,7 @@ class QuerySyntax:
     consume: str = "NONE"
     consume_span: Span = _span()
     limit: int | None = None
+    head: tuple[HeadVariable, ...] | None = None
 
 
 def subformulas(formula: Formula) -> list[Formula]:

@@ -53,7 +53,7 @@ def defined_names(formula: s.Formula) -> list[str]:
 
     def define(formula: s.Formula, below: list[None]) -> None:
         match formula:
-            case s.EventType():
+            case s.EventType(defines=True):
                 found[formula.event.name] = None
             case s.Assign():
                 found[formula.variable.name] = None
@@ -69,8 +69,8 @@ def combine(formula: s.Formula, below: list[Variables]) -> Variables:
     """
     match formula:
         case s.EventType():
-            name = formula.event.name
-            return Variables({name}, set(), {name}, one_event=True, some_event=True)
+            names = {formula.event.name} if formula.defines else set[str]()
+            return Variables(names, set(), set(names), one_event=True, some_event=True)
         case s.Negation():
             return Variables(set(), set(), set(), one_event=True, some_event=False)
         case s.Filtered():
@@ -83,7 +83,7 @@ def combine(formula: s.Formula, below: list[Variables]) -> Variables:
             inner.single = set()
             inner.one_event = False
             return inner
-        case s.Sequence() | s.Disjunction():
+        case s.Sequence() | s.Conjunction() | s.Disjunction():
             return _joined(below[0], below[1], either=isinstance(formula, s.Disjunction))
 
 
