@@ -413,6 +413,10 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def contiguous_sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
         return s.Sequence(children[0], children[1], True, _at(meta))
 
+    def both(self, meta: Any, children: list[Any]) -> s.Conjunction:
+        left, _, right = children
+        return s.Conjunction(left, right, _at(meta))
+
     def iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
         return s.Iteration(children[0], False, _at(meta))
 
