@@ -9,8 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.automaton.cea import ANY
-from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
@@ -209,22 +207,18 @@ class Query:
     @property
     def types(self) -> tuple[str, ...]:
         """The event types that the query names; none without a type column."""
-        guards = self._plan.cea.guards if self.type_column is not None else ()
+        guards = self._plan.guards if self.type_column is not None else ()
         return tuple(dict.fromkeys(filter(None, (guard.event_type for guard in guards))))
 
     @property
     def needed_types(self) -> tuple[str, ...] | None:
         """The types of the events that the query needs if a column tells their positions; None: all events."""
         plan = self._plan
-        cea = plan.cea
-        types = [guard.event_type for guard in cea.guards]
-        waits = [t.guard == ANY and t.source == t.target and not t.kept for t in cea.transitions]
-        if any(not wait and (t.guard == ANY or t.negated) for t, wait in zip(cea.transitions, waits, strict=True)):
-            return None
-        if plan.type_column is None:
+        types = [guard.event_type for guard in plan.guards]
+        if plan.type_column is None or plan.negates:
             return None
         counts = plan.within is not None and plan.within.kind == "events"
-        if plan.partition and (counts or Determinization(cea, plan.strategy).has_gaps):
+        if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
 

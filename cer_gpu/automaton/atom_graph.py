@@ -3,21 +3,22 @@
 papers: RMA, section 4.  The paper's runs carry the events that later guards read in registers, one run for each choice
 of them.  Here an event is stored once for each atom that it satisfies, as an instance, and a run is a path of instances
 from the end of a complex event back to its start.  The graph is the position automaton of the normal form (Glushkov,
-1961): a state for each atom, an edge for each pair that may follow one another.
+1961): a state for each atom, an edge for each pair that may follow one another.  The two sides of a conjunction make
+their steps in any order, or with one event: its atoms are those of their product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Related, Repeat, Then
+from cer_gpu.automaton.normal_form import Atom, Both, Either, Guard, NormalForm, Related, Repeat, Then
 from cer_gpu.automaton.table import Table
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.ceql.traversal import fold
@@ -25,37 +26,47 @@ from cer_gpu.errors import QueryTooLargeError
 
 MAX_ATOMS = 1000
 MAX_EDGES = 20_000
-NO_LOOP = -1
-"""Loop of an edge that begins no new iteration."""
-
-
 @dataclass(frozen=True)
 class GraphAtom:
-    """An atom: one event that satisfies a guard (an index of `CEA.guards`), or, when `negated`, one that does not.
+    """An event of the pattern, at one place of the formula, or at several at once within a conjunction.
 
-    `kept` are the selected variables that hold the event; `repeats` the iterations around the atom, the outermost
-    first.  An `initial` atom may begin a complex event, a `final` one may end it.
+    Attributes
+    ----------
+    places : tuple of int
+        Numbers of the atoms of the formula, from left to right, that the event is.
+    tests : tuple of (int, bool)
+        Guards (indexes of `CEA.guards`) that it satisfies (False), or does not (True).
+    kept : frozenset of str
+        The selected variables that hold the event.
+    repeats : tuple of tuple of int
+        For each place the iterations around it, the outermost first.
+    initial, final : bool
+        An initial atom may begin a complex event, a final one may end it.
     """
 
-    guard: int
-    negated: bool
+    places: tuple[int, ...]
+    tests: tuple[tuple[int, bool], ...]
     kept: frozenset[str]
-    repeats: tuple[int, ...]
+    repeats: tuple[tuple[int, ...], ...]
     initial: bool = False
     final: bool = False
 
+    def satisfied(self, word: int) -> bool:
+        """Return True for the bit vector of an event that passes the tests (bit g: it satisfies guard g)."""
+        return all((word >> guard & 1) != negated for guard, negated in self.tests)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, order=True)
 class Edge:
     """The atom `target` may come after `source`, at the very next position if `contiguous`.
 
-    `loop` is the iteration that begins anew on the way, or `NO_LOOP`.
+    `loops` are the iterations that begin anew on the way: none or one, or one on each side of a conjunction.
     """
 
-    source: int
     target: int
+    source: int
     contiguous: bool
-    loop: int = NO_LOOP
+    loops: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -89,16 +100,19 @@ class PlacedRelation:
 
         An event of the atom is read by the filter only if none of these begins anew between the two.
         """
+        return max(map(self._common, atom.repeats))
+
+    def _common(self, repeats: tuple[int, ...]) -> int:
         n = 0
-        for ours, its in zip(self.repeats, atom.repeats, strict=False):
+        for ours, its in zip(self.repeats, repeats, strict=False):
             if ours != its:
                 break
             n += 1
         return n
 
-    def loop_level(self, loop: int) -> int:
-        """Return the index of an iteration among `repeats`, or their number if it is none of them."""
-        return self.repeats.index(loop) if loop in self.repeats else len(self.repeats)
+    def loop_level(self, loops: tuple[int, ...]) -> int:
+        """Return the least index among `repeats` of iterations that begin anew, or their number if it has none."""
+        return min((self.repeats.index(loop) for loop in loops if loop in self.repeats), default=len(self.repeats))
 
 
 @dataclass(frozen=True)
@@ -111,8 +125,6 @@ class AtomGraph:
     edges : tuple of Edge
         Ordered by their targets.
     relations : tuple of PlacedRelation
-    n_repeats : int
-        Number of iterations.
     ambiguous : bool
         True if one complex event may be found on several paths.
     """
@@ -120,7 +132,6 @@ class AtomGraph:
     atoms: tuple[GraphAtom, ...]
     edges: tuple[Edge, ...]
     relations: tuple[PlacedRelation, ...]
-    n_repeats: int
     ambiguous: bool
 
     def after(self, atom: int) -> list[int]:
@@ -154,18 +165,22 @@ def build_atom_graph(
 
 @dataclass(frozen=True)
 class _Part:
-    """Atoms that may begin a part of the formula, and those that may end it."""
+    """A part of the formula: its nodes (those from `begin` on), and the nodes that may begin it and end it."""
 
+    begin: int
     first: tuple[int, ...]
     last: tuple[int, ...]
 
 
 @dataclass
 class _Builder:
+    """Construction of the graph; `nodes` are the atoms, each as the places of the formula that its event is."""
+
     guards: Sequence[Guard]
     selected: frozenset[str]
-    atoms: list[GraphAtom] = field(default_factory=list)
-    sources: list[Atom] = field(default_factory=list)
+    places: list[Atom] = field(default_factory=list)
+    repeats: list[tuple[int, ...]] = field(default_factory=list)
+    nodes: list[tuple[int, ...]] = field(default_factory=list)
     edges: dict[Edge, None] = field(default_factory=dict)
     placed: list[tuple[Related, range, tuple[int, ...]]] = field(default_factory=list)
     n_repeats: int = 0
@@ -176,14 +191,18 @@ class _Builder:
         self._number = {guard: i for i, guard in enumerate(self.guards)}
         whole = fold(formula, self._leave, self._enter)
         first, last = set(whole.first), set(whole.last)
-        atoms = tuple(
-            GraphAtom(a.guard, a.negated, a.kept, a.repeats, i in first, i in last) for i, a in enumerate(self.atoms)
-        )
-        edges = tuple(sorted(self.edges, key=lambda e: (e.target, e.source, e.contiguous, e.loop)))
+        atoms = tuple(self._atom(places, i in first, i in last) for i, places in enumerate(self.nodes))
+        edges = tuple(sorted(self.edges))
         relations = tuple(self._relation(*placed) for placed in self.placed)
         # in a chain the kept events tell their steps, and a step of one atom has one path
         told = len(atoms) == n_steps or self._apart(edges)
-        return AtomGraph(atoms, edges, relations, self.n_repeats, not told)
+        return AtomGraph(atoms, edges, relations, not told)
+
+    def _atom(self, places: tuple[int, ...], initial: bool, final: bool) -> GraphAtom:
+        atoms = [self.places[place] for place in places]
+        tests = dict.fromkeys((self._number[atom.guard], atom.negated) for atom in atoms)
+        kept = frozenset(chain.from_iterable(atom.labels & self.selected for atom in atoms))
+        return GraphAtom(places, tuple(tests), kept, tuple(self.repeats[place] for place in places), initial, final)
 
     # ---- down -------------------------------------------------------------------------------------------------
 
@@ -196,9 +215,9 @@ class _Builder:
                 self.n_repeats += 1
                 return [part.body]
             case Related():
-                self._begins.append(len(self.atoms))
+                self._begins.append(len(self.places))
                 return [part.body]
-            case Either() | Then():
+            case Either() | Then() | Both():
                 return [part.left, part.right]
 
     # ---- up ---------------------------------------------------------------------------------------------------
@@ -206,38 +225,103 @@ class _Builder:
     def _leave(self, part: NormalForm, below: list[_Part]) -> _Part:
         match part:
             case Atom():
-                return self._atom(part)
+                self._check_size(atoms=1)
+                self.places.append(part)
+                self.repeats.append(tuple(self._repeats))
+                self.nodes.append((len(self.places) - 1,))
+                node = len(self.nodes) - 1
+                return _Part(node, (node,), (node,))
             case Either():
                 left, right = below
-                return _Part(left.first + right.first, left.last + right.last)
+                return _Part(left.begin, left.first + right.first, left.last + right.last)
             case Then():
                 left, right = below
                 self._connect(left.last, right.first, part.contiguous)
-                return _Part(left.first, right.last)
+                return _Part(left.begin, left.first, right.last)
+            case Both():
+                return self._product(*below)
             case Repeat():
-                self._connect(below[0].last, below[0].first, part.contiguous, self._repeats.pop())
+                self._connect(below[0].last, below[0].first, part.contiguous, (self._repeats.pop(),))
                 return below[0]
             case Related():
-                self.placed.append((part, range(self._begins.pop(), len(self.atoms)), tuple(self._repeats)))
+                self.placed.append((part, range(self._begins.pop(), len(self.places)), tuple(self._repeats)))
                 return below[0]
 
-    def _atom(self, atom: Atom) -> _Part:
-        number = len(self.atoms)
-        if number == MAX_ATOMS:
-            raise QueryTooLargeError(f"a query with filters between events has at most {MAX_ATOMS} atoms")
-        kept = atom.labels & self.selected
-        self.atoms.append(GraphAtom(self._number[atom.guard], atom.negated, kept, tuple(self._repeats)))
-        self.sources.append(atom)
-        return _Part((number,), (number,))
-
-    def _connect(self, last: tuple[int, ...], first: tuple[int, ...], contiguous: bool, loop: int = NO_LOOP) -> None:
-        if len(self.edges) + len(last) * len(first) > MAX_EDGES:
-            raise QueryTooLargeError(
-                f"a query with filters between events has at most {MAX_EDGES} pairs of atoms that follow one another"
-            )
+    def _connect(
+        self, last: tuple[int, ...], first: tuple[int, ...], contiguous: bool, loops: tuple[int, ...] = ()
+    ) -> None:
+        self._check_size(edges=len(last) * len(first))
         for source in last:
             for target in first:
-                self.edges[Edge(source, target, contiguous, loop)] = None
+                self.edges[Edge(target, source, contiguous, loops)] = None
+
+    def _check_size(self, atoms: int = 0, edges: int = 0) -> None:
+        what = "a query with filters between events, or with ALL,"
+        if len(self.nodes) + atoms > MAX_ATOMS:
+            raise QueryTooLargeError(f"{what} has at most {MAX_ATOMS} atoms", hint=_HINT)
+        if len(self.edges) + edges > MAX_EDGES:
+            raise QueryTooLargeError(
+                f"{what} has at most {MAX_EDGES} pairs of atoms that follow one another", hint=_HINT
+            )
+
+    # ---- conjunctions -----------------------------------------------------------------------------------------
+
+    def _product(self, left: _Part, right: _Part) -> _Part:
+        """Replace the nodes of both sides of a conjunction by those of their product."""
+        sides = _Side(left, right.begin), _Side(right, len(self.nodes))
+        for edge in [edge for edge in self.edges if edge.target >= left.begin]:
+            del self.edges[edge]
+            sides[edge.target >= right.begin].steps.setdefault(edge.source, []).append(
+                (edge.target, edge.contiguous, edge.loops)
+            )
+        nodes, self.nodes = self.nodes, self.nodes[: left.begin]
+        states: dict[_State, int] = {}
+        todo: list[_State] = []
+
+        def number(state: _State) -> int:
+            if state not in states:
+                self._check_size(atoms=1)
+                states[state] = len(self.nodes)
+                moved = (node for node, moves in zip(state[:2], state[2:], strict=True) if moves and node is not None)
+                self.nodes.append(tuple(sorted(chain.from_iterable(nodes[node] for node in moved))))
+                todo.append(state)
+            return states[state]
+
+        first = [number(state) for state, _, _ in self._moves((None, None, True, True), sides, nodes)]
+        while todo:
+            state = todo.pop()
+            for target, contiguous, loops in list(self._moves(state, sides, nodes)):
+                self._check_size(edges=1)
+                self.edges[Edge(number(target), states[state], contiguous, loops)] = None
+        last = [i for (p, q, *_), i in states.items() if p in sides[0].last and q in sides[1].last]
+        return _Part(left.begin, tuple(first), tuple(last))
+
+    def _moves(
+        self, state: _State, sides: tuple[_Side, _Side], nodes: list[tuple[int, ...]]
+    ) -> Iterator[tuple[_State, bool, tuple[int, ...]]]:
+        """Yield the states that may follow one of a product, each with its contiguity and its loops.
+
+        A side goes on at the very next position only if it made a step with the last event.
+        """
+        p, q, left_moved, right_moved = state
+        of_left = [step for step in sides[0].after(p) if left_moved or not step[1]]
+        of_right = [step for step in sides[1].after(q) if right_moved or not step[1]]
+        for node, contiguous, loops in of_left:
+            yield (node, q, True, False), contiguous, loops
+        for node, contiguous, loops in of_right:
+            yield (p, node, False, True), contiguous, loops
+        for one, contiguous, loops in of_left:
+            for other, also_contiguous, more in of_right:
+                if self._may_be_one(nodes[one] + nodes[other]):
+                    yield (one, other, True, True), contiguous or also_contiguous, loops + more
+
+    def _may_be_one(self, places: tuple[int, ...]) -> bool:
+        """Return True unless the tests of several places rule out that one event is at all of them."""
+        atoms = [self.places[place] for place in places]
+        if any(a.guard == b.guard and a.negated != b.negated for a, b in combinations(atoms, 2)):
+            return False
+        guards = [atom.guard for atom in atoms if not atom.negated]
+        return not any(exclusive(a, b) for a, b in combinations(guards, 2))
 
     # ---- relations --------------------------------------------------------------------------------------------
 
@@ -245,22 +329,60 @@ class _Builder:
         holds, local = [], []
         for role in part.relation.roles:
             stream = role.variable.stream
-            held = frozenset(
-                i for i, a in enumerate(self.sources) if a.sites & role.sites and stream in (None, a.stream)
-            )
+            held = frozenset(i for i, a in enumerate(self.places) if a.sites & role.sites and stream in (None, a.stream))
             inside = held & frozenset(body)
             local.append(bool(inside))
-            holds.append(inside or held)
+            holds.append(self._nodes_at(inside or held))
         names = tuple(role.variable.name for role in part.relation.roles)
-        return PlacedRelation(part.relation.predicate, names, tuple(holds), tuple(local), frozenset(body), repeats)
+        at_body = self._nodes_at(frozenset(body))
+        return PlacedRelation(part.relation.predicate, names, tuple(holds), tuple(local), at_body, repeats)
+
+    def _nodes_at(self, places: frozenset[int]) -> frozenset[int]:
+        return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))
 
     def _apart(self, edges: tuple[Edge, ...]) -> bool:
-        """Return True if the kept positions of a complex event tell its path: each event is of one atom alone."""
+        """Return True if the kept positions of a complex event tell its path: each event is at one place alone."""
         pairs = {(edge.source, edge.target) for edge in edges}
-        if len(pairs) < len(edges) or any(not atom.kept or atom.negated for atom in self.atoms):
+        if len(pairs) < len(edges):
             return False
-        kinds = [(self.guards[a.guard].event_type, self.guards[a.guard].stream) for a in self.atoms]
+        if any(atom.negated or not atom.labels & self.selected for atom in self.places):
+            return False
+        kinds = [(atom.guard.event_type, atom.guard.stream) for atom in self.places]
         return all(a != b for a, b in combinations(kinds, 2))
+
+
+_State = tuple[int | None, int | None, bool, bool]
+"""A node of a product: the last node of each side (None: it has not begun), and True for the sides whose step it is."""
+
+_HINT = "a conjunction has an atom for each set of its events that came before; one side less halves them"
+
+
+@dataclass
+class _Side:
+    """A side of a conjunction: its nodes up to `end`, and what may follow each."""
+
+    part: _Part
+    end: int
+    steps: dict[int, list[tuple[int, bool, tuple[int, ...]]]] = field(default_factory=dict)
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        """Nodes that may end it."""
+        return self.part.last
+
+    def after(self, node: int | None) -> list[tuple[int, bool, tuple[int, ...]]]:
+        """Return the steps that may follow a node, or begin the side (None)."""
+        if node is None:
+            return [(first, False, ()) for first in self.part.first]
+        return self.steps.get(node, [])
+
+
+def exclusive(one: Guard, other: Guard) -> bool:
+    """Return True if no event satisfies both guards, as their types or streams differ."""
+    return any(
+        a is not None and b is not None and a != b
+        for a, b in ((one.event_type, other.event_type), (one.stream, other.stream))
+    )
 
 
 class AtomTable(Table):
@@ -295,9 +417,7 @@ class AtomTable(Table):
 
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
-        return self._symbol(
-            sum(1 << i for i, atom in enumerate(self.graph.atoms) if (word >> atom.guard & 1) != atom.negated)
-        )
+        return self._symbol(sum(1 << i for i, atom in enumerate(self.graph.atoms) if atom.satisfied(word)))
 
     def _symbol(self, satisfied: int) -> int:
         symbol = self._symbols.get(satisfied)

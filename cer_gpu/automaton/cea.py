@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cer_gpu.automaton.normal_form import Atom, Either, Guard, NormalForm, Related, Repeat, Then
+from cer_gpu.automaton.normal_form import Atom, Both, Either, Guard, NormalForm, Related, Repeat, Then
 from cer_gpu.ceql.traversal import fold
 
 INITIAL = 0
@@ -52,7 +52,7 @@ def build_cea(formula: NormalForm, selected: frozenset[str] | None) -> CEA:
     Parameters
     ----------
     formula
-        The WHERE clause in LP-normal form; of its filters between events, none is tested.
+        The WHERE clause in LP-normal form, without conjunctions; of its filters between events, none is tested.
     selected
         The variables that SELECT keeps; None keeps all (``*``), the empty set none (``NONE``).
     """
@@ -111,6 +111,8 @@ class _Builder:
                 return [(formula.body, first, last)]
             case Related():
                 return [(formula.body, start, end)]
+            case Both():
+                raise TypeError("a conjunction has no complex event automaton of linear size")
 
     def leave(self, part: _Part, below: list[_Part]) -> _Part:
         """Close the loop of a repetition, between the start and end of its body; return the part."""

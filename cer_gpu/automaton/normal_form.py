@@ -119,6 +119,11 @@ def choices(formula: NormalForm) -> Iterator[NormalForm]:
             yield part
 
 
+def guards_of(formula: NormalForm) -> tuple[Guard, ...]:
+    """Return the guards of the atoms of a formula, each once, from left to right."""
+    return tuple(dict.fromkeys(part.guard for part in walk(formula) if isinstance(part, Atom)))
+
+
 def unrelated(formula: NormalForm) -> NormalForm:
     """Return a formula without its filters between events: the skeleton, whose valuations they choose from."""
     if not any(isinstance(part, Related) for part in walk(formula)):

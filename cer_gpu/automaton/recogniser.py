@@ -200,4 +200,4 @@ class _Explorer:
     def _atom(self, guard: Guard, negated: bool) -> int:
         """Return an atom of the graph that has this guard."""
         number = self.guards.index(guard)
-        return next(k for k, a in enumerate(self.graph.atoms) if (a.guard, a.negated) == (number, negated))
+        return next(k for k, a in enumerate(self.graph.atoms) if a.tests == ((number, negated),))

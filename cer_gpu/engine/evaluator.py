@@ -77,7 +77,7 @@ class Evaluator:
         self._plan = plan
         self._options = options
         self._stages = stages
-        self._types_met = types_named((guard.event_type for guard in plan.cea.guards), plan.type_column)
+        self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
         self._table = self.physical.table()
         self._pipeline: Pipeline | None = None
         self._reorder: Reorder | None = None

@@ -68,7 +68,7 @@ def _memory(plan: Plan) -> str:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
         return bound
-    waits = any(transition.guard == ANY for transition in plan.cea.transitions)
+    waits = plan.cea is None or any(transition.guard == ANY for transition in plan.cea.transitions)
     if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
         return "that of the partial matches under way: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":

@@ -24,13 +24,13 @@ from cer_gpu.predicates.types_met import types_named
 
 def type_tests(plan: Plan) -> list[Guard]:
     """Return the types (and streams) that the query names, once each."""
-    named = (Guard(guard.event_type, None, guard.stream) for guard in plan.cea.guards)
+    named = (Guard(guard.event_type, None, guard.stream) for guard in plan.guards)
     return [test for test in dict.fromkeys(named) if test != Guard(None)]
 
 
 def atomic_predicates(plan: Plan) -> list[Guard]:
     """Return the atomic predicates of the query, once each, as guards of any event."""
-    found = [leaf for guard in plan.cea.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
+    found = [leaf for guard in plan.guards if guard.predicate is not None for leaf in leaves(guard.predicate)]
     return [Guard(None, leaf) for leaf in dict.fromkeys(found)]
 
 
@@ -51,12 +51,12 @@ class Counts:
         self._types, self._predicates = type_tests(plan), atomic_predicates(plan)
         self._table = physical_plan(plan, OUTPUTS["positions"]).table()
         self._binding: Binding | None = None
-        self._types_met = types_named((guard.event_type for guard in plan.cea.guards), plan.type_column)
+        self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
         self._coders: dict[str, StringCoder] = {}
         self.n_events = self.n_relevant = 0
         self.types = np.zeros(len(self._types), np.int64)
         self.predicates = np.zeros(len(self._predicates), np.int64)
-        self.guards = np.zeros(len(plan.cea.guards), np.int64)
+        self.guards = np.zeros(len(plan.guards), np.int64)
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Count the events of a batch."""

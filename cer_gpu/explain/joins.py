@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cer_gpu.automaton.atom_graph import NO_LOOP, AtomGraph, Edge
+from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.automaton.normal_form import Atom, NormalForm
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
@@ -181,7 +181,7 @@ def _after(edge_plan: EdgePlan) -> str:
 
 def _edge_text(edge: Edge, names: Sequence[str]) -> str:
     sign = ":" if edge.contiguous else ";"
-    following = "" if edge.loop == NO_LOOP else "next "
+    following = "next " if edge.loops else ""
     return f"{names[edge.source]} {sign} {following}{names[edge.target]}"
 
 
@@ -193,7 +193,7 @@ def _may_be_apart(graph: AtomGraph, pair: Pair) -> bool:
     relation = graph.relations[pair.relation]
     earlier, later = relation.holds[pair.earlier], relation.holds[pair.later]
     for level in {relation.level(graph.atoms[atom]) for atom in earlier}:
-        edges = [edge for edge in graph.edges if edge.loop == NO_LOOP or relation.loop_level(edge.loop) >= level]
+        edges = [edge for edge in graph.edges if relation.loop_level(edge.loops) >= level]
         after: dict[int, list[int]] = {}
         for edge in edges:
             after.setdefault(edge.source, []).append(edge.target)

@@ -139,7 +139,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
             "hint: give a mapping from stream name to events (NAME=PATH on the command line), or push each batch "
             "with its stream's name"
         )
-    guards = BoundGuards(plan.cea.guards, schema, plan.type_column, text, stream_column)
+    guards = BoundGuards(plan.guards, schema, plan.type_column, text, stream_column)
     time_type = None if plan.time_column is None else time_column_type(schema, plan.time_column)
     if plan.time_unit is not None and (time_type is None or not pa.types.is_integer(time_type)):
         raise QueryTypeError(

@@ -10,9 +10,10 @@ import pyarrow as pa
 from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.chain import Step, find_chain
-from cer_gpu.automaton.normal_form import normal_form, unrelated, variable_name
+from cer_gpu.automaton.normal_form import Both, guards_of, normal_form, unrelated, variable_name
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
+from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import defined_names
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.fields import column_type
@@ -41,22 +42,27 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     selected = frozenset(variables)
     alone = unrelated(formula)
-    cea = build_cea(alone, selected)
+    guards = guards_of(formula)
+    conjunction = any(isinstance(part, Both) for part in walk(formula))
     strategy = STRATEGIES[syntax.select.strategy]
     graph = None
-    if alone is not formula:
-        chain = find_chain(alone, cea.guards, selected)
-        graph = build_atom_graph(formula, cea.guards, selected, 0 if isinstance(chain, str) else len(chain))
-        steps: tuple[Step, ...] | str = "the query has filters between events"
+    if conjunction:
+        graph = build_atom_graph(formula, guards, selected)
+        steps: tuple[Step, ...] | str = "the query has a conjunction"
+    elif alone is not formula:
+        chain = find_chain(alone, guards, selected)
+        graph = build_atom_graph(formula, guards, selected, 0 if isinstance(chain, str) else len(chain))
+        steps = "the query has filters between events"
     elif strategy.on_chains:
-        steps = find_chain(formula, cea.guards, selected, strict=strategy.consecutive)
+        steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
         if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
             steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
     else:
         steps = f"the strategy is {strategy.name}"
     return Plan(
         text=syntax.text,
-        cea=cea,
+        guards=guards,
+        cea=None if conjunction else build_cea(alone, selected),
         graph=graph,
         chain=None if isinstance(steps, str) else steps,
         against_chain=steps if isinstance(steps, str) else None,

@@ -74,6 +74,7 @@ class PhysicalPlan:
         if RUNTIMES[self.runtime].reads_chain:
             assert plan.chain is not None
             return Chain(plan.chain)
+        assert plan.cea is not None
         return Determinization(plan.cea, plan.strategy, labelled=self.output.labelled)
 
 

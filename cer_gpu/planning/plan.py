@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.chain import Step
+from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import Name, Within
 
@@ -17,10 +18,12 @@ class Plan:
 
     Attributes
     ----------
-    cea : CEA
-        Automaton of the pattern, without its filters between events.
+    guards : tuple of Guard
+        Tests of single events.
+    cea : CEA or None
+        Automaton of the pattern, without its filters between events; None: the pattern has a conjunction.
     graph : AtomGraph or None
-        Atoms of a pattern with filters between events; None: it has none.
+        Atoms of a pattern with filters between events, or with a conjunction; None: it has neither.
     chain : tuple of Step or None
         Steps of a pattern that stacks can evaluate in place of the automaton.
     against_chain : str or None
@@ -32,7 +35,8 @@ class Plan:
     """
 
     text: str
-    cea: CEA
+    guards: tuple[Guard, ...]
+    cea: CEA | None
     graph: AtomGraph | None
     chain: tuple[Step, ...] | None
     against_chain: str | None
@@ -47,6 +51,14 @@ class Plan:
     type_column: str | None
     time_column: str | None
     time_unit: str | None
+
+    @property
+    def negates(self) -> bool:
+        """True if some event of the pattern must not satisfy a guard."""
+        if self.cea is not None:
+            return any(transition.negated for transition in self.cea.transitions)
+        assert self.graph is not None
+        return any(negated for atom in self.graph.atoms for _, negated in atom.tests)
 
     @property
     def several_streams(self) -> bool:

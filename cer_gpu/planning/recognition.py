@@ -40,6 +40,6 @@ def _made(text: str, type_column: str | None, width: int) -> Recogniser | None:
     plan = plan_of(syntax, type_column, None, None)
     assert plan.graph is not None
     try:
-        return build_recogniser(formula, plan.graph, plan.cea.guards, width)
+        return build_recogniser(formula, plan.graph, plan.guards, width)
     except (UnboundedFilterError, QueryTooLargeError, SharedRegisterError):
         return None

@@ -173,7 +173,7 @@ class JoinPlan:
         for pair in pairs:
             relation = graph.relations[pair.relation]
             held = edge.source in relation.holds[pair.earlier] and edge.target in relation.holds[pair.later]
-            if held and (edge.loop < 0 or relation.loop_level(edge.loop) >= relation.level(source)):
+            if held and (relation.loop_level(edge.loops) >= relation.level(source)):
                 on_edge.append(pair)
         if edge.contiguous:
             return EdgePlan(edge, NEXT_TO, (), tuple(on_edge))
@@ -303,6 +303,8 @@ class JoinTables:
         plan, graph = self.plan, self.plan.graph
         atoms, n_atoms = graph.atoms, len(graph.atoms)
         edges, conditions_of_edges = list[list[int]](), list[int]()
+        loops = {each: i for i, each in enumerate(dict.fromkeys(edge.loops for edge in graph.edges if edge.loops))}
+        loops[()] = -1
         for edge_plan in plan.edges:
             edge = edge_plan.edge
             first = len(conditions_of_edges)
@@ -318,7 +320,7 @@ class JoinTables:
                 index = self._indexes.setdefault((edge.source, columns), len(self._indexes))
             test = first + len(guaranteed)
             last = len(conditions_of_edges)
-            row = [edge.source, edge.target, edge.contiguous, edge.loop, index, first, test, last, int(zoned)]
+            row = [edge.source, edge.target, edge.contiguous, loops[edge.loops], index, first, test, last, int(zoned)]
             edges.append(row)
         # the conditions of an edge stand in a row: one that several edges share is copied
         order = [self._rows[c] for c in conditions_of_edges]
@@ -341,7 +343,6 @@ class JoinTables:
         for held, number in self._sets.items():
             sets[number, sorted(held)] = True
         self.general["sets"] = sets
-        loops = range(graph.n_repeats)
         return {
             "flags": np.array(flags, np.int32),
             "incoming": np.searchsorted(targets, np.arange(n_atoms + 1)).astype(np.int32),
@@ -355,8 +356,8 @@ class JoinTables:
             "sets": sets,
             "levels": _table([[r.level(atom) for atom in atoms] for r in graph.relations], n_atoms),
             "loop_levels": _table(
-                [[*(r.loop_level(loop) for loop in loops), len(r.repeats)] for r in graph.relations],
-                graph.n_repeats + 1,
+                [[r.loop_level(each) for each in loops] for r in graph.relations],
+                len(loops),
             ),
             "zones": _table([zones + [-1] * (self.n_zones - len(zones)) for zones in self._zones], self.n_zones),
             "index_atoms": np.array([atom for atom, _ in self._indexes], np.int32),
