@@ -26,6 +26,8 @@ from cer_gpu.errors import QueryTooLargeError
 
 MAX_ATOMS = 1000
 MAX_EDGES = 20_000
+
+
 @dataclass(frozen=True)
 class GraphAtom:
     """An event of the pattern, at one place of the formula, or at several at once within a conjunction.
@@ -163,6 +165,16 @@ def build_atom_graph(
     return _Builder(guards, selected).graph(formula, n_steps)
 
 
+def build_place_graph(
+    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str], n_steps: int = 0
+) -> AtomGraph:
+    """Build the graph of the places of a formula: that of `build_atom_graph`, without products.
+
+    The sides of a conjunction have no edges between them, and all of their last atoms lead to what follows.
+    """
+    return _Builder(guards, selected, multiplied=False).graph(formula, n_steps)
+
+
 @dataclass(frozen=True)
 class _Part:
     """A part of the formula: its nodes (those from `begin` on), and the nodes that may begin it and end it."""
@@ -178,6 +190,7 @@ class _Builder:
 
     guards: Sequence[Guard]
     selected: frozenset[str]
+    multiplied: bool = True
     places: list[Atom] = field(default_factory=list)
     repeats: list[tuple[int, ...]] = field(default_factory=list)
     nodes: list[tuple[int, ...]] = field(default_factory=list)
@@ -191,14 +204,14 @@ class _Builder:
         self._number = {guard: i for i, guard in enumerate(self.guards)}
         whole = fold(formula, self._leave, self._enter)
         first, last = set(whole.first), set(whole.last)
-        atoms = tuple(self._atom(places, i in first, i in last) for i, places in enumerate(self.nodes))
+        atoms = tuple(self._atom(places, initial=i in first, final=i in last) for i, places in enumerate(self.nodes))
         edges = tuple(sorted(self.edges))
         relations = tuple(self._relation(*placed) for placed in self.placed)
         # in a chain the kept events tell their steps, and a step of one atom has one path
         told = len(atoms) == n_steps or self._apart(edges)
         return AtomGraph(atoms, edges, relations, not told)
 
-    def _atom(self, places: tuple[int, ...], initial: bool, final: bool) -> GraphAtom:
+    def _atom(self, places: tuple[int, ...], *, initial: bool, final: bool) -> GraphAtom:
         atoms = [self.places[place] for place in places]
         tests = dict.fromkeys((self._number[atom.guard], atom.negated) for atom in atoms)
         kept = frozenset(chain.from_iterable(atom.labels & self.selected for atom in atoms))
@@ -231,15 +244,15 @@ class _Builder:
                 self.nodes.append((len(self.places) - 1,))
                 node = len(self.nodes) - 1
                 return _Part(node, (node,), (node,))
-            case Either():
+            case Both() if self.multiplied:
+                return self._product(*below)
+            case Either() | Both():
                 left, right = below
                 return _Part(left.begin, left.first + right.first, left.last + right.last)
             case Then():
                 left, right = below
                 self._connect(left.last, right.first, part.contiguous)
                 return _Part(left.begin, left.first, right.last)
-            case Both():
-                return self._product(*below)
             case Repeat():
                 self._connect(below[0].last, below[0].first, part.contiguous, (self._repeats.pop(),))
                 return below[0]
@@ -316,12 +329,7 @@ class _Builder:
                     yield (one, other, True, True), contiguous or also_contiguous, loops + more
 
     def _may_be_one(self, places: tuple[int, ...]) -> bool:
-        """Return True unless the tests of several places rule out that one event is at all of them."""
-        atoms = [self.places[place] for place in places]
-        if any(a.guard == b.guard and a.negated != b.negated for a, b in combinations(atoms, 2)):
-            return False
-        guards = [atom.guard for atom in atoms if not atom.negated]
-        return not any(exclusive(a, b) for a, b in combinations(guards, 2))
+        return may_be_one([self._atom((place,), initial=False, final=False) for place in places], self.guards)
 
     # ---- relations --------------------------------------------------------------------------------------------
 
@@ -329,7 +337,9 @@ class _Builder:
         holds, local = [], []
         for role in part.relation.roles:
             stream = role.variable.stream
-            held = frozenset(i for i, a in enumerate(self.places) if a.sites & role.sites and stream in (None, a.stream))
+            held = frozenset(
+                i for i, atom in enumerate(self.places) if atom.sites & role.sites and stream in (None, atom.stream)
+            )
             inside = held & frozenset(body)
             local.append(bool(inside))
             holds.append(self._nodes_at(inside or held))
@@ -377,7 +387,16 @@ class _Side:
         return self.steps.get(node, [])
 
 
-def exclusive(one: Guard, other: Guard) -> bool:
+def may_be_one(atoms: Sequence[GraphAtom], guards: Sequence[Guard]) -> bool:
+    """Return True unless the tests of several atoms rule out that one event satisfies all of them."""
+    tests = {test for atom in atoms for test in atom.tests}
+    if any((guard, not negated) in tests for guard, negated in tests):
+        return False
+    positive = [guards[guard] for guard, negated in tests if not negated]
+    return not any(_exclusive(a, b) for a, b in combinations(positive, 2))
+
+
+def _exclusive(one: Guard, other: Guard) -> bool:
     """Return True if no event satisfies both guards, as their types or streams differ."""
     return any(
         a is not None and b is not None and a != b

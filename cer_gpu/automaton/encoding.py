@@ -67,3 +67,19 @@ INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM, LEAF_ATOM = 1, 2, 4, 8
 
 # choice among the complex events of one end
 CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)
+
+# columns of `Automaton.transitions`: its sources, the partial matches that it feeds, and the pairs of columns that must
+# be equal, each as the first row and the end; the mark of its event; 1 if a complex event ends with it; and 1 if its
+# partial matches are kept
+FIRE_SOURCE, FIRE_SOURCES_END, FIRE_FEED, FIRE_FEEDS_END, FIRE_EQUAL, FIRE_EQUALS_END = range(6)
+FIRE_MARK, FIRE_FINAL, FIRE_FED = range(6, 9)
+
+# columns of `Automaton.sources` and `feeds`: the key of the event, and the list under that key
+LINK_KEY, LINK_LIST = range(2)
+
+# first columns of `Keys.rows`: 0 for an empty row, else the partition and 1; the position of the last use; then follow
+# the values and the lists
+ROW_PARTITION, ROW_USED, ROW_VALUES = range(3)
+
+# columns of `Unions.links`: the node, the two unions below, and the rank (length of the shortest way to a missing one)
+UNION_NODE, UNION_LEFT, UNION_RIGHT, UNION_RANK = range(4)

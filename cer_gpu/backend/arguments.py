@@ -81,6 +81,38 @@ class Window(NamedTuple):
     length: Any
 
 
+class Demand(NamedTuple):
+    """Wanted complex events.
+
+    Attributes
+    ----------
+    counting : int
+        1 if they are counted.
+    gathered : int
+        1 if those of one end are gathered before any is handed over.
+    strategy : int
+        Choice among those of one end (`cer_gpu.backend.joins.choosing`).
+    distinct : int
+        1 if one may be found several times.
+    strict : int
+        1 if the kept events of each must follow one another without a gap.
+    share : int
+    n_shares : int
+        List share k of n.
+    whole : int
+        1 if the shares are dealt by ends, 0 if by candidates for the event before the end.
+    """
+
+    counting: Any
+    gathered: Any
+    strategy: Any
+    distinct: Any
+    strict: Any
+    share: Any
+    n_shares: Any
+    whole: Any
+
+
 class Steps(NamedTuple):
     """The steps of a `cer_gpu.automaton.chain.Chain`, at least two.
 

@@ -35,6 +35,7 @@ from cer_gpu.predicates.relation_terms import (
 from cer_gpu.predicates.side_columns import (
     MAX_COLUMNS,
     Bound,
+    ExactText,
     OrderKey,
     Raw,
     SideColumn,
@@ -87,19 +88,14 @@ def bind_relations(predicates: Sequence[s.Predicate], schema: pa.Schema, text: s
     QueryTooLargeError
         When they read too many different expressions.
     """
-    binder = _RelationBinder(schema, text)
+    binder = RelationBinder(schema, text)
     conditions = tuple(binder.condition(predicate) for predicate in predicates)
-    if len(binder.columns) > MAX_COLUMNS:
-        raise QueryTooLargeError(
-            f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
-        )
-    names = dict.fromkeys(a.name for predicate in predicates for a in s.attributes(predicate))
-    return BoundRelations(conditions, tuple(binder.columns), tuple(binder.constants), tuple(names), binder.single)
+    return binder.bound(conditions, predicates)
 
 
 def relation_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str) -> list[QueryTypeError]:
     """Return the type errors of filters between events, one for each wrong test."""
-    binder, errors = _RelationBinder(schema, text), []
+    binder, errors = RelationBinder(schema, text), []
     for leaf in (leaf for predicate in predicates for leaf in s.leaves(predicate)):
         try:
             binder.condition(leaf)
@@ -108,7 +104,7 @@ def relation_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: 
     return errors
 
 
-class _RelationBinder(Shared):
+class RelationBinder(Shared):
     """Binder of filters: a comparison of two columns where it is one, else a program."""
 
     def condition(self, predicate: s.Predicate) -> Condition:
@@ -123,6 +119,33 @@ class _RelationBinder(Shared):
         program = ProgramBinder(self, arguments_of(predicate))
         program.truth(predicate)
         return Program(program.arguments, tuple(program.code))
+
+    def bound(self, conditions: tuple[Condition, ...], predicates: Sequence[s.Predicate]) -> BoundRelations:
+        """Return conditions with the columns and constants so far, for filters of these predicates."""
+        if len(self.columns) > MAX_COLUMNS:
+            raise QueryTooLargeError(
+                f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
+            )
+        names = dict.fromkeys(a.name for predicate in predicates for a in s.attributes(predicate))
+        return BoundRelations(conditions, tuple(self.columns), tuple(self.constants), tuple(names), self.single)
+
+    # ---- equal values -------------------------------------------------------------------------------------
+
+    def equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
+        """Return columns of two expressions over one event each that are equal where the values are; None: none are."""
+        x, y = of_event(x), of_event(y)
+        columns = self._side_columns("=", x, y, {self.single.kind(x), self.single.kind(y)}, x.span)
+        return None if columns is None else (columns[1], columns[2])
+
+    def exact_column(self, expression: s.Expression) -> SideColumn:
+        """Return a column of an expression over one event that equals those of any types for equal values."""
+        x = of_event(expression)
+        kind, scale = self.single.kind(x), Fraction(1)
+        if isinstance(x, s.Attribute) and (kind == MOMENT or self.single.are_durations(x, x)):
+            scale = per_second(self.single.column(x))
+        elif isinstance(x, s.Attribute) and kind == DECIMAL:
+            scale = Fraction(10) ** self.single.column(x).scale
+        return ExactText(self._value(x) if scale == 1 and kind != DECIMAL else self._stored_integer(x), scale)
 
     # ---- separable comparisons ----------------------------------------------------------------------------
 

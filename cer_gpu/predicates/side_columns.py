@@ -11,14 +11,17 @@ Raw        an int64, or the bits of a float64, for arithmetic with values of oth
 OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-0.0 is 0.0; NaN is not valid)
 Bound      for ``x op value`` with an integer x and a value that need be none: the last integer that passes
 TextNumber the number of a text, one numbering for all columns and batches
+ExactText  the number of a number or time of any type, as an exact text; only where types are unlike
 Truth      1 where a predicate on the event alone is TRUE, 0 where it is FALSE
 ========== =====================================================================================
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -112,6 +115,10 @@ class TextNumbers:
         numbers: Int64 = self._of_dictionary[name](coded.values)[coded.codes].astype(np.int64)
         return numbers
 
+    def of_texts(self, texts: Sequence[str]) -> Int64:
+        """Return the numbers of texts."""
+        return self._coder.number(pa.array(texts, pa.string())).astype(np.int64)
+
     def ranks(self) -> Int64:
         """Return the rank of each text, by its number."""
         if self._n_ranked < self.n_texts:
@@ -199,6 +206,26 @@ class TextNumber:
 
 
 @dataclass(frozen=True)
+class ExactText:
+    """The number of the text of an exact value, which is an int64 or float64 divided by `scale`; NaN is not valid."""
+
+    term: Value
+    scale: Fraction
+
+    def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
+        """Return the numbers of a block's rows, and which are valid."""
+        values, valid = _values(self.term, inputs, view)
+        if values.dtype == np.float64:
+            valid = _and(valid, ~np.isnan(values))
+            values = np.where(np.isnan(values), 0.0, values)
+        distinct, rows = np.unique(values, return_inverse=True)
+        return numbers.of_texts([self._text(value) for value in distinct.tolist()])[rows], valid
+
+    def _text(self, value: float) -> str:
+        return str(value) if isinstance(value, float) and math.isinf(value) else str(Fraction(value) / self.scale)
+
+
+@dataclass(frozen=True)
 class Truth:
     """1 where a predicate is TRUE, 0 where it is FALSE; not valid where it is neither."""
 
@@ -214,7 +241,7 @@ class Truth:
         return true.astype(np.int64), true | false
 
 
-SideColumn = Raw | OrderKey | Bound | TextNumber | Truth
+SideColumn = Raw | OrderKey | Bound | TextNumber | ExactText | Truth
 
 
 class SideColumns:

@@ -18,7 +18,7 @@ from cer_gpu.automaton.encoding import (
     CONSUME_PARTITION,
     COUNT_WINDOW,
 )
-from cer_gpu.backend.arguments import Counts, Matches, Window, plain
+from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
@@ -80,7 +80,7 @@ class InstanceGraph(Runtime):
         gathered = distinct or choice != CHOOSE_ALL
         k, n = options.share or (0, 1)
         whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
-        self._demand = loops.Demand(
+        self._demand = Demand(
             int(options.counted),
             int(gathered),
             choice,

@@ -53,6 +53,21 @@ def choose(output, begin, n, strategy, distinct, scratch):
 
 
 @helper
+def choose_rows(options, demand, output, scratch, begin, n):
+    """Keep those of the gathered rows of one end that are wanted, each once.
+
+    Returns
+    -------
+    int
+        Number of rows that are kept; -1 if the scratch is too short.
+    """
+    if scratch.shape[0] < 3 * (n - begin):
+        return np.int64(-1)
+    kept = np.int64(choose(output, begin, n, demand.strategy, demand.distinct, scratch))
+    return min(kept, np.int64(options.limit)) if options.limit > 0 else kept
+
+
+@helper
 def _span(output, row):
     """Return the first and the last value of a row, the last exclusive."""
     return np.int64(output.offsets[_U(row)]), np.int64(output.offsets[_U(row + 1)])

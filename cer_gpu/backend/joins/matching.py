@@ -28,9 +28,9 @@ from cer_gpu.automaton.encoding import (
     INITIAL_ATOM,
     LEAF_ATOM,
 )
-from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Window
+from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.choosing import choose
+from cer_gpu.backend.joins.choosing import choose_rows
 from cer_gpu.backend.joins.filters import Filters, passes
 from cer_gpu.backend.joins.instances import (
     Graph,
@@ -72,38 +72,6 @@ class Path(NamedTuple):
     fresh: Any
     order: Any
     picked: Any
-
-
-class Demand(NamedTuple):
-    """Wanted complex events.
-
-    Attributes
-    ----------
-    counting : int
-        1 if they are counted.
-    gathered : int
-        1 if those of one end are gathered before any is handed over.
-    strategy : int
-        Choice among those of one end (`cer_gpu.backend.joins.choosing`).
-    distinct : int
-        1 if one may be found several times.
-    strict : int
-        1 if the kept events of each must follow one another without a gap.
-    share : int
-    n_shares : int
-        List share k of n.
-    whole : int
-        1 if the shares are dealt by ends, 0 if by candidates for the event before the end.
-    """
-
-    counting: Any
-    gathered: Any
-    strategy: Any
-    distinct: Any
-    strict: Any
-    share: Any
-    n_shares: Any
-    whole: Any
 
 
 @helper
@@ -357,13 +325,11 @@ def _list_event(events, window, options, demand, filters, general, graph, instan
 
 @helper
 def _choose_rows(options, demand, output, scratch, ours, regs):
-    """Keep those of the gathered rows of one end that the strategy chooses, each once; return the status."""
-    begin, n = regs[FIRST_OUT], regs[N_OUT]
-    if scratch.shape[0] < 3 * (n - begin):
+    """Keep those of the gathered rows of one end that are wanted; return the status."""
+    begin = regs[FIRST_OUT]
+    kept = choose_rows(options, demand, output, scratch, begin, regs[N_OUT])
+    if kept < 0:
         return GROW_PATH
-    kept = choose(output, begin, n, demand.strategy, demand.distinct, scratch)
-    if options.limit > 0:
-        kept = min(kept, options.limit)
     regs[N_HERE] = kept
     if demand.counting == 1 or not ours:
         kept = np.int64(0)

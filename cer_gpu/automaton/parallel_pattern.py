@@ -1,0 +1,456 @@
+"""Patterns whose joins a parallelised complex event automaton (PCEA) makes: conjunctions, chains, trees of equalities.
+
+papers: PCEA, sections 3 and 4, appendix B.  A transition reads one event, for one place of the formula or, in a self
+join, for several; it gathers a partial match for each of its sources, with which the event shares the values of
+variables.  As in conjunctive queries, a variable is a set of values that the filters make equal.
+
+Three kinds of patterns have such an automaton here, as far as all filters between events are equalities:
+
+* a conjunction of single events that is hierarchical: its states are the nodes of the compact q-tree (theorem 4.1);
+* steps one after the other, each with values of the one before (a chain, the paper's CCEA);
+* a conjunction, then such steps: the first of them gathers the parts of the conjunction that it connects (figure 1).
+
+The paper keeps a state for each variable and each self join that completed it, as a binary predicate there reads two
+events alone; here a partial match is stored under its values, whatever it was read as, so that these states are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
+from cer_gpu.automaton.conjunctive import QTree, QueryAtom, against_hierarchical, q_tree
+from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then
+from cer_gpu.automaton.table import Table
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import walk
+
+MAX_TRANSITIONS = 4096
+"""Most transitions: those of a self join are exponential in its atoms."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A value of a variable: an expression over the event of one place, as the filter has it."""
+
+    place: int
+    expression: s.Expression
+
+
+@dataclass(frozen=True)
+class Source:
+    """A state whose partial matches a transition gathers, if the `key` variables have the values that its event has."""
+
+    state: int
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ParallelTransition:
+    """A transition ``(P, U, B, L, q)``: one event at all of `places`, a partial match of each source, the target."""
+
+    places: tuple[int, ...]
+    sources: tuple[Source, ...]
+    target: int
+
+
+@dataclass(frozen=True)
+class ParallelPattern:
+    """A PCEA over the places of a formula.
+
+    Attributes
+    ----------
+    graph : AtomGraph
+        The atoms of the formula, each a place of its own, without the edges within its conjunction; and its filters.
+    variables : tuple of tuple of Member
+        The values that are equal, each set a variable.
+    states : tuple of tuple of int
+        For each state the places that its partial matches hold, at least.
+    transitions : tuple of ParallelTransition
+    finals : frozenset of int
+    n_conjunction : int
+        Number of places in the conjunction with which the pattern begins; they are the first.
+    trees : tuple of (tuple of int, QTree)
+        For each part of the conjunction its places and its compact q-tree, whose atoms are numbered as these places.
+    ambiguous : bool
+        True if one complex event may be found in several runs.
+    """
+
+    graph: AtomGraph
+    variables: tuple[tuple[Member, ...], ...]
+    states: tuple[tuple[int, ...], ...]
+    transitions: tuple[ParallelTransition, ...]
+    finals: frozenset[int]
+    n_conjunction: int
+    trees: tuple[tuple[tuple[int, ...], QTree], ...]
+    ambiguous: bool
+
+    @property
+    def predicates(self) -> list[s.Predicate]:
+        """Filters between events."""
+        return [relation.predicate for relation in self.graph.relations]
+
+    def variables_of(self, place: int) -> frozenset[int]:
+        """Return the variables that the event of a place has values of."""
+        return frozenset(
+            v for v, members in enumerate(self.variables) if any(member.place == place for member in members)
+        )
+
+
+class NotParallelError(Exception):
+    """The joins of a pattern are not those of a PCEA; the message says why."""
+
+
+def build_parallel(
+    formula: NormalForm, guards: Sequence[Guard], selected: frozenset[str], n_steps: int = 0
+) -> ParallelPattern:
+    """Build the automaton of a formula.
+
+    Parameters
+    ----------
+    formula
+        The WHERE clause in LP-normal form.
+    guards
+        `Plan.guards`.
+    selected
+        Variables that SELECT keeps.
+    n_steps
+        As for `cer_gpu.automaton.atom_graph.build_atom_graph`.
+
+    Raises
+    ------
+    NotParallelError
+        When the pattern has no such automaton, or none that is small.
+    """
+    n_conjunction = _conjunction(formula)
+    return _Builder(build_place_graph(formula, guards, selected, n_steps), tuple(guards), n_conjunction).pattern()
+
+
+def _conjunction(formula: NormalForm) -> int:
+    """Return the number of places of the conjunction with which a formula begins; 0: it begins with a single event."""
+    first = formula
+    while isinstance(first, Then | Related):
+        first = first.left if isinstance(first, Then) else first.body
+    parts = list(walk(first))
+    if not isinstance(first, Both):
+        if any(isinstance(part, Both) for part in walk(formula)):
+            raise NotParallelError("a conjunction stands behind another step, in an iteration, or under OR")
+        return 0
+    if not all(isinstance(part, Atom | Both | Related) for part in parts):
+        raise NotParallelError("a side of the conjunction is not a single event")
+    of_others = sum(isinstance(part, Both) for part in walk(formula)) - sum(isinstance(part, Both) for part in parts)
+    if of_others:
+        raise NotParallelError("a conjunction stands behind another step")
+    return sum(isinstance(part, Atom) for part in parts)
+
+
+class _Builder:
+    def __init__(self, graph: AtomGraph, guards: tuple[Guard, ...], n_conjunction: int) -> None:
+        self.graph, self.guards, self.n_conjunction = graph, guards, n_conjunction
+        self.states: dict[Any, int] = {}
+        self.held: list[tuple[int, ...]] = []
+        self.transitions: dict[ParallelTransition, None] = {}
+        self.trees: dict[tuple[int, ...], QTree] = {}
+
+    def pattern(self) -> ParallelPattern:
+        graph = self.graph
+        if any(edge.contiguous for edge in graph.edges):
+            raise NotParallelError("steps follow one another without a gap")
+        self.variables = self._variables()
+        self.of_place = [
+            frozenset(v for v, members in enumerate(self.variables) if any(m.place == place for m in members))
+            for place in range(len(graph.atoms))
+        ]
+        finals: list[int] = []
+        if self.n_conjunction and not self._steps:
+            finals = [self._part(tuple(range(self.n_conjunction)))]
+        else:
+            self._check_connected()
+            finals = [self._step(place) for place in self._steps if graph.atoms[place].final]
+            for place in self._first_steps():
+                self._begin(place)
+            for edge in graph.edges:
+                if edge.source >= self.n_conjunction:
+                    shared = self.of_place[edge.source] & self.of_place[edge.target]
+                    source = Source(self._step(edge.source), tuple(sorted(shared)))
+                    self._add(ParallelTransition((edge.target,), (source,), self._step(edge.target)))
+        return ParallelPattern(
+            graph,
+            self.variables,
+            tuple(self.held),
+            tuple(self.transitions),
+            frozenset(finals),
+            self.n_conjunction,
+            tuple(self.trees.items()),
+            graph.ambiguous,
+        )
+
+    @property
+    def _steps(self) -> range:
+        """The places behind the conjunction."""
+        return range(self.n_conjunction, len(self.graph.atoms))
+
+    def _first_steps(self) -> list[int]:
+        """Return the places that begin the pattern, or that stand right behind its conjunction."""
+        if not self.n_conjunction:
+            return [place for place in self._steps if self.graph.atoms[place].initial]
+        return sorted({e.target for e in self.graph.edges if e.source < self.n_conjunction})
+
+    # ---- variables --------------------------------------------------------------------------------------------
+
+    def _variables(self) -> tuple[tuple[Member, ...], ...]:
+        """Return the sets of values that the filters make equal."""
+        groups: list[dict[Member, None]] = []
+        self.direct: set[tuple[int, int]] = set()  # places that one filter compares
+        for relation in self.graph.relations:
+            sides = equal_sides(relation.predicate)
+            if sides is None:
+                raise NotParallelError("a filter is not an equality of values of two events")
+            members: list[list[Member]] = []
+            for variable, expression in sides:
+                held = relation.holds[relation.variables.index(variable)]
+                if any(self.graph.atoms[place].repeats[0] for place in held):
+                    raise NotParallelError("a filter reads events of an iteration")
+                members.append([Member(place, expression) for place in sorted(held)])
+            self.direct |= {(a.place, b.place) for a in members[0] for b in members[1]}
+            self.direct |= {(b.place, a.place) for a in members[0] for b in members[1]}
+            if not members[0] or not members[1]:
+                continue
+            together = dict.fromkeys(members[0] + members[1])
+            touched = [group for group in groups if not group.keys().isdisjoint(together)]
+            groups = [group for group in groups if all(group is not each for each in touched)]
+            merged: dict[Member, None] = {}
+            for group in (*touched, together):
+                merged |= group
+            groups.append(merged)
+        return tuple(
+            sorted((tuple(sorted(group, key=_order)) for group in groups), key=lambda members: _order(members[0]))
+        )
+
+    def _check_connected(self) -> None:
+        """Refuse values that an event shares with one that it does not directly follow (theorem 4.2)."""
+        edges = [(e.source, e.target) for e in self.graph.edges]
+        for members in self.variables:
+            places = {member.place for member in members}
+            for source, target in edges:
+                if source in places and target not in places and places & self._reach(target):
+                    raise NotParallelError("a filter compares events that do not directly follow one another")
+                both = source in places and target in places
+                if both and (source, target) not in self.direct and not all(map(self._is_always, places)):
+                    raise NotParallelError("two values are equal only where a third event is there")
+
+    def _reach(self, place: int) -> set[int]:
+        found: set[int] = set()
+        todo = [place]
+        while todo:
+            after = set(self.graph.after(todo.pop())) - found
+            found |= after
+            todo += after
+        return found
+
+    def _is_always(self, place: int) -> bool:
+        """Return True if every run reads an event for a place."""
+        if place < self.n_conjunction:
+            return True
+        seen: set[int] = set()
+        todo = [first for first in self._first_steps() if first != place]
+        while todo:
+            each = todo.pop()
+            if self.graph.atoms[each].final:
+                return False
+            seen.add(each)
+            todo += [after for after in self.graph.after(each) if after != place and after not in seen]
+        return True
+
+    # ---- states and transitions -------------------------------------------------------------------------------
+
+    def _state(self, key: Any, held: tuple[int, ...]) -> int:
+        if key not in self.states:
+            self.states[key] = len(self.held)
+            self.held.append(held)
+        return self.states[key]
+
+    def _step(self, place: int) -> int:
+        return self._state(place, (place,))
+
+    def _add(self, transition: ParallelTransition) -> None:
+        self.transitions[transition] = None
+        if len(self.transitions) > MAX_TRANSITIONS:
+            raise NotParallelError(f"the automaton has more than {MAX_TRANSITIONS:,} transitions")
+
+    def _begin(self, place: int) -> None:
+        """Add the transition of a first step: it gathers the parts of the conjunction before it."""
+        known = self.of_place[place]
+        sources = []
+        for part in self._parts(range(self.n_conjunction), known):
+            shared = frozenset().union(*(self.of_place[each] for each in part)) & known
+            if any(not shared <= self.of_place[each] for each in part):
+                raise NotParallelError(
+                    "a step compares its event with one of a conjunction, and another of that may come after it"
+                )
+            sources.append(Source(self._part(part), tuple(sorted(shared))))
+        self._add(ParallelTransition((place,), tuple(sources), self._step(place)))
+
+    def _parts(self, places: Sequence[int], known: frozenset[int]) -> Iterator[tuple[int, ...]]:
+        """Yield the places of a conjunction in groups, which variables other than the known ones connect."""
+        waiting = list(places)
+        while waiting:
+            part = [waiting.pop(0)]
+            for each in part:  # the body appends to it
+                open_ = self.of_place[each] - known
+                found = [other for other in waiting if self.of_place[other] & open_]
+                waiting = [other for other in waiting if other not in found]
+                part += found
+            yield tuple(sorted(part))
+
+    # ---- conjunctions (theorem 4.1) ---------------------------------------------------------------------------
+
+    def _part(self, places: tuple[int, ...]) -> int:
+        """Return the state of a conjunction of some places, with the states and transitions that lead to it."""
+        if places in self.trees:
+            return self.states[places, self.trees[places].root]
+        atoms = [QueryAtom(place, frozenset(map(_name, self.of_place[place]))) for place in places]
+        against = against_hierarchical(atoms, [f"#{place}" for place in places])
+        if against is not None:
+            raise NotParallelError(f"the conjunction is not hierarchical: {against}")
+        tree = self.trees[places] = q_tree(atoms).compact()
+        for node in tree.nodes:
+            self._state((places, node), tuple(places[leaf] for leaf in tree.leaves(node)))
+        for leaf in tree.leaves():
+            self._add(ParallelTransition((places[leaf],), (), self.states[places, leaf]))
+        for chosen in self._self_joins(places):
+            above = [set(tree.path(leaf)) for leaf in chosen]
+            for variable in tree.inner:
+                if all(variable in path for path in above):
+                    sources = [self._gathered(places, tree, node, chosen) for node in tree.incomplete(variable, chosen)]
+                    read = tuple(places[leaf] for leaf in chosen)
+                    self._add(ParallelTransition(read, tuple(sources), self.states[places, variable]))
+        return self.states[places, tree.root]
+
+    def _gathered(self, places: tuple[int, ...], tree: QTree, node: Any, chosen: tuple[int, ...]) -> Source:
+        shared = frozenset().union(*(tree.shared(node, leaf) for leaf in chosen))
+        return Source(self.states[places, node], tuple(sorted(map(int, shared))))
+
+    def _self_joins(self, places: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+        """Yield the sets of places, as leaves of the tree, at which one event may be."""
+        waiting: list[tuple[int, ...]] = [(leaf,) for leaf in range(len(places))]
+        n = 0
+        while waiting:
+            chosen = waiting.pop(0)
+            yield chosen
+            n += 1
+            if n + len(waiting) > MAX_TRANSITIONS:
+                raise NotParallelError(f"the automaton has more than {MAX_TRANSITIONS:,} transitions")
+            waiting += [
+                (*chosen, leaf)
+                for leaf in range(chosen[-1] + 1, len(places))
+                if self._are_one([places[each] for each in (*chosen, leaf)])
+            ]
+
+    def _are_one(self, places: Sequence[int]) -> bool:
+        return may_be_one([self.graph.atoms[place] for place in places], self.guards)
+
+
+def _order(member: Member) -> tuple[int, str]:
+    return member.place, str(member.expression)
+
+
+def _name(variable: int) -> str:
+    return str(variable)
+
+
+def equal_sides(predicate: s.Predicate) -> list[tuple[str, s.Expression]] | None:
+    """Return both sides of an equality of two events, each with its variable, or None if a filter is not one."""
+    if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
+        return None
+    sides = []
+    for side in (predicate.left, predicate.right):
+        read = list(s.attributes(side))
+        names = {attribute.variable.name for attribute in read if attribute.variable is not None}
+        timed = any(isinstance(node, s.Duration) for node in walk(side))
+        if len(names) != 1 or timed or any(attribute.event != "EACH" for attribute in read):
+            return None
+        sides.append((names.pop(), side))
+    return sides
+
+
+class ParallelTable(Table):
+    """Symbol table of a parallel pattern, with the symbols met so far.
+
+    Attributes
+    ----------
+    pattern : ParallelPattern
+    places_of : list of int
+        For each symbol the places that its events may be at, as bits.
+    fired : list of list of int
+        For each symbol the transitions that its events may fire: first those whose target others gather.
+    has_gaps : bool
+        True if kept events must follow one another (`strict`).
+    """
+
+    def __init__(self, pattern: ParallelPattern, *, strict: bool = False) -> None:
+        self.pattern = pattern
+        self.has_gaps = strict
+        gathered = {source.state for transition in pattern.transitions for source in transition.sources}
+        order = range(len(pattern.transitions))
+        self._order = sorted(order, key=lambda t: pattern.transitions[t].target not in gathered)
+        self._masks = [sum(1 << place for place in transition.places) for transition in pattern.transitions]
+        self._make_labels()
+        self.ending: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.fired: list[list[int]] = []
+        self._symbols: dict[int, int] = {}
+        self._symbol(0)
+
+    def _make_labels(self) -> None:
+        """Give numbers to the sets of variables that may hold one event, also if several partial matches have it."""
+        atoms = self.pattern.graph.atoms
+        kept = [
+            frozenset[str]().union(*(atoms[place].kept for place in transition.places))
+            for transition in self.pattern.transitions
+        ]
+        labels = dict.fromkeys([frozenset[str](), *kept])
+        if self.pattern.ambiguous:  # parts of a conjunction may hold one event
+            for one in (todo := list(labels)):
+                for other in list(labels):
+                    if one | other not in labels:
+                        labels[one | other] = None
+                        todo.append(one | other)
+        self.labels = list(labels)
+        number = {held: i for i, held in enumerate(self.labels)}
+        self.marks = np.array([number[held] for held in kept], np.int32)
+        n = len(self.labels) if self.pattern.ambiguous else 0
+        self.unions = np.array([[number[a | b] for b in self.labels[:n]] for a in self.labels[:n]], np.int32)
+        self.unions = self.unions.reshape(n, n)
+
+    def symbol(self, word: int) -> int:
+        """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
+        return self._symbol(sum(1 << i for i, atom in enumerate(self.pattern.graph.atoms) if atom.satisfied(word)))
+
+    def _symbol(self, places: int) -> int:
+        symbol = self._symbols.get(places)
+        if symbol is None:
+            symbol = self._symbols[places] = len(self._symbols)
+            fired = [t for t in self._order if self._masks[t] & ~places == 0]
+            self.fired.append(fired)
+            ends = any(self.pattern.transitions[t].target in self.pattern.finals for t in fired)
+            self.ending = np.append(self.ending, ends)
+        return symbol
+
+    def met(self, most: int) -> None:
+        """Return None: nothing is determinised."""
+
+    # ---- checkpoints ----------------------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the numbering of symbols, for JSON."""
+        return {"symbols": [hex(places) for places in self._symbols]}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Adopt the numbering of another evaluation of the same query."""
+        for places in snapshot["symbols"]:
+            self._symbol(int(places, 16))

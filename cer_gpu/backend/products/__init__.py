@@ -1,0 +1,1 @@
+"""Kernels of parallelised automata: lists of partial matches under keys, products of them, and their listing."""

@@ -1,0 +1,144 @@
+"""Nodes with products, and heap-ordered unions of them.
+
+papers: PCEA, section 5 (the data structure DS_w).  The paper's node is two things here: a *node* is an event and, for
+each source of its transition, the union of the partial matches that it gathers (``L``, ``i`` and ``prod``); a *union*
+is a node and two other unions (``uleft`` and ``uright``), neither of which has a later start (condition 5).  Nodes and
+unions never change, so that what a node has gathered stays as it was: proposition 5.3 asks for persistence.
+
+The unions of a list form a leftist heap (Crane, 1972), not the paper's tree with direction bits: a start that is the
+latest becomes the root in constant time, where the paper's insertion goes down to a leaf, and the way down is no longer
+than the binary logarithm of the number of unions.  (As it is written, the paper's tree grows by one level with each
+start that is the latest, and is not balanced.)  Out of the window is what has left it with all below it; it is cut off
+where an insertion meets it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import UNION_LEFT, UNION_NODE, UNION_RANK, UNION_RIGHT
+from cer_gpu.backend.jit import helper
+
+_U = np.uint64
+
+N_NODES, N_UNIONS, N_TOPS = range(3)
+"""Entries of `Nodes.tops`: nodes and unions in use."""
+
+DEEPEST = 64
+"""Longest way down a heap: more than the binary logarithm of the number of unions."""
+
+
+class Nodes(NamedTuple):
+    """Nodes, oldest first.
+
+    Attributes
+    ----------
+    tops : int64, shape (tops,), written
+        Number of nodes, and of unions.
+    positions : int64, shape (nodes,), written
+    places : int64, shape (nodes,), or (0,), written
+        The positions that are reported; empty if they are `positions`.
+    ordinals : int64, shape (nodes,), or (0,), written
+        Numbers in the partition, where contiguity asks for them.
+    times : int64, shape (nodes,), or (0,), written
+    partitions : int32, shape (nodes,), or (0,), written
+    transitions : int32, shape (nodes,), written
+    factors : int32, shape (nodes, most sources), written
+        The union that was gathered for each source of the transition.
+    """
+
+    tops: Any
+    positions: Any
+    places: Any
+    ordinals: Any
+    times: Any
+    partitions: Any
+    transitions: Any
+    factors: Any
+
+
+class Unions(NamedTuple):
+    """Unions, oldest first; those below one are older.
+
+    Attributes
+    ----------
+    links : int32, shape (unions, 4), written
+        Columns UNION_NODE to UNION_RANK; -1 for no union.
+    starts : clock, shape (unions,), written
+        Clock of the latest start among the products of the node (``max-start``).
+    descent : int32, shape (deepest,), written
+        Scratch: the way down a heap.
+    """
+
+    links: Any
+    starts: Any
+    descent: Any
+
+
+@helper
+def is_live(unions, u, clock, length):
+    """Return whether a union (or -1) reaches a start in the window that ends at a clock."""
+    return u >= 0 and not (clock - unions.starts[_U(u)] > length)
+
+
+@helper
+def add_node(nodes, events, event, transition):
+    """Add the node of an event, without factors, and return its number; there is room."""
+    node = nodes.tops[N_NODES]
+    n = _U(node)
+    nodes.tops[N_NODES] = node + 1
+    nodes.positions[n] = events.positions[event]
+    if nodes.places.shape[0] > 0:
+        nodes.places[n] = events.places[event]
+    if nodes.ordinals.shape[0] > 0:
+        nodes.ordinals[n] = events.ordinals[event]
+    if nodes.times.shape[0] > 0:
+        nodes.times[n] = events.times[event]
+    if nodes.partitions.shape[0] > 0:
+        nodes.partitions[n] = events.partitions[event]
+    nodes.transitions[n] = transition
+    return node
+
+
+@helper
+def _add_union(nodes, unions, node, start, left, right):
+    """Add a union with the higher rank at its left, and return its number."""
+    rank_left = unions.links[_U(left), UNION_RANK] if left >= 0 else np.int32(0)
+    rank_right = unions.links[_U(right), UNION_RANK] if right >= 0 else np.int32(0)
+    if rank_left < rank_right:
+        left, right, rank_right = right, left, rank_left
+    union = nodes.tops[N_UNIONS]
+    u = _U(union)
+    nodes.tops[N_UNIONS] = union + 1
+    unions.links[u, UNION_NODE] = node
+    unions.links[u, UNION_LEFT] = left
+    unions.links[u, UNION_RIGHT] = right
+    unions.links[u, UNION_RANK] = rank_right + 1
+    unions.starts[u] = start
+    return union
+
+
+@helper
+def united(nodes, unions, root, node, start, clock, length):
+    """Return the union of a heap (its root, or -1) and a node; there is room for DEEPEST unions.
+
+    The heap stays as it is: the unions on the way down are copied.
+    """
+    n = 0
+    at = np.int64(root)
+    while is_live(unions, at, clock, length) and unions.starts[_U(at)] > start:
+        unions.descent[_U(n)] = at
+        n += 1
+        at = np.int64(unions.links[_U(at), UNION_RIGHT])
+    below = at if is_live(unions, at, clock, length) else np.int64(-1)
+    made = _add_union(nodes, unions, node, start, below, np.int64(-1))
+    while n > 0:
+        n -= 1
+        u = _U(unions.descent[_U(n)])
+        left = np.int64(unions.links[u, UNION_LEFT])
+        if not is_live(unions, left, clock, length):
+            left = np.int64(-1)
+        made = _add_union(nodes, unions, unions.links[u, UNION_NODE], unions.starts[u], left, made)
+    return made

@@ -1,0 +1,207 @@
+"""Collection of partial matches that have left the window: nodes, unions and keys.
+
+Those below a union, and those that a node has gathered, are older; one pass from the newest to the oldest finds all
+that may still be part of a complex event.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import (
+    FIRE_SOURCE,
+    FIRE_SOURCES_END,
+    ROW_PARTITION,
+    ROW_USED,
+    ROW_VALUES,
+    UNION_LEFT,
+    UNION_NODE,
+    UNION_RANK,
+    UNION_RIGHT,
+)
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live
+from cer_gpu.backend.products.keys import Automaton, Keys, is_forgotten, mixed, slot_of
+
+_U = np.uint64
+
+
+@kernel
+def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_unions):
+    """Drop the partial matches that no complex event to come can hold, and move the others together.
+
+    Rows of `keys` whose lists are all empty are left as they are, for `rehash` to leave out.
+
+    Parameters
+    ----------
+    automaton : Automaton, read
+    nodes : Nodes
+    unions : Unions
+    keys : Keys
+    clocks : clock, shape (clocks,)
+        Last clock of each partition; one for all if windows end for all at once.
+    length : clock
+        Length of the window.
+    moved_nodes : int32, shape (nodes + 1,), written
+        New number of each node; -1 for one that is dropped.
+    moved_unions : int32, shape (unions + 1,), written
+    """
+    automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), Keys(*keys)
+    n_nodes, n_unions = nodes.tops[N_NODES], nodes.tops[N_UNIONS]
+    for n in range(n_nodes):
+        moved_nodes[_U(n)] = -1
+    for u in range(n_unions):
+        moved_unions[_U(u)] = -1
+    rows = keys.rows
+    first_list = ROW_VALUES + automaton.columns.shape[1]
+    for t in range(rows.shape[0]):
+        for s in range(rows.shape[1]):
+            table, slot = _U(t), _U(s)
+            if rows[table, slot, ROW_PARTITION] == 0:
+                continue
+            partition = rows[table, slot, ROW_PARTITION] - 1
+            clock = clocks[_U(partition if clocks.shape[0] > 1 else 0)]
+            old = is_forgotten(keys, partition, rows[table, slot, ROW_USED])
+            for c in range(first_list, rows.shape[2]):
+                root = rows[table, slot, _U(c)]
+                if root >= 0 and not old and is_live(unions, root, clock, length):
+                    moved_unions[_U(root)] = 0
+                else:
+                    rows[table, slot, _U(c)] = -1
+    _mark(automaton, nodes, unions, clocks, length, moved_nodes, moved_unions)
+    _move_nodes(nodes, moved_nodes)
+    _move_unions(nodes, unions, moved_nodes, moved_unions)
+    for t in range(rows.shape[0]):
+        for s in range(rows.shape[1]):
+            table, slot = _U(t), _U(s)
+            if rows[table, slot, ROW_PARTITION] == 0:
+                continue
+            for c in range(first_list, rows.shape[2]):
+                root = rows[table, slot, _U(c)]
+                if root >= 0:
+                    rows[table, slot, _U(c)] = moved_unions[_U(root)]
+    for n in range(nodes.tops[N_NODES]):
+        transition = _U(nodes.transitions[_U(n)])
+        n_sources = automaton.transitions[transition, FIRE_SOURCES_END] - automaton.transitions[transition, FIRE_SOURCE]
+        for f in range(n_sources):
+            nodes.factors[_U(n), _U(f)] = moved_unions[_U(nodes.factors[_U(n), _U(f)])]
+
+
+@helper
+def _mark(automaton, nodes, unions, clocks, length, moved_nodes, moved_unions):
+    """Mark by 0 what the marked unions reach; links to what is out of the window are cut."""
+    u = nodes.tops[N_UNIONS] - 1
+    while u >= 0:
+        union = _U(u)
+        if moved_unions[union] == 0:
+            node = _U(unions.links[union, UNION_NODE])
+            partition = nodes.partitions[node] if clocks.shape[0] > 1 else np.int32(0)
+            clock = clocks[_U(partition)]
+            left, right = unions.links[union, UNION_LEFT], unions.links[union, UNION_RIGHT]
+            if is_live(unions, left, clock, length):
+                moved_unions[_U(left)] = 0
+            else:
+                unions.links[union, UNION_LEFT] = -1
+            if is_live(unions, right, clock, length):
+                moved_unions[_U(right)] = 0
+            else:
+                unions.links[union, UNION_RIGHT] = -1
+            moved_nodes[node] = 0
+            transition = _U(nodes.transitions[node])
+            n_sources = (
+                automaton.transitions[transition, FIRE_SOURCES_END] - automaton.transitions[transition, FIRE_SOURCE]
+            )
+            for f in range(n_sources):
+                moved_unions[_U(nodes.factors[node, _U(f)])] = 0
+        u -= 1
+
+
+@helper
+def _move_nodes(nodes, moved_nodes):
+    """Move the marked nodes together."""
+    to = np.int64(0)
+    for n in range(nodes.tops[N_NODES]):
+        i = _U(n)
+        if moved_nodes[i] < 0:
+            continue
+        moved_nodes[i] = to
+        j = _U(to)
+        nodes.positions[j] = nodes.positions[i]
+        if nodes.places.shape[0] > 0:
+            nodes.places[j] = nodes.places[i]
+        if nodes.ordinals.shape[0] > 0:
+            nodes.ordinals[j] = nodes.ordinals[i]
+        if nodes.times.shape[0] > 0:
+            nodes.times[j] = nodes.times[i]
+        if nodes.partitions.shape[0] > 0:
+            nodes.partitions[j] = nodes.partitions[i]
+        nodes.transitions[j] = nodes.transitions[i]
+        for f in range(nodes.factors.shape[1]):
+            nodes.factors[j, _U(f)] = nodes.factors[i, _U(f)]
+        to += 1
+    nodes.tops[N_NODES] = to
+
+
+@helper
+def _move_unions(nodes, unions, moved_nodes, moved_unions):
+    """Move the marked unions together; those below one are moved before it."""
+    to = np.int64(0)
+    for u in range(nodes.tops[N_UNIONS]):
+        i = _U(u)
+        if moved_unions[i] < 0:
+            continue
+        moved_unions[i] = to
+        j = _U(to)
+        left, right = unions.links[i, UNION_LEFT], unions.links[i, UNION_RIGHT]
+        unions.links[j, UNION_NODE] = moved_nodes[_U(unions.links[i, UNION_NODE])]
+        unions.links[j, UNION_LEFT] = moved_unions[_U(left)] if left >= 0 else np.int32(-1)
+        unions.links[j, UNION_RIGHT] = moved_unions[_U(right)] if right >= 0 else np.int32(-1)
+        unions.links[j, UNION_RANK] = unions.links[i, UNION_RANK]
+        unions.starts[j] = unions.starts[i]
+        to += 1
+    nodes.tops[N_UNIONS] = to
+
+
+@kernel
+def rehash(rows, n_values, n_columns, renumbered, new_rows, counts):
+    """Copy the rows with a list that is not empty to another table.
+
+    Parameters
+    ----------
+    rows : int64, shape (tables, slots, row)
+    n_values : int64, shape (tables,)
+        Number of values of the keys of each table.
+    n_columns : int
+        Room for values in a row.
+    renumbered : int64, shape (partitions,), or (0,)
+        New number of each partition; empty: they stay.
+    new_rows : int64, shape (tables, more slots, row), written
+    counts : int64, shape (tables,), written
+        Rows in use.
+    """
+    n_slots = new_rows.shape[1]
+    for t in range(rows.shape[0]):
+        table = _U(t)
+        counts[table] = 0
+        for s in range(n_slots):
+            new_rows[table, _U(s), ROW_PARTITION] = 0
+        for s in range(rows.shape[1]):
+            slot = _U(s)
+            used = False
+            for c in range(ROW_VALUES + n_columns, rows.shape[2]):
+                used = used or rows[table, slot, _U(c)] >= 0
+            if rows[table, slot, ROW_PARTITION] == 0 or not used:
+                continue
+            partition = rows[table, slot, ROW_PARTITION] - 1
+            if renumbered.shape[0] > 0:
+                partition = renumbered[_U(partition)]
+            h = mixed(_U(0x9E3779B97F4A7C15), partition)
+            for c in range(n_values[table]):
+                h = mixed(h, rows[table, slot, _U(ROW_VALUES + c)])
+            to = slot_of(h, n_slots)
+            while new_rows[table, to, ROW_PARTITION] != 0:
+                to = (to + _U(1)) & _U(n_slots - 1)
+            for c in range(rows.shape[2]):
+                new_rows[table, to, _U(c)] = rows[table, slot, _U(c)]
+            new_rows[table, to, ROW_PARTITION] = partition + 1
+            counts[table] += 1

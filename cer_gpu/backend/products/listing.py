@@ -1,0 +1,274 @@
+"""Listing and counting of what a node of a final state stands for.
+
+papers: PCEA, theorem 5.2: without preprocessing and with output-linear delay, as every union that is visited has a
+product in the window.  Where a node was chosen, its sources wait in an *agenda* until each has a node, too; the unions
+below the one that was chosen wait on a stack.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import (
+    FIRE_MARK,
+    FIRE_SOURCE,
+    FIRE_SOURCES_END,
+    UNION_LEFT,
+    UNION_NODE,
+    UNION_RIGHT,
+)
+from cer_gpu.backend.jit import helper
+from cer_gpu.backend.products.arena import is_live
+from cer_gpu.backend.saturating import plus, times
+
+_U = np.uint64
+
+# an entry of the stack: a union, the agenda for its node, the number of chosen nodes before it, and the height of the
+# agendas; while counting: the product and the sum so far
+WAITING, AGENDA, DEPTH, HEIGHT, N_WAITING = range(5)
+
+# an agenda: a node, the next of its sources, and the agenda behind it (-1: none)
+OF_NODE, NEXT_SOURCE, BEHIND, N_AGENDA = range(4)
+
+
+class Listing(NamedTuple):
+    """State of the listing.
+
+    Attributes
+    ----------
+    waiting : int64, shape (longest, 4), written
+    agendas : int64, shape (most agendas, 3), written
+    chosen : int64, shape (deepest,), written
+        Nodes of the complex event under way.
+    ordered : int64, shape (deepest,), written
+        The same, by their positions, the latest first.
+    fired : int64, shape (firings + 1, 2), written
+        Nodes of the event under way, each with its transition.
+    starts : clock, shape (firings + 1,), written
+        The latest start of each.
+    scratch : int64, shape (ring,), written
+        Scratch for choosing among the rows of one end: a hash table.
+    """
+
+    waiting: Any
+    agendas: Any
+    chosen: Any
+    ordered: Any
+    fired: Any
+    starts: Any
+    scratch: Any
+
+
+@helper
+def n_sources_of(automaton, nodes, node):
+    """Return the number of sources of a node."""
+    transition = _U(nodes.transitions[_U(node)])
+    first, last = automaton.transitions[transition, FIRE_SOURCE], automaton.transitions[transition, FIRE_SOURCES_END]
+    return np.int64(last - first)
+
+
+@helper
+def has_room(listing, height, n_waiting, depth):
+    """Return whether there is room for the next step of the listing."""
+    return (
+        n_waiting + 3 < listing.waiting.shape[0]
+        and height + 2 < listing.agendas.shape[0]
+        and depth + 1 < listing.chosen.shape[0]
+    )
+
+
+@helper
+def begin(automaton, nodes, unions, listing, node):
+    """Choose the node that ends complex events; return the numbers of waiting unions and of chosen nodes."""
+    listing.chosen[0] = node
+    if n_sources_of(automaton, nodes, node) == 0:
+        return np.int64(0)
+    listing.agendas[0, OF_NODE], listing.agendas[0, NEXT_SOURCE], listing.agendas[0, BEHIND] = node, 1, -1
+    _wait(listing, np.int64(0), np.int64(nodes.factors[_U(node), 0]), np.int64(0), np.int64(1), np.int64(1))
+    return np.int64(1)
+
+
+@helper
+def _wait(listing, n, union, agenda, depth, height):
+    w = _U(n)
+    listing.waiting[w, WAITING] = union
+    listing.waiting[w, AGENDA] = agenda
+    listing.waiting[w, DEPTH] = depth
+    listing.waiting[w, HEIGHT] = height
+
+
+@helper
+def advance(automaton, nodes, unions, listing, n, clock, length):
+    """Choose the node of the topmost waiting union; there is room.
+
+    Returns
+    -------
+    int, int
+        Number of waiting unions, and of the chosen nodes if these are a complex event, else 0.
+    """
+    top = _U(n - 1)
+    union, agenda = _U(listing.waiting[top, WAITING]), listing.waiting[top, AGENDA]
+    depth, height = listing.waiting[top, DEPTH], listing.waiting[top, HEIGHT]
+    n -= 1
+    left, right = np.int64(unions.links[union, UNION_LEFT]), np.int64(unions.links[union, UNION_RIGHT])
+    if is_live(unions, right, clock, length):
+        _wait(listing, n, right, agenda, depth, height)
+        n += 1
+    if is_live(unions, left, clock, length):
+        _wait(listing, n, left, agenda, depth, height)
+        n += 1
+    node = np.int64(unions.links[union, UNION_NODE])
+    listing.chosen[_U(depth)] = node
+    depth += 1
+    next_source = np.int64(0)
+    if n_sources_of(automaton, nodes, node) == 0:
+        # go on with the sources that wait
+        node = np.int64(-1)
+        while agenda >= 0:
+            a = _U(agenda)
+            owner, following = listing.agendas[a, OF_NODE], listing.agendas[a, NEXT_SOURCE]
+            agenda = listing.agendas[a, BEHIND]
+            if following < n_sources_of(automaton, nodes, owner):
+                node, next_source = owner, following
+                break
+        if node < 0:
+            return n, depth
+    a = _U(height)
+    listing.agendas[a, OF_NODE], listing.agendas[a, NEXT_SOURCE], listing.agendas[a, BEHIND] = (
+        node,
+        next_source + 1,
+        agenda,
+    )
+    factor = np.int64(nodes.factors[_U(node), _U(next_source)])
+    _wait(listing, n, factor, height, depth, height + 1)
+    return n + 1, np.int64(0)
+
+
+@helper
+def order_chosen(nodes, listing, depth):
+    """Order the chosen nodes by their positions, the latest first: nearly so they were found."""
+    ordered = listing.ordered
+    for i in range(depth):
+        node = listing.chosen[_U(i)]
+        position = nodes.positions[_U(node)]
+        j = i
+        while j > 0 and nodes.positions[_U(ordered[_U(j - 1)])] < position:
+            ordered[_U(j)] = ordered[_U(j - 1)]
+            j -= 1
+        ordered[_U(j)] = node
+
+
+@helper
+def is_consecutive(automaton, nodes, listing, depth):
+    """Return whether the kept events of the ordered nodes follow one another in the stream or partition."""
+    after = np.int64(-1)
+    for i in range(depth):
+        node = _U(listing.ordered[_U(i)])
+        if automaton.transitions[_U(nodes.transitions[node]), FIRE_MARK] == 0:
+            continue
+        number = nodes.ordinals[node] if nodes.ordinals.shape[0] > 0 else nodes.positions[node]
+        if after >= 0 and number != after and number + 1 != after:
+            return False
+        after = number
+    return True
+
+
+@helper
+def _place(nodes, node):
+    return nodes.places[node] if nodes.places.shape[0] > 0 else nodes.positions[node]
+
+
+@helper
+def write(automaton, nodes, listing, output, depth, n_out, n_values):
+    """Write the complex event of the ordered nodes; return the new number of values; there is room."""
+    row = _U(n_out)
+    first, last = _U(listing.ordered[_U(depth - 1)]), _U(listing.ordered[0])
+    output.spans[0, row], output.spans[1, row] = _place(nodes, first), _place(nodes, last)
+    if output.times.shape[1] > 0:
+        output.times[0, row], output.times[1, row] = nodes.times[first], nodes.times[last]
+    i = depth - 1
+    while i >= 0:
+        node = _U(listing.ordered[_U(i)])
+        mark = automaton.transitions[_U(nodes.transitions[node]), FIRE_MARK]
+        # several partial matches may hold one event
+        while i > 0 and nodes.positions[_U(listing.ordered[_U(i - 1)])] == nodes.positions[node]:
+            i -= 1
+            other = automaton.transitions[_U(nodes.transitions[_U(listing.ordered[_U(i)])]), FIRE_MARK]
+            mark = automaton.unions[_U(mark), _U(other)]
+        if mark > 0:
+            output.positions[_U(n_values)] = _place(nodes, node)
+            if output.marks.shape[0] > 0:
+                output.marks[_U(n_values)] = mark
+            n_values += 1
+        i -= 1
+    output.offsets[row + _U(1)] = n_values
+    return n_values
+
+
+@helper
+def count_products(automaton, nodes, unions, listing, node, clock, length):
+    """Count what a node stands for, as a product of sums; uint64, saturating.
+
+    Returns
+    -------
+    uint64
+        The number; 0 if the stack was too short (a node stands for one complex event at least).
+    """
+    waiting, agendas = listing.waiting, listing.agendas
+    # a frame is a node whose factors are multiplied: the node, the next factor, the unions that waited before it; its
+    # product and the sum over its siblings stand in the row after it
+    n, top = np.int64(0), np.int64(0)
+    agendas[0, OF_NODE], agendas[0, NEXT_SOURCE], agendas[0, BEHIND] = node, 0, 0
+    agendas[1, 0], agendas[1, 1] = 1, 0
+    found = _U(0)
+    while True:
+        if not (2 * top + 4 < agendas.shape[0] and n + 3 < waiting.shape[0]):
+            return _U(0)
+        frame, values = _U(2 * top), _U(2 * top + 1)
+        owner, factor = agendas[frame, OF_NODE], agendas[frame, NEXT_SOURCE]
+        if factor < n_sources_of(automaton, nodes, owner):
+            # sum over the heap of the factor: its first union
+            union = np.int64(nodes.factors[_U(owner), _U(factor)])
+            agendas[frame, NEXT_SOURCE] += 1
+            waiting[_U(n), WAITING] = -1  # the end of the heap
+            waiting[_U(n + 1), WAITING] = union
+            n += 2
+            total = _U(0)
+        else:
+            found = _U(agendas[values, 0])
+            if top == 0:
+                return found
+            # the node is a summand of the heap under way
+            total = plus(_U(agendas[values, 1]), found)
+            top -= 1
+            frame, values = _U(2 * top), _U(2 * top + 1)
+        descended = False
+        while waiting[_U(n - 1), WAITING] >= 0:
+            if n + 3 >= waiting.shape[0]:
+                return _U(0)
+            u = _U(waiting[_U(n - 1), WAITING])
+            n -= 1
+            left, right = np.int64(unions.links[u, UNION_LEFT]), np.int64(unions.links[u, UNION_RIGHT])
+            if is_live(unions, right, clock, length):
+                waiting[_U(n), WAITING] = right
+                n += 1
+            if is_live(unions, left, clock, length):
+                waiting[_U(n), WAITING] = left
+                n += 1
+            inner = np.int64(unions.links[u, UNION_NODE])
+            if n_sources_of(automaton, nodes, inner) == 0:
+                total = plus(total, _U(1))
+                continue
+            top += 1
+            if 2 * top + 4 >= agendas.shape[0]:
+                return _U(0)
+            agendas[_U(2 * top), OF_NODE], agendas[_U(2 * top), NEXT_SOURCE] = inner, 0
+            agendas[_U(2 * top + 1), 0] = 1
+            agendas[_U(2 * top + 1), 1] = np.int64(total)
+            descended = True
+            break
+        if not descended:
+            n -= 1
+            agendas[values, 0] = np.int64(times(_U(agendas[values, 0]), total))

@@ -1,0 +1,302 @@
+"""The loop of parallelised automata: relevant events -> nodes and unions -> complex events.
+
+papers: PCEA, algorithm 1.  Of one event all transitions look at what was there before it (FireTransitions); then the
+complex events that it ends are listed; then its partial matches are put into the lists that wait for them
+(UpdateIndices).  Lists that several transitions gather alike stand in the look-up table once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import (
+    CONSUME_NONE,
+    FIRE_EQUAL,
+    FIRE_EQUALS_END,
+    FIRE_FED,
+    FIRE_FEED,
+    FIRE_FEEDS_END,
+    FIRE_FINAL,
+    FIRE_SOURCE,
+    FIRE_SOURCES_END,
+    LINK_KEY,
+    LINK_LIST,
+    ROW_VALUES,
+)
+from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.choosing import choose_rows
+from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_node, is_live, united
+from cer_gpu.backend.products.keys import Automaton, Keys, look_up, row_of
+from cer_gpu.backend.products.listing import (
+    DEPTH,
+    HEIGHT,
+    Listing,
+    advance,
+    begin,
+    count_products,
+    has_room,
+    is_consecutive,
+    order_chosen,
+    write,
+)
+from cer_gpu.backend.saturating import MOST_SIGNED, plus
+from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
+
+# registers: the event under way; 1 while its complex events are listed; how many transitions it fired, and which of
+# them is listed; the unions that wait; a complex event that is to be written; what was found of this event; rows and
+# values in the buffers; where the rows of this event begin; parts that were dealt to the shares; and counted ends
+EVENT, LISTING, N_FIRED, ROOT, N_WAITING, PENDING, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, N_REGS = range(13)
+
+FIRED_NODE, FIRED_TRANSITION = range(2)
+"""Columns of `Listing.fired`."""
+
+_U = np.uint64
+
+
+@kernel
+def update_events(events, attributes, window, options, demand, automaton, nodes, unions, keys, listing, output, counts,
+                  n_events, regs):  # fmt: skip
+    """Read events, and list or count the complex events that they end, from where the last call stopped.
+
+    Parameters
+    ----------
+    events : Events
+    attributes : int64, shape (n, columns)
+        The bits of the valid columns, then the columns.
+    window : Window
+    options : Options
+    demand : Demand
+    automaton : Automaton
+    nodes : Nodes
+    unions : Unions
+    keys : Keys
+    listing : Listing
+    output : Matches
+    counts : Counts
+    n_events : int
+    regs : int64, shape (N_REGS,), written
+
+    Returns
+    -------
+    int
+        DONE; GROW_NODES, when nodes, unions or keys need more room; OUTPUT_FULL, when the buffers are to be emptied up
+        to FIRST_OUT (or made larger, if that is 0); GROW_PATH, when the listing needs more room; TOO_MANY.
+    """
+    events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
+    automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), Keys(*keys)
+    listing, output, counts = Listing(*listing), Matches(*output), Counts(*counts)
+    status = DONE
+    while regs[EVENT] < n_events and status == DONE:
+        event = _U(regs[EVENT])
+        clock = window.clocks[event]
+        if regs[LISTING] == 0:
+            if not _has_room_for(automaton, nodes, unions, keys, _U(events.symbols[event])):
+                status = GROW_NODES
+                break
+            _fire(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs)
+            regs[LISTING], regs[ROOT], regs[N_WAITING], regs[PENDING], regs[N_HERE] = 1, 0, -1, 0, 0
+            regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
+        place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
+        if place >= options.first_end:
+            status = _list_event(options, demand, automaton, nodes, unions, listing, output, clock, window.length,
+                                 place, regs)  # fmt: skip
+        ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
+        if status == DONE and demand.counting == 1 and ours and regs[N_HERE] > 0:
+            if regs[N_ENDS] == counts.ends.shape[0]:
+                status = OUTPUT_FULL
+            else:
+                end = _U(regs[N_ENDS])
+                counts.ends[end] = place
+                counts.counts[end] = min(regs[N_HERE], options.limit) if options.limit > 0 else regs[N_HERE]
+                if counts.times.shape[0] > 0:
+                    counts.times[end] = events.times[event]
+                regs[N_ENDS] += 1
+        if status != DONE:
+            break
+        _keep(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs)
+        if options.consume != CONSUME_NONE and regs[N_HERE] > 0:
+            partition = events.partitions[event] if keys.forgotten.shape[0] > 1 else np.int32(0)
+            keys.forgotten[_U(partition)] = events.positions[event]
+        regs[LISTING] = 0
+        regs[EVENT] += 1
+    return status
+
+
+@helper
+def _has_room_for(automaton, nodes, unions, keys, symbol):
+    """Return whether there is room for whatever an event of a symbol adds."""
+    n_fired = automaton.firsts[symbol + _U(1)] - automaton.firsts[symbol]
+    n_feeds = np.int64(0)
+    for i in range(automaton.firsts[symbol], automaton.firsts[symbol + _U(1)]):
+        t = _U(automaton.fired[_U(i)])
+        n_feeds += automaton.transitions[t, FIRE_FEEDS_END] - automaton.transitions[t, FIRE_FEED]
+    if nodes.tops[N_NODES] + n_fired > nodes.positions.shape[0]:
+        return False
+    if nodes.tops[N_UNIONS] + n_feeds * DEEPEST > unions.starts.shape[0]:
+        return False
+    n_keys = automaton.first_keys[symbol + _U(1)] - automaton.first_keys[symbol]
+    for table in range(keys.counts.shape[0]):
+        if 2 * (keys.counts[_U(table)] + n_keys) > keys.rows.shape[1]:
+            return False
+    return True
+
+
+@helper
+def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
+    """Fire all transitions of an event: each makes a node of the partial matches that it gathers."""
+    symbol = _U(events.symbols[event])
+    clock, length = window.clocks[event], window.length
+    position = events.positions[event]
+    partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
+    for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
+        look_up(automaton, keys, attributes, event, partition, position, automaton.needed[_U(i)])
+    first_list = ROW_VALUES + automaton.columns.shape[1]
+    valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
+    n = np.int64(0)
+    for i in range(automaton.firsts[symbol], automaton.firsts[symbol + _U(1)]):
+        t = _U(automaton.fired[_U(i)])
+        fires = True
+        for j in range(automaton.transitions[t, FIRE_EQUAL], automaton.transitions[t, FIRE_EQUALS_END]):
+            a, b = automaton.equals[_U(j), 0], automaton.equals[_U(j), 1]
+            both = (valid >> np.int64(a - 1)) & (valid >> np.int64(b - 1)) & 1 == 1
+            fires = fires and both and attributes[event, _U(a)] == attributes[event, _U(b)]
+        first, last = automaton.transitions[t, FIRE_SOURCE], automaton.transitions[t, FIRE_SOURCES_END]
+        start = clock
+        factor = _U(0)
+        # the node is made above the top, and counts once all sources are there
+        node = _U(nodes.tops[N_NODES])
+        j = first
+        while fires and j < last:
+            key = _U(automaton.sources[_U(j), LINK_KEY])
+            row = keys.found[key]
+            fires = row >= 0
+            if fires:
+                column = _U(first_list + automaton.sources[_U(j), LINK_LIST])
+                root = keys.rows[_U(automaton.tables[key]), _U(row), column]
+                fires = is_live(unions, root, clock, length)
+                if fires:
+                    nodes.factors[node, factor] = root
+                    factor += _U(1)
+                    start = min(start, unions.starts[_U(root)])
+            j += 1
+        if fires:
+            listing.fired[_U(n), FIRED_NODE] = add_node(nodes, events, event, np.int32(t))
+            listing.fired[_U(n), FIRED_TRANSITION] = np.int64(t)
+            listing.starts[_U(n)] = start
+            n += 1
+    regs[N_FIRED] = n
+
+
+@helper
+def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
+    """Put the nodes of an event into the lists that wait for them, and drop those that no list has."""
+    clock, length, position = window.clocks[event], window.length, events.positions[event]
+    partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
+    first_list = ROW_VALUES + automaton.columns.shape[1]
+    for i in range(regs[N_FIRED]):
+        node, t = listing.fired[_U(i), FIRED_NODE], _U(listing.fired[_U(i), FIRED_TRANSITION])
+        if automaton.transitions[t, FIRE_FED] == 0:
+            nodes.tops[N_NODES] = node
+            break
+        for j in range(automaton.transitions[t, FIRE_FEED], automaton.transitions[t, FIRE_FEEDS_END]):
+            key = automaton.feeds[_U(j), LINK_KEY]
+            if keys.found[_U(key)] == -2:
+                continue
+            row = row_of(automaton, keys, attributes, event, partition, position, key)
+            table, column = _U(automaton.tables[_U(key)]), _U(first_list + automaton.feeds[_U(j), LINK_LIST])
+            root = keys.rows[table, row, column]
+            start = listing.starts[_U(i)]
+            keys.rows[table, row, column] = united(nodes, unions, root, np.int32(node), start, clock, length)
+
+
+@helper
+def _list_event(options, demand, automaton, nodes, unions, listing, output, clock, length, place, regs):
+    """List or count the complex events that end with the nodes of an event; return the status."""
+    ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
+    if demand.counting == 1 and demand.gathered == 0 and demand.strict == 0:
+        return _count_event(automaton, nodes, unions, listing, clock, length, regs)
+    status = DONE
+    while status == DONE and regs[ROOT] < regs[N_FIRED]:
+        i = _U(regs[ROOT])
+        if automaton.transitions[_U(listing.fired[i, FIRED_TRANSITION]), FIRE_FINAL] == 1:
+            status = _list_node(options, demand, automaton, nodes, unions, listing, output, clock, length,
+                                place, ours, listing.fired[i, FIRED_NODE], regs)  # fmt: skip
+        if status == DONE:
+            regs[ROOT] += 1
+            regs[N_WAITING] = -1
+    if status == DONE and demand.gathered == 1 and regs[N_OUT] > regs[FIRST_OUT]:
+        first = regs[FIRST_OUT]
+        kept = choose_rows(options, demand, output, listing.scratch, first, regs[N_OUT])
+        if kept < 0:
+            return GROW_PATH
+        regs[N_HERE] = kept
+        if demand.counting == 1 or not ours:
+            kept = np.int64(0)
+        regs[N_OUT] = first + kept
+        regs[N_VALUES] = output.offsets[_U(first + kept)]
+    return status
+
+
+@helper
+def _count_event(automaton, nodes, unions, listing, clock, length, regs):
+    total = np.uint64(0)
+    for i in range(regs[N_FIRED]):
+        if automaton.transitions[_U(listing.fired[_U(i), FIRED_TRANSITION]), FIRE_FINAL] == 1:
+            node = listing.fired[_U(i), FIRED_NODE]
+            found = count_products(automaton, nodes, unions, listing, node, clock, length)
+            if found == np.uint64(0):
+                return GROW_PATH
+            total = plus(total, found)
+    if total > MOST_SIGNED:
+        return TOO_MANY
+    regs[N_HERE] = np.int64(total)
+    return DONE
+
+
+@helper
+def _list_node(options, demand, automaton, nodes, unions, listing, output, clock, length, place, ours, node, regs):
+    """List the complex events of a node of a final state, from where the last call stopped; return the status."""
+    limit = np.int64(0) if demand.gathered == 1 else np.int64(options.limit)
+    dealt = demand.n_shares > 1 and demand.whole == 0
+    writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
+    n_here, n_out, n_values = regs[N_HERE], regs[N_OUT], regs[N_VALUES]
+    n, pending, n_dealt = regs[N_WAITING], regs[PENDING], regs[DEALT]
+    status = DONE
+    if n < 0:
+        n = begin(automaton, nodes, unions, listing, node)
+        if n == 0 and (ours or not dealt):
+            pending = np.int64(1)
+    while status == DONE:
+        if pending > 0:
+            if limit > 0 and n_here >= limit:
+                pending, n = np.int64(0), np.int64(0)
+                break
+            if writes and (n_out + 1 >= output.offsets.shape[0] or n_values + pending > output.positions.shape[0]):
+                status = OUTPUT_FULL
+                break
+            order_chosen(nodes, listing, pending)
+            if demand.strict == 0 or is_consecutive(automaton, nodes, listing, pending):
+                if writes:
+                    n_values = write(automaton, nodes, listing, output, pending, n_out, n_values)
+                    n_out += 1
+                n_here += 1
+            pending = np.int64(0)
+        if n == 0:
+            break
+        top = _U(n - 1)
+        depth = listing.waiting[top, DEPTH]
+        if not has_room(listing, listing.waiting[top, HEIGHT], n, depth):
+            status = GROW_PATH
+            break
+        n, pending = advance(automaton, nodes, unions, listing, n, clock, length)
+        if dealt and (depth == 2 or (depth == 1 and pending > 0)):
+            # what begins with these events is one part of several
+            n_dealt += 1
+            if (n_dealt + place) % demand.n_shares != demand.share:
+                if pending == 0:
+                    n -= 1  # the union that was to be chosen next
+                pending = np.int64(0)
+    regs[N_HERE], regs[N_OUT], regs[N_VALUES] = n_here, n_out, n_values
+    regs[N_WAITING], regs[PENDING], regs[DEALT] = n, pending, n_dealt
+    return status

@@ -1,0 +1,126 @@
+"""Tables of a parallel pattern for the loops, bound to the columns of its variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.parallel_pattern import ParallelPattern, ParallelTable, ParallelTransition
+from cer_gpu.backend.products.keys import Automaton
+from cer_gpu.predicates.relations import BoundRelations
+
+Int32 = npt.NDArray[np.int32]
+
+
+class ParallelTables:
+    """The tables of a pattern, as arrays.
+
+    Parameters
+    ----------
+    pattern
+    bound
+        Its columns (`cer_gpu.predicates.join_keys.bind_keys`).
+    columns
+        For each member of each variable its column in `bound`.
+
+    Attributes
+    ----------
+    bound : BoundRelations
+    n_values : list of int
+        For each table of keys the number of values in a key.
+    n_lists : int
+        Most lists in one row.
+    n_keys : int
+        Number of keys: columns of an event for a table.
+    most_sources, most_fired, most_feeds : int
+        Most sources of a transition, transitions that one event fires, and lists that it feeds.
+    """
+
+    def __init__(self, pattern: ParallelPattern, bound: BoundRelations, columns: list[list[int]]) -> None:
+        self.pattern, self.bound = pattern, bound
+        # by place, the columns of each variable; columns of events begin after their valid bits
+        self._columns: dict[tuple[int, int], list[int]] = {}
+        for v, members in enumerate(pattern.variables):
+            for member, column in zip(members, columns[v], strict=True):
+                self._columns.setdefault((member.place, v), []).append(1 + column)
+        tables: dict[tuple[int, ...], int] = {}
+        lists: dict[tuple[int, tuple[int, ...]], int] = {}
+        heights: dict[int, int] = {}
+        for transition in pattern.transitions:
+            for source in transition.sources:
+                table = tables.setdefault(source.key, len(tables))
+                if (source.state, source.key) not in lists:
+                    lists[source.state, source.key] = heights.setdefault(table, 0)
+                    heights[table] += 1
+        self._tables, self._lists = tables, lists
+        self.n_values = [len(key) for key in tables] or [0]
+        self.n_lists = max(heights.values(), default=1)
+        self._keys: dict[tuple[int, tuple[int, ...]], int] = {}
+        self._rows: list[tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]] = []
+        for t in pattern.transitions:
+            fed = [(state, key) for state, key in lists if state == t.target]
+            self._rows.append(
+                (
+                    [(self._key(t, source.key), lists[source.state, source.key]) for source in t.sources],
+                    [(self._key(t, key), lists[state, key]) for state, key in fed],
+                    list(self._equal(t)),
+                )
+            )
+        self.n_keys = len(self._keys)
+        self.most_sources = max((len(t.sources) for t in pattern.transitions), default=0)
+        self.most_fired = len(pattern.transitions)
+        self.most_feeds = sum(len(feeds) for _, feeds, _ in self._rows)
+
+    def _key(self, transition: ParallelTransition, variables: tuple[int, ...]) -> int:
+        """Return the number of a key that the event of a transition has."""
+        columns = tuple(self._column(transition, variable) for variable in variables)
+        return self._keys.setdefault((self._tables[variables], columns), len(self._keys))
+
+    def _column(self, transition: ParallelTransition, variable: int) -> int:
+        return next(self._columns[place, variable][0] for place in transition.places if (place, variable) in self._columns)
+
+    def _equal(self, transition: ParallelTransition) -> Iterable[tuple[int, int]]:
+        """Yield the columns of the event of a transition that must be equal, as one variable has them."""
+        for variable in range(len(self.pattern.variables)):
+            columns = [c for place in transition.places for c in self._columns.get((place, variable), ())]
+            yield from pairwise(columns)
+
+    def automaton(self, table: ParallelTable) -> Automaton:
+        """Return the arrays for the symbols met so far."""
+        pattern = self.pattern
+        offsets = [np.cumsum([0, *(len(row[i]) for row in self._rows)]) for i in range(3)]
+        links = [[link for row in self._rows for link in row[i]] for i in range(3)]
+        final = [t.target in pattern.finals for t in pattern.transitions]
+        parts = [part for each in offsets for part in (each[:-1], each[1:])]
+        fed = [bool(feeds) for _, feeds, _ in self._rows]
+        transitions = np.array([*parts, table.marks, final, fed], np.int32).T
+        needed = [sorted({key for t in fired for part in self._rows[t][:2] for key, _ in part}) for fired in table.fired]
+        width = max(map(len, (columns for _, columns in self._keys)), default=0)
+        return Automaton(
+            _offsets(table.fired),
+            _flat(table.fired),
+            _offsets(needed),
+            _flat(needed),
+            np.ascontiguousarray(transitions),
+            _pairs(links[0]),
+            _pairs(links[1]),
+            _pairs(links[2]),
+            np.array([each for each, _ in self._keys], np.int32),
+            np.array([[*c] + [-1] * (width - len(c)) for _, c in self._keys], np.int32).reshape(self.n_keys, width),
+            table.unions,
+        )
+
+
+def _offsets(lists: list[list[int]]) -> Int32:
+    return np.cumsum([0, *map(len, lists)]).astype(np.int32)
+
+
+def _flat(lists: list[list[int]]) -> Int32:
+    return np.array([each for part in lists for each in part], np.int32)
+
+
+def _pairs(rows: list[tuple[int, int]]) -> Int32:
+    return np.array(rows, np.int32).reshape(len(rows), 2)

@@ -1,0 +1,383 @@
+"""The state of one evaluation of a parallel pattern: partial matches as nodes and unions, under keys.
+
+papers: PCEA, section 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.encoding import (
+    CHOOSE_ALL,
+    CONSUME_NONE,
+    CONSUME_PARTITION,
+    COUNT_WINDOW,
+    ROW_PARTITION,
+    ROW_VALUES,
+)
+from cer_gpu.automaton.parallel_pattern import ParallelTable
+from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
+from cer_gpu.backend.products import matching as loops
+from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
+from cer_gpu.backend.products.collection import collect, rehash
+from cer_gpu.backend.products.keys import Automaton, Keys
+from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, Listing
+from cer_gpu.backend.status import Status
+from cer_gpu.columnar.memory import room
+from cer_gpu.errors import EventsError
+from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
+from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
+from cer_gpu.runtime.protocol import Found, Length, Runtime
+
+INITIAL_SIZE = 1 << 12
+"""Initial room for nodes, for unions and for keys; a power of two."""
+INITIAL_DEPTH = 1 << 8
+"""Initial room for the listing."""
+MOST = 2**31 - 1
+"""Most nodes, and most unions."""
+
+
+class Products(Runtime):
+    """Runtime of parallelised automata (papers: PCEA, algorithm 1).
+
+    Parameters
+    ----------
+    table : ParallelTable
+    options : RunOptions
+        With `parallel`.
+    length
+        Length of the window, uint64 or float64; None if there is none.
+    """
+
+    engine = "products"
+    reads_chain = False
+    keeps_partitions = True
+
+    def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
+        tables = options.parallel
+        assert tables is not None
+        self.options = options
+        self._table, self._tables = table, tables
+        self._length = np.uint64(2**64 - 1) if length is None else length
+        choice = STRATEGIES[options.strategy].choice
+        distinct = table.pattern.ambiguous
+        gathered = distinct or choice != CHOOSE_ALL
+        k, n = options.share or (0, 1)
+        whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
+        strict = STRATEGIES[options.strategy].consecutive
+        self._demand = Demand(int(options.counted), int(gathered), choice, int(distinct), int(strict), k, n, int(whole))
+        self._regs = np.zeros(loops.N_REGS, np.int64)
+        self._tops = np.zeros(N_TOPS, np.int64)
+        self._by_partition = options.partitioned and options.consume == CONSUME_PARTITION
+        n_forgotten = 2 if self._by_partition else int(options.consume != CONSUME_NONE)
+        self._forgotten = np.full(n_forgotten, -1, np.int64)
+        self._last_clocks = np.zeros(1, self._length.dtype)
+        self._n_partitions = 1
+        self._deepen(INITIAL_DEPTH)
+        self._nodes = self._room_for_nodes(INITIAL_SIZE)
+        self._unions = self._room_for_unions(INITIAL_SIZE)
+        n_keys = tables.n_keys
+        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64)
+        self._counts = np.zeros(len(tables.n_values), np.int64)
+        self._rows = self._room_for_rows(INITIAL_SIZE)
+        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+        self._counted = CountOutput(timed=options.timed, share=None)
+        self._n_symbols = 0
+        self._arrays: Automaton
+
+    @property
+    def numbers_events(self) -> bool:
+        """True where a window counts the events of a partition."""
+        return self.options.window == COUNT_WINDOW
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the partial matches, the look-up table and the listing."""
+        held: int = sum(array.nbytes for array in (*self._nodes, *self._unions, *self._listing))
+        return super().n_bytes + held
+
+    # ---- events -------------------------------------------------------------------------------------------
+
+    def feed(self, events: Relevant) -> Iterator[Found]:
+        """Process relevant events and yield full buffers, in order."""
+        n, noted, regs = len(events.symbols), 0, self._regs
+        regs[loops.EVENT] = 0
+        while True:
+            match Status(self._update(events, n)):
+                case Status.DONE:
+                    break
+                case Status.GROW_NODES:
+                    event = int(regs[loops.EVENT])
+                    self._note_clocks(events, noted, event)
+                    noted = event
+                    self._make_room(events.window_clocks[event])
+                case Status.GROW_PATH:
+                    n_rows = int(regs[loops.N_OUT] - regs[loops.FIRST_OUT])
+                    self._deepen(2 * len(self._listing.waiting), n_rows)
+                case Status.OUTPUT_FULL:
+                    yield from self._emptied()
+                case Status.TOO_MANY:
+                    raise too_many_at(int(events.reported[int(regs[loops.EVENT])]))
+                case other:
+                    raise AssertionError(other)
+        self._note_clocks(events, noted, n)
+
+    def _update(self, events: Relevant, n: int) -> int:
+        counts = self._counted.to_fill if self.options.counted else [np.empty(0, np.int64)] * 3
+        groups = plain(
+            Window(events.window_clocks, self._length),
+            self.options.as_group,
+            self._demand,
+            self._automaton,
+            self._nodes,
+            self._unions,
+            self._keys,
+            self._listing,
+            Matches(*self._out.to_fill),
+            Counts(*counts),
+        )
+        status: int = loops.update_events(tuple(events.as_group), events.attributes, *groups, n, self._regs)
+        return status
+
+    @property
+    def _automaton(self) -> Automaton:
+        if self._n_symbols != len(self._table.fired):
+            self._n_symbols = len(self._table.fired)
+            self._arrays = self._tables.automaton(self._table)
+        return self._arrays
+
+    @property
+    def _keys(self) -> Keys:
+        return Keys(self._rows, self._counts, self._found, self._hashes, self._forgotten)
+
+    def _emptied(self) -> Iterator[Found]:
+        """Hand over what is complete, and make room in the buffers."""
+        regs = self._regs
+        if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
+            yield self.flush()
+            return
+        n = int(regs[loops.FIRST_OUT] if self._demand.gathered else regs[loops.N_OUT])
+        n_out, n_values = int(regs[loops.N_OUT]), int(regs[loops.N_VALUES])
+        if not n:
+            self._out.widen(n_out, n_values)
+            return
+        found, rest = self._out.split(n, n_out, n_values)
+        regs[loops.N_OUT], regs[loops.N_VALUES] = len(rest), len(rest.positions)
+        regs[loops.FIRST_OUT] = 0
+        yield found
+
+    def flush(self) -> Found:
+        """Return what was found since the last full buffer."""
+        regs = self._regs
+        if self.options.counted:
+            counts: CountBuffers = self._counted.take(int(regs[loops.N_ENDS]))
+            regs[loops.N_ENDS] = 0
+            return counts
+        found: MatchBuffers = self._out.take(int(regs[loops.N_OUT]), int(regs[loops.N_VALUES]))
+        regs[loops.N_OUT] = regs[loops.N_VALUES] = 0
+        return found
+
+    def live(self) -> Int64:
+        """Return the positions that complex events to come may hold, ascending."""
+        self._collect(self._last_clocks[0])
+        places = self._nodes.places if self.options.placed else self._nodes.positions
+        return np.unique(places[: self._tops[N_NODES]])
+
+    # ---- partitions -----------------------------------------------------------------------------------------
+
+    def _note_clocks(self, events: Relevant, begin: int, end: int) -> None:
+        """Note the last clocks, of each partition if its events are counted, after the events from `begin` to `end`."""
+        if self.options.window == COUNT_WINDOW:
+            self._last_clocks[events.partitions[begin:end]] = events.window_clocks[begin:end]
+        elif end > begin:
+            self._last_clocks[0] = events.window_clocks[end - 1]
+
+    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first partitions hold nothing."""
+        self._collect(self._last_clocks[0])
+        idle = np.ones(n_partitions, np.bool_)
+        idle[self._rows[..., ROW_PARTITION][self._in_use] - 1] = False
+        return idle
+
+    @property
+    def _in_use(self) -> npt.NDArray[np.bool_]:
+        """True for the rows with a list that is not empty, shape (tables, slots)."""
+        lists = self._rows[..., ROW_VALUES + self._most_values :]
+        used: npt.NDArray[np.bool_] = (self._rows[..., ROW_PARTITION] > 0) & (lists >= 0).any(axis=-1)
+        return used
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the partitions that are not `kept` and number the others anew, in their order."""
+        numbers = np.cumsum(kept) - 1
+        if len(self._nodes.partitions):
+            n = self._tops[N_NODES]
+            self._nodes.partitions[:n] = numbers[self._nodes.partitions[:n]]
+        n_kept = int(kept.sum())
+        arrays = [(self._last_clocks, 0)] + ([(self._forgotten, -1)] if self._by_partition else [])
+        for array, empty in arrays:
+            if len(array) >= len(kept) > 0:
+                array[:n_kept] = array[: len(kept)][kept]
+                array[n_kept:] = empty
+        self._rehash(self._rows.shape[1], numbers.astype(np.int64))
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        if n <= self._n_partitions:
+            return
+        self._n_partitions = max(n, 2 * self._n_partitions)
+        if self._by_partition:
+            self._forgotten = _longer(self._forgotten, self._n_partitions, -1)
+        if self.options.window == COUNT_WINDOW:
+            self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        self._collect(self._last_clocks[0])
+        n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
+        nodes = {name: array[:n_nodes] for name, array in self._nodes._asdict().items() if name != "tops"}
+        used = self._in_use
+        return {
+            **nodes,
+            "links": self._unions.links[:n_unions],
+            "starts": self._unions.starts[:n_unions],
+            "rows": self._rows[used],
+            "n_rows": used.sum(axis=1),
+            "forgotten": self._forgotten,
+            "last_clocks": self._last_clocks,
+            "n_partitions": np.array([self._n_partitions]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        n_nodes, n_unions = len(snapshot["positions"]), len(snapshot["starts"])
+        self._tops[:] = n_nodes, n_unions
+        self._nodes = self._room_for_nodes(_power(n_nodes))
+        for name, array in self._nodes._asdict().items():
+            if name != "tops" and len(array):
+                array[:n_nodes] = snapshot[name]
+        self._unions = self._room_for_unions(_power(n_unions))
+        self._unions.links[:n_unions], self._unions.starts[:n_unions] = snapshot["links"], snapshot["starts"]
+        self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
+        self._n_partitions = int(snapshot["n_partitions"][0])
+        n_rows, begin = snapshot["n_rows"], 0
+        self._rows = self._room_for_rows(_power(2 * int(n_rows.max(initial=0))))
+        for rows, n in zip(self._rows, n_rows.tolist(), strict=True):
+            rows[:n] = snapshot["rows"][begin : begin + n]  # `_rehash` puts each where it belongs
+            begin += n
+        self._rehash(self._rows.shape[1])
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    @property
+    def _most_values(self) -> int:
+        """Room for values in a row of the look-up table."""
+        return max(self._tables.n_values)
+
+    def _room_for_nodes(self, size: int) -> Nodes:
+        options = self.options
+        size = max(size, 2 * self._tables.most_fired)
+        numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
+        several = options.partitioned and options.window == COUNT_WINDOW
+
+        def rows(wanted: bool, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
+            return room((size if wanted else 0,), dtype)
+
+        return Nodes(
+            self._tops,
+            rows(True),
+            rows(options.placed),
+            rows(numbered),
+            rows(options.timed),
+            rows(several, np.int32),
+            rows(True, np.int32),
+            room((size, self._tables.most_sources), np.int32),
+        )
+
+    def _room_for_unions(self, size: int) -> Unions:
+        size = max(size, 2 * DEEPEST * self._tables.most_feeds)
+        return Unions(room((size, 4), np.int32), room((size,), self._length.dtype), np.zeros(DEEPEST, np.int32))
+
+    def _room_for_rows(self, size: int) -> Int64:
+        size = _power(max(size, 4 * self._tables.n_keys))
+        width = ROW_VALUES + self._most_values + self._tables.n_lists
+        return room((len(self._tables.n_values), size, width), np.int64)
+
+    def _deepen(self, size: int, n_rows: int = 0) -> None:
+        """Make room for a longer listing, and for choosing among so many rows; what is under way stays."""
+        n_fired = self._tables.most_fired + 1
+        made = Listing(
+            np.zeros((size, N_WAITING), np.int64),
+            np.zeros((size, N_AGENDA), np.int64),
+            np.zeros(size, np.int64),
+            np.zeros(size, np.int64),
+            np.zeros((n_fired, 2), np.int64),
+            np.zeros(n_fired, self._length.dtype),
+            np.zeros(max(4 * n_rows, size), np.int64),
+        )
+        for old, new in zip(getattr(self, "_listing", ()), made, strict=False):
+            new[: len(old)] = old
+        self._listing = made
+
+    def _collect(self, clock: Any) -> None:
+        """Drop what is out of reach for an event of this clock."""
+        clocks = self._last_clocks
+        if self.options.window != COUNT_WINDOW:
+            clocks = np.array([clock], self._length.dtype)
+        groups = plain(self._automaton, self._nodes, self._unions, self._keys)
+        n_nodes, n_unions = self._tops
+        collect(*groups, clocks, self._length, np.empty(n_nodes + 1, np.int32), np.empty(n_unions + 1, np.int32))
+
+    def _make_room(self, clock: Any) -> None:
+        """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""
+        self._collect(clock)
+        tables = self._tables
+        n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
+        try:
+            self._nodes = self._grown(self._nodes, self._room_for_nodes, n_nodes, tables.most_fired)
+            self._unions = self._grown(self._unions, self._room_for_unions, n_unions, DEEPEST * tables.most_feeds)
+            size = self._rows.shape[1]
+            used = int(self._in_use.sum(axis=1).max(initial=0))
+            self._rehash(2 * size if 4 * (used + tables.n_keys) > size else size)
+        except MemoryError:
+            raise EventsError(
+                f"no memory for more than {n_nodes} partial matches\nhint: add WITHIN, or a shorter one"
+            ) from None
+
+    def _grown(self, held: Any, make: Any, n: int, added: int) -> Any:
+        """Return arrays twice as long, unless half of them and room for what an event adds is free."""
+        size = len(held.starts if isinstance(held, Unions) else held.positions)
+        if 2 * n <= size and n + added <= size:
+            return held
+        if 2 * size > MOST:
+            raise MemoryError
+        larger = make(2 * size)
+        for old, new in zip(held, larger, strict=True):
+            if new is not old and len(new) >= n:
+                new[:n] = old[:n]
+        return larger
+
+    def _rehash(self, size: int, renumbered: Int64 | None = None) -> None:
+        """Build the look-up table anew, without rows whose lists are empty."""
+        made = self._room_for_rows(size)
+        numbers = np.empty(0, np.int64) if renumbered is None else renumbered
+        rehash(self._rows, np.array(self._tables.n_values), self._most_values, numbers, made, self._counts)
+        self._rows = made
+
+
+def _power(n: int) -> int:
+    """Return the least power of two that is not less than a number."""
+    return 1 << max(n - 1, 1).bit_length()
+
+
+def _longer(array: npt.NDArray[Any], n: int, empty: Any) -> npt.NDArray[Any]:
+    grown = np.full(n, empty, array.dtype)
+    grown[: len(array)] = array
+    return grown
