@@ -153,17 +153,22 @@ VALUES = (1, 2)
 
 
 @st.composite
-def streams(draw, relations, longest=6):
-    """A stream over relations with their numbers of terms."""
-    event = st.sampled_from(sorted(relations)).flatmap(
-        lambda r: st.builds(Event, st.just(r), st.tuples(*[st.sampled_from(VALUES)] * relations[r]))
-    )
-    return draw(st.lists(event, min_size=1, max_size=longest))
+def streams(draw, query, n_more=4):
+    """A stream of instances of the atoms of a query in any order, most of them with the values of one homomorphism."""
+    common = {term: draw(st.sampled_from(VALUES)) for pattern in query for term in pattern.terms}
+    chosen = [*query, *draw(st.lists(st.sampled_from(query), max_size=n_more))]
+
+    def value(term):
+        if not isinstance(term, Variable):
+            return term
+        return common[term] if draw(st.integers(0, 5)) else draw(st.sampled_from(VALUES))
+
+    return [Event(p.relation, tuple(map(value, p.terms))) for p in draw(st.permutations(chosen))]
 
 
 @st.composite
 def hierarchical_atoms(draw, relations, distinct=False, most=4):
-    """Atoms of a hierarchical query, with repeated variables and constants."""
+    """Atoms of a hierarchical query over relations with their numbers of terms; variables may repeat."""
     found = []
     left = list(relations)
     for variables in draw(hierarchical_variables(most=most, names="vwxyz"[: draw(st.integers(1, 5))])):
@@ -177,4 +182,4 @@ def hierarchical_atoms(draw, relations, distinct=False, most=4):
         more = st.sampled_from([*names, *names, *VALUES])
         terms = [*names, *(draw(more) for _ in range(relations[relation] - len(names)))]
         found.append(Pattern(relation, tuple(draw(st.permutations(terms)))))
-    return tuple(found)
+    return tuple(found) or (Pattern(max(relations, key=relations.get), (*VALUES, *VALUES)[: max(relations.values())]),)
