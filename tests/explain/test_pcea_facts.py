@@ -9,6 +9,7 @@ from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
 from cer_gpu.explain.pcea_facts import pcea_facts, pcea_text
 
+SVG = "{http://www.w3.org/2000/svg}"
 FIGURE_2 = build_pcea(atoms_of("T(x), S(x, y), R(x, y)"))
 
 
@@ -75,13 +76,33 @@ def test_a_chain_has_no_joins():
     }
 
 
-def test_figure_2_in_dot():
-    dot = to_dot(pcea_facts(FIGURE_2))
-    assert dot.count("->") == 1 + 3 + 3 + 2 * 3
-    assert '[label="T(x), (S(x, y) or R(x, y), T(x))\\n● 0"]' in dot
+def test_figure_1_in_dot():
+    assert to_dot(pcea_facts(p0())).splitlines()[4:-1] == [
+        "  0 [shape=point];",
+        '  1 [shape=circle, label="q0"];',
+        '  2 [shape=circle, label="q1"];',
+        '  3 [shape=doublecircle, label="q2"];',
+        "  4 [shape=point];",
+        '  0 -> 1 [label="T(x)\\n● ●"];',
+        '  0 -> 2 [label="S(x, y)\\n● ●"];',
+        '  1 -> 4 [label="(T(x), R(x, y))", arrowhead=none];',
+        '  2 -> 4 [label="(S(x, y), R(x, y))", arrowhead=none];',
+        '  4 -> 3 [label="R(x, y)\\n● ●"];',
+    ]
 
 
 def test_figure_2_in_svg():
     picture = ElementTree.fromstring(to_svg(pcea_facts(FIGURE_2)))
-    names = {element.get("class") for element in picture.iter()}
-    assert {"state join", "state final", "state initial"} <= names
+    assert picture.findtext(f"{SVG}title") == "Parallelized complex event automaton of 5 states"
+    states = [group for group in picture.iter(f"{SVG}g") if "state" in (group.get("class") or "")]
+    names = {group.findtext(f"{SVG}text"): group.get("class") for group in states}
+    assert names == {
+        None: "state join dot",
+        "x": "state final",
+        "0": "state inner",
+        "y": "state inner",
+        "1": "state inner",
+        "2": "state inner",
+    }
+    # an arrowhead for each transition, at its target, and none where sources meet
+    assert len(list(picture.iter(f"{SVG}polygon"))) == 8
