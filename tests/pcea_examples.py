@@ -3,15 +3,19 @@
 from hypothesis import strategies as st
 
 from cer_gpu.automaton.conjunctive import QueryAtom
+from cer_gpu.automaton.parallel import PCEA, Event, Pattern, Transition, Variable, chain, equality
+
+
+def _parts(text):
+    for part in text.split(")"):
+        if part.strip(", "):
+            relation, _, terms = part.partition("(")
+            yield relation.strip(", "), [term.strip() for term in terms.split(",") if term.strip()]
 
 
 def query_of(text):
     """The atoms of a query such as "T(x), S(x, y)" without constants."""
-    atoms = [part.partition("(") for part in text.split(")") if part.strip(", ")]
-    return tuple(
-        QueryAtom(kind.strip(", "), frozenset(filter(None, (x.strip() for x in terms.split(",")))))
-        for kind, _, terms in atoms
-    )
+    return tuple(QueryAtom(kind, frozenset(terms)) for kind, terms in _parts(text))
 
 
 Q0 = query_of("T(x), S(x, y), R(x, y)")
@@ -43,3 +47,139 @@ def hierarchical_variables(draw, most=5, names="uvwxyz"):
             node = parents[node]
         found.append(frozenset(path))
     return found
+
+
+# ---- events and atoms with terms ------------------------------------------------------------------------------------
+
+
+def stream_of(text):
+    """The events of a stream such as "S(2, 11), T(2)"."""
+    return [Event(relation, tuple(map(int, values))) for relation, values in _parts(text)]
+
+
+def atoms_of(text):
+    """The atoms of a query such as "T(x), S(2, y)"; numbers are constants."""
+    return tuple(
+        Pattern(relation, tuple(int(term) if term.isdigit() else Variable(term) for term in terms))
+        for relation, terms in _parts(text)
+    )
+
+
+def atom(text):
+    (found,) = atoms_of(text)
+    return found
+
+
+def joins(earlier, later):
+    """The paper's notation (Tx, Sxy)."""
+    return equality(atoms_of(earlier), atom(later))
+
+
+STREAM = stream_of("S(2, 11), T(2), R(1, 10), S(2, 11), T(1), R(2, 11), S(4, 13), T(1)")
+"""Stream S0 of section 2."""
+DOT = "●"
+
+
+def c0():
+    """Automaton C0 of example 2.1."""
+    return chain(
+        ["q0", "q1", "q2"],
+        [("q0", atom("T(x)"), DOT)],
+        [
+            ("q0", atom("S(x, y)"), joins("T(x)", "S(x, y)"), DOT, "q1"),
+            ("q1", atom("R(x, y)"), joins("S(x, y)", "R(x, y)"), DOT, "q2"),
+        ],
+        ["q2"],
+    )
+
+
+def p0():
+    """Automaton P0 of figure 1, on the right."""
+    t, s, r = map(atom, ["T(x)", "S(x, y)", "R(x, y)"])
+    dot = frozenset(DOT)
+    gathered = (("q0", equality([t], r)), ("q1", equality([s], r)))
+    return PCEA(
+        ("q0", "q1", "q2"),
+        (Transition((), t, dot, "q0"), Transition((), s, dot, "q1"), Transition(gathered, r, dot, "q2")),
+        frozenset(["q2"]),
+    )
+
+
+def at(*positions, label=DOT):
+    """The valuation of one label."""
+    return frozenset((label, position) for position in positions)
+
+
+def to_atoms(*positions):
+    """The valuation of a t-homomorphism: the positions of the atoms 0, 1, ..."""
+    return frozenset(enumerate(positions))
+
+
+# ---- the definition -------------------------------------------------------------------------------------------------
+
+
+def t_homomorphisms(query, stream):
+    """The t-homomorphisms of a query to a whole stream, as valuations."""
+
+    def extended(number, chosen, values):
+        if number == len(query):
+            yield frozenset(enumerate(chosen))
+            return
+        pattern = query[number]
+        for position, event in enumerate(stream):
+            if event.relation != pattern.relation or len(event.values) != len(pattern.terms):
+                continue
+            mapped = dict(values)
+            if all(
+                (mapped.setdefault(term, value) if isinstance(term, Variable) else term) == value
+                for term, value in zip(pattern.terms, event.values, strict=True)
+            ):
+                yield from extended(number + 1, [*chosen, position], mapped)
+
+    return set(extended(0, [], {}))
+
+
+def by_last_event(query, stream):
+    """The t-homomorphisms of a query by the position of their last event."""
+    found = [set() for _ in stream]
+    for valuation in t_homomorphisms(query, stream):
+        found[max(position for _, position in valuation)].add(valuation)
+    return found
+
+
+# ---- random queries and streams with terms --------------------------------------------------------------------------
+
+VALUES = (1, 2)
+
+
+@st.composite
+def streams(draw, query, n_more=4):
+    """A stream of instances of the atoms of a query in any order, most of them with the values of one homomorphism."""
+    common = {term: draw(st.sampled_from(VALUES)) for pattern in query for term in pattern.terms}
+    chosen = [*query, *draw(st.lists(st.sampled_from(query), max_size=n_more))]
+
+    def value(term):
+        if not isinstance(term, Variable):
+            return term
+        return common[term] if draw(st.integers(0, 5)) else draw(st.sampled_from(VALUES))
+
+    return [Event(p.relation, tuple(map(value, p.terms))) for p in draw(st.permutations(chosen))]
+
+
+@st.composite
+def hierarchical_atoms(draw, relations, distinct=False, most=4):
+    """Atoms of a hierarchical query over relations with their numbers of terms; variables may repeat."""
+    found = []
+    left = list(relations)
+    for variables in draw(hierarchical_variables(most=most, names="vwxyz"[: draw(st.integers(1, 5))])):
+        fitting = [relation for relation in left if relations[relation] >= len(variables)]
+        if not fitting:
+            continue
+        relation = draw(st.sampled_from(fitting))
+        if distinct:
+            left.remove(relation)
+        names = [Variable(name) for name in sorted(variables)]
+        more = st.sampled_from([*names, *names, *VALUES])
+        terms = [*names, *(draw(more) for _ in range(relations[relation] - len(names)))]
+        found.append(Pattern(relation, tuple(draw(st.permutations(terms)))))
+    return tuple(found) or (Pattern(max(relations, key=relations.get), (*VALUES, *VALUES)[: max(relations.values())]),)

@@ -9,8 +9,8 @@ from cer_gpu.explain.writing import printable
 
 
 def to_dot(automaton: Mapping[str, Any]) -> str:
-    """Return an automaton (`automaton_facts`, `rma_facts`) in DOT."""
-    name = "rma" if "registers" in automaton else "cea"
+    """Return an automaton (`automaton_facts`, `rma_facts`, `pcea_facts`) in DOT."""
+    name = automaton.get("model", "rma" if "registers" in automaton else "cea")
     return "\n".join([f"digraph {name} {{", *("  " + line + ";" for line in _statements(automaton)), "}", ""])
 
 
@@ -18,16 +18,24 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
     yield "rankdir=LR"
     yield 'node [shape=circle, fontname="Helvetica"]'
     yield 'edge [fontname="Helvetica", fontsize=11]'
-    yield "start [shape=point]"
+    if automaton["states"][0].get("name") != "":
+        yield "start [shape=point]"
     for state in automaton["states"]:
-        yield f"{state['id']} [shape={'doublecircle' if state['kind'] == 'final' else 'circle'}]"
+        name = state.get("name")
+        if name == "":  # no run is ever in it
+            yield f"{state['id']} [shape=point]"
+            continue
+        label = "" if name is None else f', label="{_escaped(name)}"'
+        yield f"{state['id']} [shape={'doublecircle' if state['kind'] == 'final' else 'circle'}{label}]"
         if state["kind"] == "initial":
             yield f"start -> {state['id']}"
+    kinds = {state["id"]: state["kind"] for state in automaton["states"]}
     for transition in automaton["transitions"]:
         label = _escaped(transition["text"])
         if transition["kept"]:
             label += r"\n● " + _escaped(", ".join(transition["kept"]))
-        yield f'{transition["source"]} -> {transition["target"]} [label="{label}"]'
+        head = ", arrowhead=none" if kinds[transition["target"]] == "join" else ""
+        yield f'{transition["source"]} -> {transition["target"]} [label="{label}"{head}]'
     for silent in automaton["silent"]:
         yield f'{silent["source"]} -> {silent["target"]} [style=dashed, label="ε"]'
 

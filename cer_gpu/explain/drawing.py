@@ -14,6 +14,7 @@ from cer_gpu.explain.layout import Point, layered
 from cer_gpu.explain.writing import printable
 
 RADIUS = 17.0
+_DOT = 4.5  # radius of a state without a name
 _MARGIN = 18.0
 _CHARACTER, _LINE = 7.6, 17.0  # pixels: width of a character and height of a line in labels
 _PADDING = 7.0
@@ -55,8 +56,9 @@ class _Picture:
 
     def __init__(self, automaton: Mapping[str, Any], *, down: bool) -> None:
         self.down = down
-        self.title = "Register match automaton" if "registers" in automaton else "Complex event automaton"
+        self.title = _title(automaton)
         self.states = automaton["states"]
+        self._n_states = sum(state.get("name") != "" for state in self.states)
         self.silent = [(step["source"], step["target"]) for step in automaton["silent"]]
         self.labels: list[_Label] = []
         self.loops: dict[int, list[dict[str, Any]]] = {}
@@ -90,6 +92,10 @@ class _Picture:
         x, y = self._turned(point)
         return (x + _MARGIN, y + _MARGIN + 24) if self.down else (x + _MARGIN + 24, y + _MARGIN)
 
+    def _is_dot(self, state: int) -> bool:
+        """Return True for a state without a name, as in `cer_gpu.explain.pcea_facts`: no run is ever in it."""
+        return bool(self.states[state].get("name") == "")
+
     def _room(self, state: int) -> Point:
         """Return the width and height of a state with its self-loops, as a box around its centre."""
         loops = [line for loop in self.loops.get(state, ()) for line in _lines(loop["text"])]
@@ -108,7 +114,7 @@ class _Picture:
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" class="cea" role="img" viewBox="0 0 {width} {height}" '
                 f'width="{width}" height="{height}">',
-                f"<title>{self.title} of {len(self.states)} states</title>",
+                f"<title>{self.title} of {self._n_states} states</title>",
                 f"<style>{_STYLE}</style>",
                 f'<rect class="back" width="{width}" height="{height}"/>',
                 *self._ways(),
@@ -132,7 +138,8 @@ class _Picture:
     def _ways(self) -> Iterator[str]:
         x, y = self.centres[0]
         before = (x, y - 45) if self.down else (x - 45, y)
-        yield from self._way([before, before], target=0)
+        if not self._is_dot(0):
+            yield from self._way([before, before], target=0)
         for number, route in enumerate(self.routes):
             ends = self.labels[number // 2].ends
             yield from self._way(route, ends[0] if number % 2 == 0 else None, ends[1] if number % 2 else None)
@@ -152,7 +159,7 @@ class _Picture:
         for i, (a, b) in enumerate(itertools.pairwise(route)):
             d += f" L{_xy(b)}" if i % 2 == 0 else self._curve(a, b)
         yield f'<path {kind}d="{d}"/>'
-        if target is not None:
+        if target is not None and not self._is_dot(target):
             yield self._arrow(route[-1], self.centres[target])
 
     def _curve(self, a: Point, b: Point) -> str:
@@ -165,10 +172,10 @@ class _Picture:
     def _attach(self, route: list[Point], end: int, following: int, state: int) -> None:
         """End an edge at the circle of a state; a backward edge ends aside, as forward edges leave from the middle."""
         (x, y), (u, _) = self._turned(self.centres[state]), self._turned(route[end])
-        aside = 0.0
-        if end and u > x:
+        aside, radius = 0.0, _DOT if self._is_dot(state) else RADIUS
+        if end and u > x and radius > _ASIDE:
             aside = math.copysign(_ASIDE, self._turned(route[-3])[1] - y)
-        out = math.copysign(math.sqrt(RADIUS**2 - aside**2), u - x)
+        out = math.copysign(math.sqrt(radius**2 - aside**2), u - x)
         route[end] = self._turned((x + out, y + aside))
         route[following] = self._turned((self._turned(route[following])[0], y + aside))
 
@@ -184,6 +191,10 @@ class _Picture:
 
     def _state(self, state: Mapping[str, Any]) -> Iterator[str]:
         x, y = self.centres[state["id"]]
+        if self._is_dot(state["id"]):
+            yield f'<g class="state {state["kind"]} dot" data-state="{state["id"]}">'
+            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{_DOT:g}" style="fill:#334155"/></g>'
+            return
         yield f'<g class="state {state["kind"]}" data-state="{state["id"]}">'
         for loop in self.loops.get(state["id"], ()):
             yield f'<g class="loop" data-transition="{loop["number"]}">'
@@ -192,7 +203,9 @@ class _Picture:
         yield f'<circle class="disc" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS:g}"/>'
         if state["kind"] == "final":
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS - 4:g}" style="fill:none"/>'
-        yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}">{state["id"]}</text></g>'
+        name = printable(state.get("name", str(state["id"])))
+        squeezed = f' textLength="{2 * RADIUS - 6:g}" lengthAdjust="spacingAndGlyphs"' if len(name) > 4 else ""
+        yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}"{squeezed}>{escape(name)}</text></g>'
 
     def _loop(self, x: float, y: float, lines: list[str]) -> Iterator[str]:
         """Draw a self-loop: above its state, or to the right in a picture from top to bottom."""
@@ -207,6 +220,12 @@ class _Picture:
             yield from _text(lines, x + far + 2, y - _LINE * len(lines) / 2, "note aside")
         else:
             yield from _text(lines, x, y - far + 5 - _LINE * len(lines), "note")
+
+
+def _title(automaton: Mapping[str, Any]) -> str:
+    if automaton.get("model") == "pcea":
+        return "Parallelized complex event automaton"
+    return "Register match automaton" if "registers" in automaton else "Complex event automaton"
 
 
 class _Label:

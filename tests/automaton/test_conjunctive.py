@@ -3,6 +3,7 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pcea_examples import Q0, Q1, Q1_OF_SECTION_4, Q2, hierarchical_variables, queries, query_of
 
 from cer_gpu.automaton.conjunctive import (
     Crossing,
@@ -15,7 +16,6 @@ from cer_gpu.automaton.conjunctive import (
     join_tree,
     q_tree,
 )
-from tests.pcea_examples import Q0, Q1, Q1_OF_SECTION_4, Q2, hierarchical_variables, queries, query_of
 
 T0, S0, R0 = range(3)
 R, S, T, U = range(4)
