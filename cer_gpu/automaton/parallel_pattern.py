@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,9 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 
 MAX_TRANSITIONS = 4096
-"""Most transitions: those of a self join are exponential in its atoms."""
+"""Most transitions."""
+MAX_SELF_JOINS = 256
+"""Most sets of places for which one event may be read: they are exponential in the atoms of a self join."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class ParallelPattern:
         Number of places in the conjunction with which the pattern begins; they are the first.
     trees : tuple of (tuple of int, QTree)
         For each part of the conjunction its places and its compact q-tree, whose atoms are numbered as these places.
+    shares_events : bool
+        True if several partial matches that a transition gathers may hold one event.
     ambiguous : bool
         True if one complex event may be found in several runs.
     """
@@ -88,6 +93,7 @@ class ParallelPattern:
     finals: frozenset[int]
     n_conjunction: int
     trees: tuple[tuple[tuple[int, ...], QTree], ...]
+    shares_events: bool
     ambiguous: bool
 
     @property
@@ -187,6 +193,7 @@ class _Builder:
             frozenset(finals),
             self.n_conjunction,
             tuple(self.trees.items()),
+            any(self._are_one(pair) for pair in combinations(range(self.n_conjunction), 2)),
             graph.ambiguous,
         )
 
@@ -344,8 +351,8 @@ class _Builder:
             chosen = waiting.pop(0)
             yield chosen
             n += 1
-            if n + len(waiting) > MAX_TRANSITIONS:
-                raise NotParallelError(f"the automaton has more than {MAX_TRANSITIONS:,} transitions")
+            if n + len(waiting) > MAX_SELF_JOINS:
+                raise NotParallelError(f"one event may be at more than {MAX_SELF_JOINS} sets of places")
             waiting += [
                 (*chosen, leaf)
                 for leaf in range(chosen[-1] + 1, len(places))
@@ -414,7 +421,7 @@ class ParallelTable(Table):
             for transition in self.pattern.transitions
         ]
         labels = dict.fromkeys([frozenset[str](), *kept])
-        if self.pattern.ambiguous:  # parts of a conjunction may hold one event
+        if self.pattern.shares_events:  # parts of a conjunction may hold one event
             for one in (todo := list(labels)):
                 for other in list(labels):
                     if one | other not in labels:
@@ -423,7 +430,7 @@ class ParallelTable(Table):
         self.labels = list(labels)
         number = {held: i for i, held in enumerate(self.labels)}
         self.marks = np.array([number[held] for held in kept], np.int32)
-        n = len(self.labels) if self.pattern.ambiguous else 0
+        n = len(self.labels) if self.pattern.shares_events else 0
         self.unions = np.array([[number[a | b] for b in self.labels[:n]] for a in self.labels[:n]], np.int32)
         self.unions = self.unions.reshape(n, n)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cer_gpu.automaton.encoding import CHOOSE_ALL, CHOOSE_LAST, CHOOSE_MAX, CHOOSE_NEXT
 from cer_gpu.automaton.selection import Everything, Maximal, Ordered, Reader, Selection, Strict
 
 _EARLIER = "{} compares with complex events that may begin before the window"
@@ -38,6 +39,9 @@ class Strategy:
         True: kept events stand at consecutive positions.
     most_at_an_end : int
         Most complex events reported at one end; 0: all.
+    choice : int
+        Its choice among all complex events of one end that lie in the window: CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST or
+        CHOOSE_MAX (`cer_gpu.automaton.encoding`).
     too_long : str or None
         Clause on a choice that is longer than the window ``{}``, for a strategy that chooses before the window applies;
         None: the strategy chooses among the complex events within the window.
@@ -53,6 +57,7 @@ class Strategy:
     on_chains: bool = False
     consecutive: bool = False
     most_at_an_end: int = 0
+    choice: int = CHOOSE_ALL
     too_long: str | None = None
     against_ranges: str | None = None
 
@@ -93,6 +98,7 @@ _RECORDS = (
         selection=lambda reader: Ordered(reader, marked_first=False),
         words="the one that takes the earliest events it can, and as many as it can, is {} (NEXT).",
         compares=True,
+        choice=CHOOSE_NEXT,
         too_long=_NO_ANSWER,
         against_ranges=_EARLIER.format("NEXT"),
     ),
@@ -101,6 +107,7 @@ _RECORDS = (
         selection=lambda reader: Ordered(reader, marked_first=True),
         words="the one that takes the latest events it can, and as many as it can, is {} (LAST).",
         compares=True,
+        choice=CHOOSE_LAST,
         too_long=_NO_ANSWER,
         against_ranges=_EARLIER.format("LAST"),
     ),
@@ -109,6 +116,7 @@ _RECORDS = (
         selection=Maximal,
         words="those that are no part of another are {} (MAX).",
         compares=True,
+        choice=CHOOSE_MAX,
         plural=True,
         too_long="where one that it keeps is longer than {}, neither that one is reported nor a part of it",
         against_ranges=_EARLIER.format("MAX"),

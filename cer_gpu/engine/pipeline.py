@@ -154,15 +154,13 @@ class Pipeline:
             self.guards = GuardWords(binding.guards, self._device, self._types_met)
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
-        if binding.joins is None:
-            return None
-        bound = binding.joins.plan.bound
-        return SideColumns(bound.columns, bound.binder.inputs, self._texts)
+        bound = binding.compared
+        return None if bound is None else SideColumns(bound.columns, bound.binder.inputs, self._texts)
 
     def _check_compared(self, binding: Binding) -> None:
         """Refuse another schema under which filters between events compare values of other types."""
-        first = self._first.joins
-        if first is not None and binding.joins is not None and binding.joins.plan.bound.shape != first.plan.bound.shape:
+        first, other = self._first.compared, binding.compared
+        if first is not None and other is not None and other.shape != first.shape:
             raise EventsError(
                 "the columns that filters between events compare have other types than in the batches before\n"
                 "hint: cast them to one type"
@@ -299,7 +297,7 @@ class Pipeline:
         state.add_arrays("run", self.runtime.snapshot())
         if self._window is not None:
             state.add_arrays("window", self._window.snapshot())
-        if self.binding.joins is not None:
+        if self.binding.compared is not None:
             state.add_texts("compared", {0: self._texts.texts()})
         if self.partitions is not None:
             arrays, texts = self.partitions.snapshot()
@@ -314,7 +312,7 @@ class Pipeline:
         self.runtime.restore(state.part("run"))
         if self._window is not None:
             self._window.restore(state.part("window"))
-        if self.binding.joins is not None:
+        if self.binding.compared is not None:
             self._texts.restore(state.texts("compared")[0])
         if self.partitions is not None:
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
@@ -346,5 +344,6 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         counted=physical.output.counted,
         strategy=plan.strategy.name,
         joins=binding.joins,
+        parallel=binding.parallel,
         texts=texts,
     )

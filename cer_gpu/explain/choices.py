@@ -60,7 +60,7 @@ def _predicates(binding: Binding | None) -> tuple[str, str]:
 
 
 def _memory(plan: Plan) -> str:
-    stored = plan.graph is not None  # each event once for each step, until it is out of reach
+    stored = plan.relates  # each event once for each step, until it is out of reach
     if plan.within is not None:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"

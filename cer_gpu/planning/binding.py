@@ -19,8 +19,10 @@ from cer_gpu.output.outputs import Columns, Output
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards
-from cer_gpu.predicates.relations import bind_relations
+from cer_gpu.predicates.join_keys import bind_keys
+from cer_gpu.predicates.relations import BoundRelations, bind_relations
 from cer_gpu.runtime.join_tables import JoinPlan, JoinTables
+from cer_gpu.runtime.parallel_tables import ParallelTables
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,12 @@ class Binding:
         Columns of times, which must not decrease.
     columns_on_host : tuple of str
         Columns that not only predicates of single events read.
+    compared : BoundRelations or None
+        Columns that filters between events read; None: there are no such filters, and no conjunction.
     joins : JoinTables or None
-        Filters between events.
+        Tables of an atom graph.
+    parallel : ParallelTables or None
+        Tables of a parallel pattern.
     """
 
     plan: Plan
@@ -57,7 +63,9 @@ class Binding:
     keys: Keys
     clocks: tuple[str, ...]
     columns_on_host: tuple[str, ...]
+    compared: BoundRelations | None
     joins: JoinTables | None
+    parallel: ParallelTables | None
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -155,13 +163,30 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
     clocks = tuple(dict.fromkeys(name for name in (plan.time_column, window_column) if name is not None))
-    joins, compared = None, tuple[str, ...]()
-    if plan.graph is not None:
-        bound = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
-        joins, compared = JoinTables(JoinPlan(plan.graph, bound, bool(plan.partition))), bound.names
-    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions, *compared]))
+    compared, joins, parallel = None, None, None
+    if plan.parallel is not None:
+        values = [[member.expression for member in members] for members in plan.parallel.variables]
+        compared, columns = bind_keys(values, plan.parallel.predicates, schema, text)
+        parallel = ParallelTables(plan.parallel, compared, columns)
+    elif plan.graph is not None:
+        compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
+        joins = JoinTables(JoinPlan(plan.graph, compared, bool(plan.partition)))
+    read = () if compared is None else compared.names
+    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions, *read]))
     return Binding(
-        plan, schema, position_column, guards, time_type, window_column, length, keys, clocks, on_host, joins
+        plan=plan,
+        schema=schema,
+        position_column=position_column,
+        guards=guards,
+        time_type=time_type,
+        window_column=window_column,
+        window_length=length,
+        keys=keys,
+        clocks=clocks,
+        columns_on_host=on_host,
+        compared=compared,
+        joins=joins,
+        parallel=parallel,
     )
 
 

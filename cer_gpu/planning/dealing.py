@@ -60,7 +60,7 @@ def _against_ranges(plan: Plan) -> str | None:
     if plan.window == "events" and plan.partition:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
     # with filters between events, NEXT, LAST and MAX choose within the window
-    chooses_within = plan.graph is not None and plan.strategy.compares
+    chooses_within = plan.relates and plan.strategy.compares
     if plan.strategy.against_ranges is not None and not chooses_within:
         return plan.strategy.against_ranges
     if plan.limit is not None:

@@ -11,6 +11,7 @@ from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.chain import Step, find_chain
 from cer_gpu.automaton.normal_form import Both, guards_of, normal_form, unrelated, variable_name
+from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
 from cer_gpu.ceql.traversal import walk
@@ -45,14 +46,16 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
     guards = guards_of(formula)
     conjunction = any(isinstance(part, Both) for part in walk(formula))
     strategy = STRATEGIES[syntax.select.strategy]
-    graph = None
-    if conjunction:
-        graph = build_atom_graph(formula, guards, selected)
-        steps: tuple[Step, ...] | str = "the query has a conjunction"
-    elif alone is not formula:
-        chain = find_chain(alone, guards, selected)
-        graph = build_atom_graph(formula, guards, selected, 0 if isinstance(chain, str) else len(chain))
-        steps = "the query has filters between events"
+    graph, parallel, against_parallel = None, None, None
+    if conjunction or alone is not formula:
+        chain = "" if conjunction else find_chain(alone, guards, selected)
+        n_steps = 0 if isinstance(chain, str) else len(chain)
+        try:
+            parallel = build_parallel(formula, guards, selected, n_steps)
+        except NotParallelError as error:
+            against_parallel = str(error)
+            graph = build_atom_graph(formula, guards, selected, n_steps)
+        steps: tuple[Step, ...] | str = f"the query has {'a conjunction' if conjunction else 'filters between events'}"
     elif strategy.on_chains:
         steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
         if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
@@ -64,6 +67,8 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
         guards=guards,
         cea=None if conjunction else build_cea(alone, selected),
         graph=graph,
+        parallel=parallel,
+        against_parallel=against_parallel,
         chain=None if isinstance(steps, str) else steps,
         against_chain=steps if isinstance(steps, str) else None,
         strategy=strategy,

@@ -12,6 +12,7 @@ from enum import StrEnum
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.automaton.table import Table
@@ -65,6 +66,8 @@ class PhysicalPlan:
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
+        if plan.parallel is not None:
+            return ParallelTable(plan.parallel, strict=plan.strategy.consecutive)
         if plan.graph is not None and self.runtime == "recogniser":
             recogniser = recogniser_of(plan)
             assert recogniser is not None
@@ -90,6 +93,11 @@ class Asked:
     def relates(self) -> bool:
         """True if the pattern has filters between events."""
         return self.plan.graph is not None
+
+    @property
+    def gathers(self) -> bool:
+        """True if the pattern is a parallelised automaton."""
+        return self.plan.parallel is not None
 
     @property
     def recognises(self) -> bool:
@@ -136,9 +144,12 @@ _COUNTER = "complex events are counted, and not listed"
 
 _INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
 
+_PRODUCTS = "partial matches are stored under the values that they share, and gathered by the event that joins them"
+
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 CHOICES = (
+    Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
@@ -176,7 +187,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
 def _without_choice(plan: Plan) -> Plan:
     """Return a plan with the same ends, without choices that leave each end at least one of its complex events."""
     keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
-    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.graph is not None):
+    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.relates):
         plan = replace(plan, strategy=ALL)
     graph = None if plan.graph is None else replace(plan.graph, ambiguous=False)
-    return replace(plan, graph=graph, limit=0 if plan.limit == 0 else None)
+    parallel = None if plan.parallel is None else replace(plan.parallel, ambiguous=False)
+    return replace(plan, graph=graph, parallel=parallel, limit=0 if plan.limit == 0 else None)

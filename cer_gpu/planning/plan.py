@@ -8,6 +8,7 @@ from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import Name, Within
 
@@ -23,7 +24,11 @@ class Plan:
     cea : CEA or None
         Automaton of the pattern, without its filters between events; None: the pattern has a conjunction.
     graph : AtomGraph or None
-        Atoms of a pattern with filters between events, or with a conjunction; None: it has neither.
+        Atoms of a pattern with filters between events, or with a conjunction; None: it has neither, or is `parallel`.
+    parallel : ParallelPattern or None
+        The pattern as a parallelised automaton, where its joins allow that.
+    against_parallel : str or None
+        Reason why they do not.
     chain : tuple of Step or None
         Steps of a pattern that stacks can evaluate in place of the automaton.
     against_chain : str or None
@@ -38,6 +43,8 @@ class Plan:
     guards: tuple[Guard, ...]
     cea: CEA | None
     graph: AtomGraph | None
+    parallel: ParallelPattern | None
+    against_parallel: str | None
     chain: tuple[Step, ...] | None
     against_chain: str | None
     strategy: Strategy
@@ -57,8 +64,14 @@ class Plan:
         """True if some event of the pattern must not satisfy a guard."""
         if self.cea is not None:
             return any(transition.negated for transition in self.cea.transitions)
-        assert self.graph is not None
-        return any(negated for atom in self.graph.atoms for _, negated in atom.tests)
+        graph = self.graph if self.parallel is None else self.parallel.graph
+        assert graph is not None
+        return any(negated for atom in graph.atoms for _, negated in atom.tests)
+
+    @property
+    def relates(self) -> bool:
+        """True if the pattern has filters between events, or a conjunction."""
+        return self.graph is not None or self.parallel is not None
 
     @property
     def several_streams(self) -> bool:

@@ -6,6 +6,7 @@ papers: PCEA, section 2 (equality predicates, as two partial functions of events
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s

@@ -13,6 +13,7 @@ from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
 from cer_gpu.predicates.side_columns import TextNumbers
 from cer_gpu.runtime.join_tables import JoinTables
+from cer_gpu.runtime.parallel_tables import ParallelTables
 
 FARTHEST = 1 << 29
 """Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
@@ -53,6 +54,8 @@ class RunOptions:
         Name of the selection strategy, for a runtime that chooses among the complex events of one end.
     joins
         Filters between events, or None.
+    parallel
+        Tables of a parallel pattern, or None.
     texts
         Numbers of the texts that these filters compare, shared with the columns of `Relevant.attributes`.
     """
@@ -70,6 +73,7 @@ class RunOptions:
     counted: bool = False
     strategy: str = "ALL"
     joins: JoinTables | None = None
+    parallel: ParallelTables | None = None
     texts: TextNumbers | None = None
 
     @property

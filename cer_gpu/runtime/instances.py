@@ -11,13 +11,11 @@ import numpy.typing as npt
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import (
     CHOOSE_ALL,
-    CHOOSE_LAST,
-    CHOOSE_MAX,
-    CHOOSE_NEXT,
     CONSUME_NONE,
     CONSUME_PARTITION,
     COUNT_WINDOW,
 )
+from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters
@@ -38,15 +36,6 @@ INITIAL_DEPTH = 1 << 8
 PICKED = 1 << 10
 """Most starts that are listed at once."""
 """Initial room for the events of a path."""
-
-_CHOICES = {
-    "ALL": CHOOSE_ALL,
-    "ANY": CHOOSE_ALL,
-    "STRICT": CHOOSE_ALL,
-    "NEXT": CHOOSE_NEXT,
-    "LAST": CHOOSE_LAST,
-    "MAX": CHOOSE_MAX,
-}
 
 
 class InstanceGraph(Runtime):
@@ -76,7 +65,7 @@ class InstanceGraph(Runtime):
         n_atoms = len(table.graph.atoms)
         strategy = options.strategy
         distinct = table.graph.ambiguous
-        choice = _CHOICES[strategy]
+        choice = STRATEGIES[strategy].choice
         gathered = distinct or choice != CHOOSE_ALL
         k, n = options.share or (0, 1)
         whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE

@@ -80,7 +80,9 @@ class ParallelTables:
         return self._keys.setdefault((self._tables[variables], columns), len(self._keys))
 
     def _column(self, transition: ParallelTransition, variable: int) -> int:
-        return next(self._columns[place, variable][0] for place in transition.places if (place, variable) in self._columns)
+        return next(
+            self._columns[place, variable][0] for place in transition.places if (place, variable) in self._columns
+        )
 
     def _equal(self, transition: ParallelTransition) -> Iterable[tuple[int, int]]:
         """Yield the columns of the event of a transition that must be equal, as one variable has them."""
@@ -97,7 +99,9 @@ class ParallelTables:
         parts = [part for each in offsets for part in (each[:-1], each[1:])]
         fed = [bool(feeds) for _, feeds, _ in self._rows]
         transitions = np.array([*parts, table.marks, final, fed], np.int32).T
-        needed = [sorted({key for t in fired for part in self._rows[t][:2] for key, _ in part}) for fired in table.fired]
+        needed = [
+            sorted({key for t in fired for part in self._rows[t][:2] for key, _ in part}) for fired in table.fired
+        ]
         width = max(map(len, (columns for _, columns in self._keys)), default=0)
         return Automaton(
             _offsets(table.fired),

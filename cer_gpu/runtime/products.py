@@ -35,7 +35,7 @@ from cer_gpu.runtime.events import Int64, Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Found, Length, Runtime
 
-INITIAL_SIZE = 1 << 12
+INITIAL_SIZE = 1 << 14
 """Initial room for nodes, for unions and for keys; a power of two."""
 INITIAL_DEPTH = 1 << 8
 """Initial room for the listing."""
@@ -84,8 +84,8 @@ class Products(Runtime):
         self._unions = self._room_for_unions(INITIAL_SIZE)
         n_keys = tables.n_keys
         self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64)
-        self._counts = np.zeros(len(tables.n_values), np.int64)
-        self._rows = self._room_for_rows(INITIAL_SIZE)
+        self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
+        self._rows, self._latest, self._bases = self._room_for_rows([INITIAL_SIZE] * len(tables.n_values))
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
         self._counted = CountOutput(timed=options.timed, share=None)
         self._n_symbols = 0
@@ -154,7 +154,7 @@ class Products(Runtime):
 
     @property
     def _keys(self) -> Keys:
-        return Keys(self._rows, self._counts, self._found, self._hashes, self._forgotten)
+        return Keys(self._rows, self._latest, self._bases, self._counts, self._found, self._hashes, self._forgotten)
 
     def _emptied(self) -> Iterator[Found]:
         """Hand over what is complete, and make room in the buffers."""
@@ -202,14 +202,14 @@ class Products(Runtime):
         """Return which of the first partitions hold nothing."""
         self._collect(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
-        idle[self._rows[..., ROW_PARTITION][self._in_use] - 1] = False
+        idle[self._rows[self._in_use, ROW_PARTITION] - 1] = False
         return idle
 
     @property
     def _in_use(self) -> npt.NDArray[np.bool_]:
-        """True for the rows with a list that is not empty, shape (tables, slots)."""
-        lists = self._rows[..., ROW_VALUES + self._most_values :]
-        used: npt.NDArray[np.bool_] = (self._rows[..., ROW_PARTITION] > 0) & (lists >= 0).any(axis=-1)
+        """True for the rows with a list that is not empty, shape (slots,)."""
+        lists = self._rows[:, ROW_VALUES + self._most_values :]
+        used: npt.NDArray[np.bool_] = (self._rows[:, ROW_PARTITION] > 0) & (lists >= 0).any(axis=1)
         return used
 
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
@@ -224,7 +224,7 @@ class Products(Runtime):
             if len(array) >= len(kept) > 0:
                 array[:n_kept] = array[: len(kept)][kept]
                 array[n_kept:] = empty
-        self._rehash(self._rows.shape[1], numbers.astype(np.int64))
+        self._rehash(np.diff(self._bases).tolist(), numbers.astype(np.int64))
 
     def reserve_partitions(self, n: int) -> None:
         """Make room for so many partitions."""
@@ -249,7 +249,8 @@ class Products(Runtime):
             "links": self._unions.links[:n_unions],
             "starts": self._unions.starts[:n_unions],
             "rows": self._rows[used],
-            "n_rows": used.sum(axis=1),
+            "latest": self._latest[used],
+            "n_rows": self._used,
             "forgotten": self._forgotten,
             "last_clocks": self._last_clocks,
             "n_partitions": np.array([self._n_partitions]),
@@ -267,12 +268,10 @@ class Products(Runtime):
         self._unions.links[:n_unions], self._unions.starts[:n_unions] = snapshot["links"], snapshot["starts"]
         self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
         self._n_partitions = int(snapshot["n_partitions"][0])
-        n_rows, begin = snapshot["n_rows"], 0
-        self._rows = self._room_for_rows(_power(2 * int(n_rows.max(initial=0))))
-        for rows, n in zip(self._rows, n_rows.tolist(), strict=True):
-            rows[:n] = snapshot["rows"][begin : begin + n]  # `_rehash` puts each where it belongs
-            begin += n
-        self._rehash(self._rows.shape[1])
+        n_rows = snapshot["n_rows"].tolist()
+        self._rows, self._latest = snapshot["rows"], snapshot["latest"]
+        self._bases = np.cumsum([0, *n_rows])
+        self._rehash([4 * n for n in n_rows])
 
     # ---- room -----------------------------------------------------------------------------------------------
 
@@ -305,10 +304,13 @@ class Products(Runtime):
         size = max(size, 2 * DEEPEST * self._tables.most_feeds)
         return Unions(room((size, 4), np.int32), room((size,), self._length.dtype), np.zeros(DEEPEST, np.int32))
 
-    def _room_for_rows(self, size: int) -> Int64:
-        size = _power(max(size, 4 * self._tables.n_keys))
-        width = ROW_VALUES + self._most_values + self._tables.n_lists
-        return room((len(self._tables.n_values), size, width), np.int64)
+    def _room_for_rows(self, sizes: list[int]) -> tuple[Int64, npt.NDArray[Any], Int64]:
+        """Return the rows of the look-up table, their latest starts, and the first of each table."""
+        sizes = [_power(max(size, 4 * self._tables.n_keys)) for size in sizes]
+        n, n_lists = sum(sizes), self._tables.n_lists
+        rows = room((n, ROW_VALUES + self._most_values + n_lists), np.int64)
+        rows[:, ROW_PARTITION] = 0
+        return rows, room((n, n_lists), self._length.dtype), np.cumsum([0, *sizes])
 
     def _deepen(self, size: int, n_rows: int = 0) -> None:
         """Make room for a longer listing, and for choosing among so many rows; what is under way stays."""
@@ -332,8 +334,8 @@ class Products(Runtime):
         if self.options.window != COUNT_WINDOW:
             clocks = np.array([clock], self._length.dtype)
         groups = plain(self._automaton, self._nodes, self._unions, self._keys)
-        n_nodes, n_unions = self._tops
-        collect(*groups, clocks, self._length, np.empty(n_nodes + 1, np.int32), np.empty(n_unions + 1, np.int32))
+        moved = (np.empty(n + 1, np.int32) for n in self._tops)
+        collect(*groups, clocks, self._length, *moved, self._used)
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""
@@ -343,18 +345,18 @@ class Products(Runtime):
         try:
             self._nodes = self._grown(self._nodes, self._room_for_nodes, n_nodes, tables.most_fired)
             self._unions = self._grown(self._unions, self._room_for_unions, n_unions, DEEPEST * tables.most_feeds)
-            size = self._rows.shape[1]
-            used = int(self._in_use.sum(axis=1).max(initial=0))
-            self._rehash(2 * size if 4 * (used + tables.n_keys) > size else size)
+            sizes = np.diff(self._bases)
+            if (2 * (self._counts + tables.n_keys) > sizes).any():
+                self._rehash(np.where(4 * (self._used + tables.n_keys) > sizes, 2 * sizes, sizes).tolist())
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {n_nodes} partial matches\nhint: add WITHIN, or a shorter one"
             ) from None
 
     def _grown(self, held: Any, make: Any, n: int, added: int) -> Any:
-        """Return arrays twice as long, unless half of them and room for what an event adds is free."""
+        """Return longer arrays, unless three quarters of them and room for what an event adds is free."""
         size = len(held.starts if isinstance(held, Unions) else held.positions)
-        if 2 * n <= size and n + added <= size:
+        if 4 * n <= size and n + added <= size:
             return held
         if 2 * size > MOST:
             raise MemoryError
@@ -364,12 +366,14 @@ class Products(Runtime):
                 new[:n] = old[:n]
         return larger
 
-    def _rehash(self, size: int, renumbered: Int64 | None = None) -> None:
+    def _rehash(self, sizes: list[int], renumbered: Int64 | None = None) -> None:
         """Build the look-up table anew, without rows whose lists are empty."""
-        made = self._room_for_rows(size)
+        rows, latest, bases = self._room_for_rows(sizes)
         numbers = np.empty(0, np.int64) if renumbered is None else renumbered
-        rehash(self._rows, np.array(self._tables.n_values), self._most_values, numbers, made, self._counts)
-        self._rows = made
+        n_values = np.array(self._tables.n_values)
+        held = self._rows, self._latest, self._bases
+        rehash(*held, n_values, self._most_values, numbers, rows, latest, bases, self._counts)
+        self._rows, self._latest, self._bases = rows, latest, bases
 
 
 def _power(n: int) -> int:

@@ -10,6 +10,7 @@ from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStacks
+from cer_gpu.runtime.products import Products
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import Run
@@ -22,6 +23,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "keyed_stacks": KeyedStacks,
     "chain_counter": ChainCounter,
     "instances": InstanceGraph,
+    "products": Products,
     "recogniser": Recognising,
 }
 

@@ -105,10 +105,12 @@ def add_node(nodes, events, event, transition):
 @helper
 def _add_union(nodes, unions, node, start, left, right):
     """Add a union with the higher rank at its left, and return its number."""
-    rank_left = unions.links[_U(left), UNION_RANK] if left >= 0 else np.int32(0)
-    rank_right = unions.links[_U(right), UNION_RANK] if right >= 0 else np.int32(0)
-    if rank_left < rank_right:
-        left, right, rank_right = right, left, rank_left
+    rank_right = np.int32(0)
+    if right >= 0:
+        rank_left = unions.links[_U(left), UNION_RANK] if left >= 0 else np.int32(0)
+        rank_right = unions.links[_U(right), UNION_RANK]
+        if rank_left < rank_right:
+            left, right, rank_right = right, left, rank_left
     union = nodes.tops[N_UNIONS]
     u = _U(union)
     nodes.tops[N_UNIONS] = union + 1
@@ -121,11 +123,16 @@ def _add_union(nodes, unions, node, start, left, right):
 
 
 @helper
-def united(nodes, unions, root, node, start, clock, length):
-    """Return the union of a heap (its root, or -1) and a node; there is room for DEEPEST unions.
+def united(nodes, unions, root, latest, node, start, clock, length):
+    """Return the union of a heap and a node; there is room for DEEPEST unions.
 
-    The heap stays as it is: the unions on the way down are copied.
+    The heap stays as it is: the unions on the way down are copied.  `root` is -1 for an empty heap, `latest` the start
+    of its root.
     """
+    if root >= 0 and clock - latest > length:
+        root = np.int64(-1)
+    if root < 0 or latest <= start:
+        return _add_union(nodes, unions, node, start, np.int64(root), np.int64(-1))
     n = 0
     at = np.int64(root)
     while is_live(unions, at, clock, length) and unions.starts[_U(at)] > start:

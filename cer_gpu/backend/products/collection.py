@@ -21,13 +21,13 @@ from cer_gpu.automaton.encoding import (
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live
-from cer_gpu.backend.products.keys import Automaton, Keys, is_forgotten, mixed, slot_of
+from cer_gpu.backend.products.keys import Automaton, Keys, is_forgotten, mixed, slot_after, slot_of
 
 _U = np.uint64
 
 
 @kernel
-def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_unions):
+def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_unions, used):
     """Drop the partial matches that no complex event to come can hold, and move the others together.
 
     Rows of `keys` whose lists are all empty are left as they are, for `rehash` to leave out.
@@ -45,6 +45,8 @@ def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_u
     moved_nodes : int32, shape (nodes + 1,), written
         New number of each node; -1 for one that is dropped.
     moved_unions : int32, shape (unions + 1,), written
+    used : int64, shape (tables,), written
+        Rows of each table with a list that is not empty.
     """
     automaton, nodes, unions, keys = Automaton(*automaton), Nodes(*nodes), Unions(*unions), Keys(*keys)
     n_nodes, n_unions = nodes.tops[N_NODES], nodes.tops[N_UNIONS]
@@ -54,32 +56,36 @@ def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_u
         moved_unions[_U(u)] = -1
     rows = keys.rows
     first_list = ROW_VALUES + automaton.columns.shape[1]
-    for t in range(rows.shape[0]):
-        for s in range(rows.shape[1]):
-            table, slot = _U(t), _U(s)
-            if rows[table, slot, ROW_PARTITION] == 0:
+    for t in range(used.shape[0]):
+        table = _U(t)
+        used[table] = 0
+        for s in range(keys.bases[table], keys.bases[table + _U(1)]):
+            slot = _U(s)
+            if rows[slot, ROW_PARTITION] == 0:
                 continue
-            partition = rows[table, slot, ROW_PARTITION] - 1
+            partition = rows[slot, ROW_PARTITION] - 1
             clock = clocks[_U(partition if clocks.shape[0] > 1 else 0)]
-            old = is_forgotten(keys, partition, rows[table, slot, ROW_USED])
-            for c in range(first_list, rows.shape[2]):
-                root = rows[table, slot, _U(c)]
-                if root >= 0 and not old and is_live(unions, root, clock, length):
+            old = is_forgotten(keys, partition, rows[slot, ROW_USED])
+            any_list = False
+            for c in range(first_list, rows.shape[1]):
+                root = rows[slot, _U(c)]
+                if root >= 0 and not old and not (clock - keys.latest[slot, _U(c - first_list)] > length):
                     moved_unions[_U(root)] = 0
+                    any_list = True
                 else:
-                    rows[table, slot, _U(c)] = -1
+                    rows[slot, _U(c)] = -1
+            used[table] += any_list
     _mark(automaton, nodes, unions, clocks, length, moved_nodes, moved_unions)
     _move_nodes(nodes, moved_nodes)
     _move_unions(nodes, unions, moved_nodes, moved_unions)
-    for t in range(rows.shape[0]):
-        for s in range(rows.shape[1]):
-            table, slot = _U(t), _U(s)
-            if rows[table, slot, ROW_PARTITION] == 0:
-                continue
-            for c in range(first_list, rows.shape[2]):
-                root = rows[table, slot, _U(c)]
-                if root >= 0:
-                    rows[table, slot, _U(c)] = moved_unions[_U(root)]
+    for s in range(rows.shape[0]):
+        slot = _U(s)
+        if rows[slot, ROW_PARTITION] == 0:
+            continue
+        for c in range(first_list, rows.shape[1]):
+            root = rows[slot, _U(c)]
+            if root >= 0:
+                rows[slot, _U(c)] = moved_unions[_U(root)]
     for n in range(nodes.tops[N_NODES]):
         transition = _U(nodes.transitions[_U(n)])
         n_sources = automaton.transitions[transition, FIRE_SOURCES_END] - automaton.transitions[transition, FIRE_SOURCE]
@@ -163,45 +169,55 @@ def _move_unions(nodes, unions, moved_nodes, moved_unions):
 
 
 @kernel
-def rehash(rows, n_values, n_columns, renumbered, new_rows, counts):
+def rehash(rows, latest, bases, n_values, n_columns, renumbered, new_rows, new_latest, new_bases, counts):
     """Copy the rows with a list that is not empty to another table.
 
     Parameters
     ----------
-    rows : int64, shape (tables, slots, row)
+    rows : int64, shape (slots, row)
+    latest : clock, shape (slots, lists)
+    bases : int64, shape (tables + 1,)
+        First slot of each table.
     n_values : int64, shape (tables,)
         Number of values of the keys of each table.
     n_columns : int
         Room for values in a row.
     renumbered : int64, shape (partitions,), or (0,)
         New number of each partition; empty: they stay.
-    new_rows : int64, shape (tables, more slots, row), written
+    new_rows : int64, shape (more slots, row), written
+        Without rows in use.
+    new_latest : clock, shape (more slots, lists), written
+    new_bases : int64, shape (tables + 1,)
     counts : int64, shape (tables,), written
         Rows in use.
     """
-    n_slots = new_rows.shape[1]
-    for t in range(rows.shape[0]):
+    first_list = ROW_VALUES + n_columns
+    for t in range(n_values.shape[0]):
         table = _U(t)
         counts[table] = 0
-        for s in range(n_slots):
-            new_rows[table, _U(s), ROW_PARTITION] = 0
-        for s in range(rows.shape[1]):
+        base = new_bases[table]
+        mask = new_bases[table + _U(1)] - base - 1
+        for s in range(bases[table], bases[table + _U(1)]):
             slot = _U(s)
-            used = False
-            for c in range(ROW_VALUES + n_columns, rows.shape[2]):
-                used = used or rows[table, slot, _U(c)] >= 0
-            if rows[table, slot, ROW_PARTITION] == 0 or not used:
+            if rows[slot, ROW_PARTITION] == 0:
                 continue
-            partition = rows[table, slot, ROW_PARTITION] - 1
+            used = False
+            for c in range(first_list, rows.shape[1]):
+                used = used or rows[slot, _U(c)] >= 0
+            if not used:
+                continue
+            partition = rows[slot, ROW_PARTITION] - 1
             if renumbered.shape[0] > 0:
                 partition = renumbered[_U(partition)]
             h = mixed(_U(0x9E3779B97F4A7C15), partition)
             for c in range(n_values[table]):
-                h = mixed(h, rows[table, slot, _U(ROW_VALUES + c)])
-            to = slot_of(h, n_slots)
-            while new_rows[table, to, ROW_PARTITION] != 0:
-                to = (to + _U(1)) & _U(n_slots - 1)
-            for c in range(rows.shape[2]):
-                new_rows[table, to, _U(c)] = rows[table, slot, _U(c)]
-            new_rows[table, to, ROW_PARTITION] = partition + 1
+                h = mixed(h, rows[slot, _U(ROW_VALUES + c)])
+            to = slot_of(h, base, mask)
+            while new_rows[to, ROW_PARTITION] != 0:
+                to = slot_after(to, base, mask)
+            for c in range(rows.shape[1]):
+                new_rows[to, _U(c)] = rows[slot, _U(c)]
+            for c in range(latest.shape[1]):
+                new_latest[to, _U(c)] = latest[slot, _U(c)]
+            new_rows[to, ROW_PARTITION] = partition + 1
             counts[table] += 1

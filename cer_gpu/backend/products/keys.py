@@ -64,8 +64,13 @@ class Keys(NamedTuple):
 
     Attributes
     ----------
-    rows : int64, shape (tables, slots, row), written
-        Columns ROW_PARTITION and ROW_USED, the values, and the union of each list (-1: it is empty).
+    rows : int64, shape (slots, row), written
+        Those of all tables.  Columns ROW_PARTITION and ROW_USED, the values, and the union of each list (-1: it is
+        empty).
+    latest : clock, shape (slots, lists), written
+        The latest start of each list that is not empty.
+    bases : int64, shape (tables + 1,)
+        First slot of each table; the number of its slots is a power of two.
     counts : int64, shape (tables,), written
         Rows in use.
     found : int64, shape (keys + 1,), written
@@ -77,6 +82,8 @@ class Keys(NamedTuple):
     """
 
     rows: Any
+    latest: Any
+    bases: Any
     counts: Any
     found: Any
     hashes: Any
@@ -99,9 +106,15 @@ def mixed(h, value):
 
 
 @helper
-def slot_of(h, n_slots):
+def slot_of(h, base, mask):
     """Return the slot with which a search begins."""
-    return (h ^ (h >> _U(29))) & _U(n_slots - 1)
+    return _U(base) + ((h ^ (h >> _U(29))) & _U(mask))
+
+
+@helper
+def slot_after(slot, base, mask):
+    """Return the slot with which a search goes on."""
+    return _U(base) + ((slot - _U(base) + _U(1)) & _U(mask))
 
 
 @helper
@@ -109,6 +122,8 @@ def look_up(automaton, keys, attributes, event, partition, position, key):
     """Find the row of a key of an event, and note it in `found`."""
     rows, columns = keys.rows, automaton.columns
     k, table = _U(key), _U(automaton.tables[_U(key)])
+    base = keys.bases[table]
+    mask = keys.bases[table + _U(1)] - base - 1
     valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
     h = mixed(_U(0x9E3779B97F4A7C15), partition)
     n = 0
@@ -119,21 +134,21 @@ def look_up(automaton, keys, attributes, event, partition, position, key):
             return
         h = mixed(h, attributes[event, _U(column)])
         n += 1
-    slot = slot_of(h, rows.shape[1])
+    slot = slot_of(h, base, mask)
     keys.hashes[k] = np.int64(slot)
-    while rows[table, slot, ROW_PARTITION] != 0:
-        same = rows[table, slot, ROW_PARTITION] == partition + 1
+    while rows[slot, ROW_PARTITION] != 0:
+        same = rows[slot, ROW_PARTITION] == partition + 1
         for c in range(n):
             value = attributes[event, _U(columns[k, _U(c)])]
-            same = same and rows[table, slot, _U(ROW_VALUES + c)] == value
+            same = same and rows[slot, _U(ROW_VALUES + c)] == value
         if same:
-            if is_forgotten(keys, partition, rows[table, slot, ROW_USED]):
-                for c in range(ROW_VALUES + columns.shape[1], rows.shape[2]):
-                    rows[table, slot, _U(c)] = -1
-            rows[table, slot, ROW_USED] = position
+            if is_forgotten(keys, partition, rows[slot, ROW_USED]):
+                for c in range(ROW_VALUES + columns.shape[1], rows.shape[1]):
+                    rows[slot, _U(c)] = -1
+            rows[slot, ROW_USED] = position
             keys.found[k] = np.int64(slot)
             return
-        slot = (slot + _U(1)) & _U(rows.shape[1] - 1)
+        slot = slot_after(slot, base, mask)
     keys.found[k] = -1
 
 
@@ -145,24 +160,26 @@ def row_of(automaton, keys, attributes, event, partition, position, key):
         return _U(keys.found[k])
     rows, columns = keys.rows, automaton.columns
     table, slot = _U(automaton.tables[k]), _U(keys.hashes[k])
+    base = keys.bases[table]
+    mask = keys.bases[table + _U(1)] - base - 1
     n = 0
     while n < columns.shape[1] and columns[k, _U(n)] >= 0:
         n += 1
     # another key of the event may have made the row since it was looked up
-    while rows[table, slot, ROW_PARTITION] != 0:
-        same = rows[table, slot, ROW_PARTITION] == partition + 1
+    while rows[slot, ROW_PARTITION] != 0:
+        same = rows[slot, ROW_PARTITION] == partition + 1
         for c in range(n):
             value = attributes[event, _U(columns[k, _U(c)])]
-            same = same and rows[table, slot, _U(ROW_VALUES + c)] == value
+            same = same and rows[slot, _U(ROW_VALUES + c)] == value
         if same:
             return slot
-        slot = (slot + _U(1)) & _U(rows.shape[1] - 1)
-    rows[table, slot, ROW_PARTITION] = partition + 1
-    rows[table, slot, ROW_USED] = position
+        slot = slot_after(slot, base, mask)
+    rows[slot, ROW_PARTITION] = partition + 1
+    rows[slot, ROW_USED] = position
     for c in range(n):
-        rows[table, slot, _U(ROW_VALUES + c)] = attributes[event, _U(columns[k, _U(c)])]
-    for c in range(ROW_VALUES + columns.shape[1], rows.shape[2]):
-        rows[table, slot, _U(c)] = -1
+        rows[slot, _U(ROW_VALUES + c)] = attributes[event, _U(columns[k, _U(c)])]
+    for c in range(ROW_VALUES + columns.shape[1], rows.shape[1]):
+        rows[slot, _U(c)] = -1
     keys.counts[table] += 1
     keys.found[k] = np.int64(slot)
     return slot

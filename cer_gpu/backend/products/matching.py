@@ -26,7 +26,7 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.choosing import choose_rows
-from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_node, is_live, united
+from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_node, united
 from cer_gpu.backend.products.keys import Automaton, Keys, look_up, row_of
 from cer_gpu.backend.products.listing import (
     DEPTH,
@@ -136,10 +136,11 @@ def _has_room_for(automaton, nodes, unions, keys, symbol):
     if nodes.tops[N_UNIONS] + n_feeds * DEEPEST > unions.starts.shape[0]:
         return False
     n_keys = automaton.first_keys[symbol + _U(1)] - automaton.first_keys[symbol]
-    for table in range(keys.counts.shape[0]):
-        if 2 * (keys.counts[_U(table)] + n_keys) > keys.rows.shape[1]:
-            return False
-    return True
+    fits = True
+    for t in range(keys.counts.shape[0]):
+        table = _U(t)
+        fits = fits and 2 * (keys.counts[table] + n_keys) <= keys.bases[table + _U(1)] - keys.bases[table]
+    return fits
 
 
 @helper
@@ -151,7 +152,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
     for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
         look_up(automaton, keys, attributes, event, partition, position, automaton.needed[_U(i)])
-    first_list = ROW_VALUES + automaton.columns.shape[1]
+    first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
     n = np.int64(0)
     for i in range(automaton.firsts[symbol], automaton.firsts[symbol + _U(1)]):
@@ -172,13 +173,14 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
             row = keys.found[key]
             fires = row >= 0
             if fires:
-                column = _U(first_list + automaton.sources[_U(j), LINK_LIST])
-                root = keys.rows[_U(automaton.tables[key]), _U(row), column]
-                fires = is_live(unions, root, clock, length)
+                each = _U(automaton.sources[_U(j), LINK_LIST])
+                root = keys.rows[_U(row), first_list + each]
+                latest = keys.latest[_U(row), each]
+                fires = root >= 0 and not (clock - latest > length)
                 if fires:
                     nodes.factors[node, factor] = root
                     factor += _U(1)
-                    start = min(start, unions.starts[_U(root)])
+                    start = min(start, latest)
             j += 1
         if fires:
             listing.fired[_U(n), FIRED_NODE] = add_node(nodes, events, event, np.int32(t))
@@ -193,7 +195,7 @@ def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, e
     """Put the nodes of an event into the lists that wait for them, and drop those that no list has."""
     clock, length, position = window.clocks[event], window.length, events.positions[event]
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
-    first_list = ROW_VALUES + automaton.columns.shape[1]
+    first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     for i in range(regs[N_FIRED]):
         node, t = listing.fired[_U(i), FIRED_NODE], _U(listing.fired[_U(i), FIRED_TRANSITION])
         if automaton.transitions[t, FIRE_FED] == 0:
@@ -204,10 +206,11 @@ def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, e
             if keys.found[_U(key)] == -2:
                 continue
             row = row_of(automaton, keys, attributes, event, partition, position, key)
-            table, column = _U(automaton.tables[_U(key)]), _U(first_list + automaton.feeds[_U(j), LINK_LIST])
-            root = keys.rows[table, row, column]
-            start = listing.starts[_U(i)]
-            keys.rows[table, row, column] = united(nodes, unions, root, np.int32(node), start, clock, length)
+            each, start = _U(automaton.feeds[_U(j), LINK_LIST]), listing.starts[_U(i)]
+            root, latest = keys.rows[row, first_list + each], keys.latest[row, each]
+            made = united(nodes, unions, root, latest, np.int32(node), start, clock, length)
+            keys.rows[row, first_list + each] = made
+            keys.latest[row, each] = unions.starts[_U(made)]
 
 
 @helper
