@@ -556,9 +556,16 @@ class Membership:
 
     def __init__(self, stream: list[ref.Event]) -> None:
         self.stream = stream
+        self.known: dict[tuple, tuple[ref.Formula, bool]] = {}  # by identity of the formula
 
     def belongs(self, formula: ref.Formula, i: int, j: int, mu: frozenset, before: frozenset = frozenset()) -> bool:
         """Return True if ([i, j], mu) is a valuation of the formula, after what is assigned `before` it."""
+        key = (id(formula), i, j, mu, before)
+        if key not in self.known:
+            self.known[key] = (formula, self.decide(formula, i, j, mu, before))
+        return self.known[key][1]
+
+    def decide(self, formula: ref.Formula, i: int, j: int, mu: frozenset, before: frozenset) -> bool:
         match formula:
             case EventType(name, stream):
                 return i == j and self.of_type(i, name, stream) and mu == {(name, i)}
