@@ -1,4 +1,4 @@
-"""Hypothesis strategies for ALL between formulas, with filters between events or without, and for their streams."""
+"""Hypothesis strategies for ALL between formulas, with or without filters between events, and conjunctive queries."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import itertools
 
 import join_strategies as j
 import reference as ref
+import reference_conjunctive as cq
 import strategies as s
 from hypothesis import strategies as st
 
@@ -184,3 +185,105 @@ def long_full_cases(**kinds):
     """Return a strategy for such queries with long streams (`strategies.long_full_cases`), with every strategy."""
     kinds = {"strategies": s.STRATEGIES, "formula": any_formulas, **kinds}
     return s.long_full_cases(pool_of=j.join_values, **kinds)
+
+
+# -------------------------------------------------------------------------------------------- conjunctive queries
+
+COLUMNS = {"int": ("n", "m", "st.n", "odd name"), "string": ("s", "t", "st.q r.s"), "float": ("v", "w", "st.q r.v")}
+VALUES = {"int": (0, 1, 2), "string": ("a", "b", "it's"), "float": (0.0, 1.0, -1.5)}
+
+
+@st.composite
+def trees(draw, atoms, names):
+    """Draw the variables of a hierarchical query, as sets of atoms: any two are nested or disjoint."""
+    found = [(draw(names), atoms)] if draw(st.integers(0, 3)) else []
+    if len(atoms) > 1:
+        cut = draw(st.integers(1, len(atoms) - 1))
+        for part in (atoms[:cut], atoms[cut:]):
+            found += draw(trees(part, names))
+    return found
+
+
+@st.composite
+def variables_of_atoms(draw, n):
+    """Draw the variables of each of n atoms: hierarchical, or acyclic (a path), a cycle, or any."""
+    kinds = ["hierarchical"] * 6 + (["path", "path", "cycle", "any"] if n > 2 else [])
+    kind = draw(st.sampled_from(kinds))
+    if kind == "hierarchical":
+        names = iter("xyzuabcdefg")
+        nodes = draw(trees(draw(st.permutations(range(n))), st.builds(lambda: next(names))))
+        return [[x for x, atoms in nodes if k in atoms][-3:] for k in range(n)]
+    if kind == "any":
+        return [draw(st.lists(st.sampled_from("xyz"), max_size=2, unique=True)) for _ in range(n)]
+    ring = list("xyzu"[:n])
+    pairs = [[ring[k], ring[(k + 1) % n]] for k in range(n)]
+    return pairs if kind == "cycle" else [[ring[0]], *pairs[: n - 2], [ring[n - 2]]]
+
+
+@st.composite
+def terms(draw, variables, kind_of):
+    """Draw the attributes of an atom's variables, at times one of them twice, and a constant."""
+    free = {kind: list(draw(st.permutations(columns[:3]))) for kind, columns in COLUMNS.items()}
+    free["int"].append("odd name")
+    twice = [draw(st.sampled_from(variables))] if variables and draw(st.integers(0, 7)) == 7 else []
+    found = [(free[kind_of[x]].pop(0), cq.Var(x)) for x in [*variables, *twice] if free[kind_of[x]]]
+    if draw(st.integers(0, 4)) == 4:
+        kind = draw(st.sampled_from(["int", "int", "string", "float"]))
+        found += [(name, ref.Const(draw(st.sampled_from(VALUES[kind])))) for name in free[kind][:1]]
+    return tuple(draw(st.permutations(found)))
+
+
+@st.composite
+def conjunctive_queries(draw, limits=False, most=4):
+    """Draw conjunctive queries with one atom to `most` of them, with self joins; more than half are hierarchical."""
+    n = draw(st.sampled_from([k for k in (3, 2, 2, 3, 4, 1) if k <= most]))
+    variables = draw(variables_of_atoms(n))
+    kinds = st.sampled_from(["int"] * 5 + ["string", "float"])
+    kind_of = {x: draw(kinds) for own in variables for x in own}
+    types = draw(st.sampled_from([("A", "B"), ("A", "B", "C"), ("A", "B", "C"), ("A",)]))
+    if draw(st.booleans()):  # as few self joins as there can be
+        atoms_types = [types[k % len(types)] for k in range(n)]
+    else:
+        atoms_types = [draw(st.sampled_from(types)) for _ in range(n)]
+    aliases = draw(st.permutations(["t", "A_2", "an atom", "e1"]))
+    atoms = tuple(
+        cq.Atom(type_, draw(terms(own, kind_of)), alias if draw(st.integers(0, 3)) == 3 else None)
+        for type_, own, alias in zip(atoms_types, variables, aliases, strict=False)
+    )
+    known = sorted(set().union(*(atom.variables for atom in atoms)))
+    head = draw(st.permutations(known))[: draw(st.integers(min(1, len(known)), len(known)))]
+    window = draw(st.sampled_from([None, "events", "events", "time"]))
+    within = {
+        None: None,
+        "events": ("events", draw(s.lengths)),
+        "time": ("time", 1000 * draw(s.lengths | st.sampled_from([30, 3600, 180_000]))),
+    }[window]
+    return cq.ConjunctiveQuery(
+        tuple(head),
+        atoms,
+        partition_by=draw(st.just(()) | st.just(()) | s.partition_keys()),
+        within=within,
+        limit=draw(st.sampled_from([1, 2, 3, 0])) if limits else None,
+        name=draw(st.sampled_from(["Q", "Q", "answers", "B", "of two"])),
+    )
+
+
+@st.composite
+def key_values(draw, name, length):
+    """Draw the values of one column: two or three, so that joins of several events hit, at times NULL."""
+    kind = next((kind for kind, columns in COLUMNS.items() if name in columns), None)
+    if kind is None:
+        return draw(j.join_columns(name, length))
+    pool = VALUES[kind][: draw(st.sampled_from([2, 2, 3, 1]))] * 2
+    pool += ((-0.0,) if kind == "float" else ()) + (None,) * draw(st.sampled_from([0, 0, 1, 2]))
+    return draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length))
+
+
+@st.composite
+def conjunctive_cases(draw, **kinds):
+    """Draw a conjunctive query and a stream for it."""
+    conjunctive = draw(conjunctive_queries(**kinds))
+    query = cq.query(conjunctive)
+    longest = (14, 12, 10, 8)[len(conjunctive.atoms) - 1]
+    stream = draw(s.streams(query, longest, key_values, draw(st.sampled_from([longest - 2, longest * 2 // 3, 0]))))
+    return conjunctive, [{**event, ref.STREAM: "S"} for event in stream]

@@ -219,7 +219,8 @@ class Query:
     holds); `within` is None, ``("events", n)``, ``("time", n)`` (n in the unit of the values under ``"ts"``) or
     ``("attribute", n, name)``; `partition_by` holds one tuple of attribute names for each key; `brackets`, unless it
     is empty, holds for each selected variable the attributes in brackets behind it, or None if there are none; `head`,
-    of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head.
+    of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
+    attributes that the text names, even if nothing reads them.
     """
 
     formula: Formula
@@ -232,6 +233,7 @@ class Query:
     streams: tuple[str, ...] = ("S",)
     brackets: tuple[tuple[str, ...] | None, ...] = ()
     head: tuple[tuple[str, str, str], ...] | None = None
+    named: tuple[str, ...] = ()
 
 
 class TooLarge(Exception):
@@ -778,7 +780,7 @@ def attributes(query: Query) -> set[str]:
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr | VarAttr)}
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
-    found |= {name for _, _, name in query.head or ()}
+    found |= {*query.named}
     if query.within is not None and query.within[0] == "attribute":
         found.add(query.within[2])
     return found - {TYPE, TIME}

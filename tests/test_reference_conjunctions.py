@@ -17,6 +17,7 @@ from reference import (
     As,
     Attr,
     Compare,
+    Const,
     Contig,
     EventType,
     Filter,
@@ -45,6 +46,7 @@ def rows(formula: ref.Formula, types: str, n: list | None = None, **clauses) -> 
 
 # ----------------------------------------------------------------------------------------------- meaning of ALL
 
+LATER = [(1, 3, (1, 3)), (2, 3, (2, 3))]
 MEANINGS = [
     # any order: the earlier start, the later end
     (All(A, B), "AB", None, [(0, 1, (0, 1))]),
