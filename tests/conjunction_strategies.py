@@ -207,7 +207,7 @@ def trees(draw, atoms, names):
 @st.composite
 def variables_of_atoms(draw, n):
     """Draw the variables of each of n atoms: hierarchical, or acyclic (a path), a cycle, or any."""
-    kinds = ["hierarchical"] * 6 + (["path", "path", "cycle", "any"] if n > 2 else [])
+    kinds = ["hierarchical"] * 4 + (["path", "path", "cycle", "cycle", "any"] if n > 2 else [])
     kind = draw(st.sampled_from(kinds))
     if kind == "hierarchical":
         names = iter("xyzuabcdefg")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import conjunction_strategies as conjunctions
+import conjunctive_rendering
 import join_strategies
 import pytest
 import reference as ref
+import reference_conjunctive as cq
 import rendering
 import strategies
-from hypothesis import assume, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from reference import (
     All,
@@ -30,6 +33,7 @@ from reference import (
     Unary,
     VarAttr,
 )
+from reference_conjunctive import Atom, ConjunctiveQuery, Var
 from test_reference import Membership, events, oracle, unfiltered
 from test_reference_joins import assert_in_scope
 
@@ -233,3 +237,173 @@ def test_operands_of_all_may_change_places(data):
         assert ref.valuations(turned(query.formula), stream, most=3000) == found
     except ref.TooLarge:
         assume(False)
+
+
+# ---------------------------------------------------------------------------------------- conjunctive queries
+
+
+def atom(type_: str, alias: str | None = None, **given: str | int) -> Atom:
+    """Return an atom; a string stands for a variable."""
+    terms = {name: Var(term) if isinstance(term, str) else Const(term) for name, term in given.items()}
+    return Atom(type_, tuple(terms.items()), alias)
+
+
+def tuples(*found: tuple) -> list[ref.Event]:
+    """Return a stream of tuples such as ("S", 2, 11), with their values in a and b."""
+    return [{"type": name, **dict(zip("ab", values, strict=False))} for name, *values in found]
+
+
+def answers(head: str, *atoms: Atom, stream: list[ref.Event], **clauses) -> list[tuple]:
+    """Return (positions of the atoms, values of the head) by both kinds of brute force, which must agree."""
+    conjunctive = ConjunctiveQuery(tuple(head), atoms, **clauses)
+    query = cq.query(conjunctive)
+    found = ref.bindings(query, stream)
+    assert cq.bindings(conjunctive, stream) == found
+    assert cq.answers(conjunctive, stream) == ref.head_rows(query, stream)
+    assert {ref.headed(query, stream, row) for row in found} == {*ref.head_rows(query, stream)}
+    return sorted((tuple(p for _, (p,) in row[3]), ref.headed(query, stream, row)[3]) for row in found)
+
+
+# papers: PCEA, example stream S0 and query Q0
+S0 = tuples(("S", 2, 11), ("T", 2), ("R", 1, 10), ("S", 2, 11), ("T", 1), ("R", 2, 11), ("S", 4, 13), ("T", 1))
+Q0 = (atom("T", a="x"), atom("S", a="x", b="y"), atom("R", a="x", b="y"))
+
+
+def test_the_conjunctive_query_of_the_paper_has_two_answers():
+    assert answers("xy", *Q0, stream=S0) == [((1, 0, 5), (2, 11)), ((1, 3, 5), (2, 11))]
+    query = cq.query(ConjunctiveQuery(("x", "y"), Q0))
+    assert ref.head_rows(query, S0) == [(0, 5, (0, 1, 5), (2, 11)), (1, 5, (1, 3, 5), (2, 11))]
+    assert ref.counts(query, S0) == [(5, 2)]
+
+
+def test_the_window_of_a_conjunctive_query_begins_with_its_first_event():
+    assert answers("xy", *Q0, stream=S0, within=("events", 4)) == [((1, 3, 5), (2, 11))]
+    assert answers("xy", *Q0, stream=S0, within=("events", 3)) == []
+
+
+def test_atoms_of_one_type_may_have_the_same_event():
+    """papers: PCEA, query Q1 of section 4 names T(x) twice."""
+    stream = tuples(("T", 1), ("T", 1), ("R", 1, 5), ("S", 2, 5))
+    q1 = (atom("T", a="x"), atom("R", a="x", b="y"), atom("S", a=2, b="y"), atom("T", a="x"))
+    found = answers("xy", *q1, stream=stream)
+    assert found == [((one, 2, 3, other), (1, 5)) for one in (0, 1) for other in (0, 1)]
+    # which of the two atoms has which event shows in "bindings" alone
+    rows = ref.head_rows(cq.query(ConjunctiveQuery(("x", "y"), q1)), stream)
+    assert [row[2] for row in rows] == [(0, 1, 2, 3), (0, 2, 3), (1, 2, 3)]
+
+
+def test_one_complex_event_with_two_heads_is_two_rows():
+    stream = tuples(("S", 1, 2), ("S", 2, 1))
+    ring = (atom("S", a="x", b="y"), atom("S", a="y", b="x"))
+    assert answers("x", *ring, stream=stream) == [((0, 1), (1,)), ((1, 0), (2,))]
+    query = cq.query(ConjunctiveQuery(("x",), ring))
+    assert ref.head_rows(query, stream) == [(0, 1, (0, 1), (1,)), (0, 1, (0, 1), (2,))]
+    assert ref.counts(query, stream) == [(1, 1)]
+
+
+def test_null_joins_nothing_and_a_variable_in_one_place_takes_it():
+    stream = tuples(("T", None), ("S", None, 1), ("T", 2), ("S", 2, None))
+    assert answers("xy", atom("T", a="x"), atom("S", a="x", b="y"), stream=stream) == [((2, 3), (2, None))]
+    assert answers("x", atom("T", a="x"), stream=stream) == [((0,), (None,)), ((2,), (2,))]
+    assert answers("x", atom("S", a="x", b="x"), stream=stream) == []
+
+
+def test_a_variable_twice_in_an_atom_and_constants_test_the_event():
+    stream = tuples(("S", 1, 1), ("S", 1, 2), ("S", 2, 2), ("T", 2))
+    assert answers("x", atom("S", a="x", b="x"), stream=stream) == [((0,), (1,)), ((2,), (2,))]
+    assert answers("x", atom("S", a="x", b="x"), atom("T", a="x"), stream=stream) == [((2, 3), (2,))]
+    assert answers("x", atom("S", a="x", b=2), stream=stream) == [((1,), (1,)), ((2,), (2,))]
+
+
+def test_atoms_without_a_common_variable_are_every_pair():
+    stream = tuples(("T", 1), ("S", 2, 2), ("T", 3))
+    assert answers("xy", atom("T", a="x"), atom("S", a="y"), stream=stream) == [((0, 1), (1, 2)), ((2, 1), (3, 2))]
+    assert answers("", atom("T"), atom("S"), stream=stream) == [((0, 1), ()), ((2, 1), ())]
+
+
+def test_answers_lie_in_one_partition():
+    stream = tuples(("T", 1, 1), ("S", 1, 2), ("T", 1, 2))
+    assert answers("x", atom("T", a="x"), atom("S", a="x"), stream=stream, partition_by=(("b",),)) == [((2, 1), (1,))]
+
+
+NAMES = [
+    ("T S", ("T", "S")),
+    ("T T T", ("T", "T_2", "T_3")),
+    ("T T:u T", ("T", "u", "T_2")),
+    ("T T:T_2 T", ("T", "T_2", "T_3")),
+    ("S:T T T", ("T", "T_2", "T_3")),
+    ("T T T_2", ("T", "T_3", "T_2")),
+]
+
+
+@pytest.mark.parametrize(("atoms", "names"), NAMES)
+def test_atoms_have_names(atoms, names):
+    made = [part.partition(":") for part in atoms.split()]
+    assert ConjunctiveQuery((), tuple(Atom(type_, (), alias or None) for type_, _, alias in made)).names == names
+
+
+SHAPES = [
+    ("x xy xy", True, True),
+    ("xy yz zx", False, False),
+    ("x xy y", False, True),
+    ("x y", True, True),
+    ("xy xz x", True, True),
+    ("xy yz zx xyz", False, True),
+]
+
+
+@pytest.mark.parametrize(("atoms", "hierarchical", "acyclic"), SHAPES)
+def test_queries_are_hierarchical_or_acyclic(atoms, hierarchical, acyclic):
+    conjunctive = ConjunctiveQuery((), tuple(atom("T", **{x: x for x in own}) for own in atoms.split()))
+    assert cq.is_hierarchical(conjunctive) is hierarchical
+    assert cq.is_acyclic(conjunctive) is acyclic
+
+
+def test_conjunctive_queries_have_their_plain_text():
+    atoms = (
+        atom("T", n="x"),
+        atom("odd one", "t 2", n="x", m=-3),
+        Atom("S", (("s", Const("it's")), ("st.n", Var("by")))),
+    )
+    conjunctive = ConjunctiveQuery(("x", "by"), atoms, (("n", "m"), ("s",)), ("events", 5), 3)
+    assert conjunctive_rendering.to_text(conjunctive) == (
+        "Q(x, `by`) <- T(n = x), `odd one`(n = x, m = - 3) AS `t 2`, S(s = 'it''s', st.n = `by`) "
+        "PARTITION BY[n, m],[s] WITHIN 5 EVENTS LIMIT 3"
+    )
+    by_position = ConjunctiveQuery(("x",), (atom("T", n="x"), atom("S", m="x", n=1)))
+    relations = {"T": ["n"], "S": ["n", "s", "m"]}
+    assert conjunctive_rendering.to_text(by_position, None, relations) == "Q(x) <- T(x), S(1, _, x)"
+
+
+@strategies.property_test()
+def test_random_conjunctive_queries_have_the_t_homomorphisms(data):
+    conjunctive, stream = data.draw(conjunctions.conjunctive_cases())
+    query = cq.query(conjunctive)
+    try:
+        assert ref.bindings(query, stream, most=10_000) == cq.bindings(conjunctive, stream)
+    except ref.TooLarge:
+        assume(False)
+    assert ref.head_rows(query, stream) == cq.answers(conjunctive, stream)
+
+
+def test_random_conjunctive_queries_are_of_every_kind():
+    kinds = Counter()
+
+    @settings(max_examples=300, database=None, derandomize=True, phases=[Phase.generate])
+    @given(conjunctions.conjunctive_cases())
+    def draw(case):
+        conjunctive, stream = case
+        hierarchical, acyclic = cq.is_hierarchical(conjunctive), cq.is_acyclic(conjunctive)
+        types = [part.type for part in conjunctive.atoms]
+        found = [
+            ("hierarchical" if hierarchical else "acyclic" if acyclic else "cyclic"),
+            "self join" if len({*types}) < len(types) else "no self join",
+            "answers" if cq.answers(conjunctive, stream) else "no answer",
+        ]
+        kinds.update([*found, "all"])
+
+    draw()
+    assert kinds["hierarchical"] > kinds["all"] / 2
+    assert kinds["answers"] > kinds["all"] / 2
+    assert min(kinds[kind] for kind in ("acyclic", "self join", "no self join")) > kinds["all"] / 20
+    assert kinds["cyclic"] > kinds["all"] / 50
