@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import random
+from dataclasses import replace
 
 import join_strategies as j
 import reference as ref
@@ -251,6 +253,8 @@ def conjunctive_queries(draw, limits=False, most=4):
         for type_, own, alias in zip(atoms_types, variables, aliases, strict=False)
     )
     known = sorted(set().union(*(atom.variables for atom in atoms)))
+    # 0.0 and -0.0 are equal: with self joins they could be two heads of one row
+    known = [x for x in known if kind_of[x] != "float" or len({*atoms_types}) == n]
     head = draw(st.permutations(known))[: draw(st.integers(min(1, len(known)), len(known)))]
     window = draw(st.sampled_from([None, "events", "events", "time"]))
     within = {
@@ -287,3 +291,18 @@ def conjunctive_cases(draw, **kinds):
     longest = (14, 12, 10, 8)[len(conjunctive.atoms) - 1]
     stream = draw(s.streams(query, longest, key_values, draw(st.sampled_from([longest - 2, longest * 2 // 3, 0]))))
     return conjunctive, [{**event, ref.STREAM: "S"} for event in stream]
+
+
+@st.composite
+def long_conjunctive_cases(draw, longest=250, **kinds):
+    """Draw a conjunctive query with a narrow window, and a long stream for it in which partitions come and go."""
+    n = draw(st.sampled_from([3, 2, 4, 1, 0]))
+    within = draw(st.sampled_from([("events", n), ("time", 1000 * n)]))
+    conjunctive = replace(draw(conjunctive_queries(**kinds)), within=within)
+    stream = s.long_stream(cq.query(conjunctive), random.Random(draw(st.integers(0, 2**32 - 1))), longest, _long_values)
+    return conjunctive, stream
+
+
+def _long_values(name):
+    """Return the usual values of a column: few."""
+    return next((VALUES[kind][:2] for kind, columns in COLUMNS.items() if name in columns), j.join_values(name))

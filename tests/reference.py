@@ -404,6 +404,11 @@ def head_rows(query: Query, stream: Sequence[Event], most: int | None = None) ->
     return sorted({headed(query, stream, row) for row in bindings(query, stream, most)}, key=repr)
 
 
+def head_rows_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[HeadRow]:
+    """Return the same as `head_rows`, under the conditions of `evaluate_long`."""
+    return sorted({headed(query, stream, row) for row in bindings_long(query, stream, most)}, key=repr)
+
+
 def headed(query: Query, stream: Sequence[Event], row: BoundRow) -> HeadRow:
     """Return a row of "bindings" with the values of the head in place of the positions that the atoms hold."""
     at = {atom: held[0] for atom, held in row[3]}
