@@ -312,8 +312,8 @@ def placed(draw, formula, outer=frozenset()):
         case ref.Seq(left, right) | ref.Contig(left, right):
             known = outer | ref.defined_variables(left)
             formula = type(formula)(draw(placed(left, outer)), draw(placed(right, known)))
-        case ref.Or(left, right):
-            formula = ref.Or(draw(placed(left, outer)), draw(placed(right, outer)))
+        case ref.Or(left, right) | ref.All(left, right):
+            formula = type(formula)(draw(placed(left, outer)), draw(placed(right, outer)))
         case ref.As(body, name):
             formula = ref.As(draw(placed(body, outer)), name)
         case ref.Filter(body, condition):

@@ -14,7 +14,10 @@ Decisions that the papers leave open:
 - A selection strategy chooses before WITHIN drops: a complex event outside the window still beats its rivals, which
   are then not reported either. It compares kept positions only; complex events with equal ones and different starts
   all stay. ANY chooses among those in the window: at every end of one, one is reported.
-- A query with filters between events has WITHIN before its strategy: rivals outside of the window beat nothing.
+- A query with filters between events or with ALL has WITHIN before its strategy: rivals outside of the window beat
+  nothing.
+- The operands of ALL stand beside each other: a filter in one reads nothing of the other, only what stands before the
+  whole conjunction in enclosing sequences.
 - What a variable holds for a filter between events: what the valuation of the filtered formula assigns to it, if that
   formula defines it anywhere; else what the left operands of the enclosing sequences assign to it, all levels united,
   in the same iteration of all that enclose both. A filter in an iteration is thus a filter of each iteration.
@@ -26,6 +29,8 @@ Decisions that the papers leave open:
   those. The variable `S>x` holds the events of stream S that x holds, however the formula names the types.
 - A row of "bindings" is a complex event with the positions of each selected variable; valuations that agree on all of
   it are one row. LIMIT n keeps n rows at each end there (LIMIT 0 none), and ANY one.
+- A row of a conjunctive query is a complex event with the values of its head; two valuations of one complex event that
+  differ in a value are two rows. Its counts are those of complex events.
 """
 
 from __future__ import annotations
@@ -71,10 +76,12 @@ from reference_predicates import wrap as wrap
 TYPE = "type"
 TIME = "ts"
 STREAM = "$stream"
+UNNAMED = ""  # holds the event of a type that defines no variable, until an AS around it names the event
 
 Row = tuple[int, int, tuple[int, ...]]  # (start, end, kept positions)
 Binding = tuple[tuple[str, tuple[int, ...]], ...]  # ((variable, positions), ...)
 BoundRow = tuple[int, int, tuple[int, ...], Binding]
+HeadRow = tuple[int, int, tuple[int, ...], tuple[Any, ...]]  # (..., values of the head)
 Assignments = frozenset[tuple[str, int]]  # {(variable, position)}
 Valuation = tuple[int, int, Assignments]  # (start, end, ...)
 
@@ -121,10 +128,11 @@ FilterExpr = Unary | Relation | FilterAnd | FilterOr
 
 @dataclass(frozen=True)
 class EventType:
-    """R, or S>R."""
+    """R, or S>R; where it does not define a variable of its name, only an AS around it names the event."""
 
     name: str
     stream: str | None = None
+    defines: bool = True
 
 
 @dataclass(frozen=True)
@@ -177,6 +185,14 @@ class Contig:
 
 
 @dataclass(frozen=True)
+class All:
+    """F ALL g."""
+
+    left: Formula
+    right: Formula
+
+
+@dataclass(frozen=True)
 class Plus:
     """F +."""
 
@@ -190,7 +206,7 @@ class ContigPlus:
     body: Formula
 
 
-Formula = EventType | Not | As | Filter | Or | Seq | Contig | Plus | ContigPlus
+Formula = EventType | Not | As | Filter | Or | Seq | Contig | All | Plus | ContigPlus
 
 Within = None | tuple[str, int] | tuple[str, int, str]
 
@@ -202,7 +218,9 @@ class Query:
     `select` is ``"*"``, ``"NONE"`` or a tuple of variables (``"x"``, or ``"S>x"`` for the events of stream S that x
     holds); `within` is None, ``("events", n)``, ``("time", n)`` (n in the unit of the values under ``"ts"``) or
     ``("attribute", n, name)``; `partition_by` holds one tuple of attribute names for each key; `brackets`, unless it
-    is empty, holds for each selected variable the attributes in brackets behind it, or None if there are none.
+    is empty, holds for each selected variable the attributes in brackets behind it, or None if there are none; `head`,
+    of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
+    attributes that the text names, even if nothing reads them.
     """
 
     formula: Formula
@@ -214,6 +232,8 @@ class Query:
     consume: str = "NONE"
     streams: tuple[str, ...] = ("S",)
     brackets: tuple[tuple[str, ...] | None, ...] = ()
+    head: tuple[tuple[str, str, str], ...] | None = None
+    named: tuple[str, ...] = ()
 
 
 class TooLarge(Exception):
@@ -265,8 +285,12 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
 
     def found_by(formula: Formula, before: Assignments) -> set[Valuation]:
         match formula:
-            case EventType(name, of_stream):
-                return {(i, i, frozenset(held(name, i))) for i, e in enumerate(stream) if is_of(e, name, of_stream)}
+            case EventType(name, of_stream, defines):
+                return {
+                    (i, i, frozenset(held(name, i) if defines else {(UNNAMED, i)}))
+                    for i, e in enumerate(stream)
+                    if is_of(e, name, of_stream)
+                }
             case Not(name, predicate, of_stream):
                 return {
                     (i, i, frozenset())
@@ -274,7 +298,8 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
                     if not (is_of(e, name, of_stream) and (predicate is None or holds(predicate, e)))
                 }
             case As(body, name):
-                return {(i, j, mu.union(*(held(name, p) for _, p in mu))) for i, j, mu in of(body, before)}
+                named = ((i, j, mu.union(*(held(name, p) for _, p in mu))) for i, j, mu in of(body, before))
+                return {(i, j, frozenset((x, p) for x, p in mu if x != UNNAMED)) for i, j, mu in named}
             case Filter(body, Unary(variable, predicate)):
                 return {
                     (i, j, mu)
@@ -297,6 +322,11 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
                 return checked(followed(of(left, before), right, before, contiguous=False))
             case Contig(left, right):
                 return checked(followed(of(left, before), right, before, contiguous=True))
+            case All(left, right):
+                one, other = of(left, before), of(right, before)
+                if most is not None and len(one) * len(other) > 20 * most:
+                    raise TooLarge
+                return checked((min(i, k), max(j, m), mu | nu) for i, j, mu in one for k, m, nu in other)
             case Plus(body) | ContigPlus(body):
                 once = of(body, before)
                 total, newest = set(once), once
@@ -307,7 +337,7 @@ def valuations(formula: Formula, stream: Sequence[Event], most: int | None = Non
                 return total
         raise TypeError(formula)
 
-    return of(formula, frozenset())
+    return {(i, j, frozenset((x, p) for x, p in mu if x != UNNAMED)) for i, j, mu in of(formula, frozenset())}
 
 
 def _related(
@@ -369,6 +399,23 @@ def bindings(query: Query, stream: Sequence[Event], most: int | None = None) -> 
     return sorted(_evaluate(query, stream, most, bound_variables(query)))
 
 
+def head_rows(query: Query, stream: Sequence[Event], most: int | None = None) -> list[HeadRow]:
+    """Return every row of a conjunctive query: complex events, each with the values of the head."""
+    return sorted({headed(query, stream, row) for row in bindings(query, stream, most)}, key=repr)
+
+
+def head_rows_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[HeadRow]:
+    """Return the same as `head_rows`, under the conditions of `evaluate_long`."""
+    return sorted({headed(query, stream, row) for row in bindings_long(query, stream, most)}, key=repr)
+
+
+def headed(query: Query, stream: Sequence[Event], row: BoundRow) -> HeadRow:
+    """Return a row of "bindings" with the values of the head in place of the positions that the atoms hold."""
+    at = {atom: held[0] for atom, held in row[3]}
+    values = (attribute(stream[at[atom]], name) for _, atom, name in query.head or ())
+    return *row[:3], tuple("NaN" if value != value else value for value in values)
+
+
 def counts(query: Query, stream: Sequence[Event], most: int | None = None) -> list[tuple[int, int]]:
     """Return every end of complex events with their number, reduced by LIMIT or ANY."""
     return counts_of(query, evaluate(every_candidate(query), stream, most))
@@ -393,7 +440,7 @@ def evaluate_long(query: Query, stream: Sequence[Event], most: int | None = None
 
     A valuation depends on the events of its own interval only, so those that end at an event are found among the
     events of its substream that are in its window. (Other strategies also compare rivals that start before it, unless
-    the query has filters between events.) Events that CONSUME has forgotten by then are not among them.
+    they choose in the window.) Events that CONSUME has forgotten by then are not among them.
     """
     return sorted(row[:3] for row in _evaluate_long(query, stream, most, ()))
 
@@ -433,18 +480,18 @@ def _evaluate_substream(
 ) -> set[BoundRow]:
     """Apply WHERE, then SELECT with its strategy, then WITHIN, to one substream.
 
-    With filters between events WITHIN comes before the strategy.
+    With filters between events, and with ALL, WITHIN comes before the strategy.
     """
     rows = projected(query, valuations(query.formula, stream, most), variables)
-    if relates_events(query.formula):
+    if chooses_in_window(query.formula):
         rows = {row for row in rows if in_window(query.within, stream, row)}
     winners = selected(query.strategy, {row[:3] for row in rows})
     return {row for row in rows if row[:3] in winners and in_window(query.within, stream, row)}
 
 
 def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]) -> set[BoundRow]:
-    if query.within is None or not (query.strategy in ("ALL", "STRICT") or relates_events(query.formula)):
-        raise ValueError("needs WITHIN, and no strategy but ALL or STRICT without filters between events")
+    if query.within is None or not (query.strategy in ("ALL", "STRICT") or chooses_in_window(query.formula)):
+        raise ValueError("needs WITHIN, and no strategy but ALL or STRICT that chooses before it")
     parts = [(positions, [stream[p] for p in positions]) for positions in substreams(query, stream)]
     place_of = {p: (n, k) for n, (positions, _) in enumerate(parts) for k, p in enumerate(positions)}
     rows: set[BoundRow] = set()
@@ -635,7 +682,12 @@ def _by_end(rows: Iterable[Any]) -> dict[int, list[Any]]:
 
 def defined_variables(formula: Formula) -> set[str]:
     """Return the variables that the formula defines, in some branch at least; NOT(R) defines none."""
-    return {node.name for node in descendants(formula) if isinstance(node, EventType | As)}
+    return {node.name for node in descendants(formula) if _defines(node)}
+
+
+def _defines(node: Any) -> bool:
+    """Return True for AS, and for a type that defines the variable of its name."""
+    return isinstance(node, As) or (isinstance(node, EventType) and node.defines)
 
 
 def outer_variables(formula: Formula) -> set[str]:
@@ -645,6 +697,11 @@ def outer_variables(formula: Formula) -> set[str]:
         own = defined_variables(formula.body)
         found |= {x for x, _ in events_read(formula.condition) if _plain(x) not in own}
     return found
+
+
+def chooses_in_window(formula: Formula) -> bool:
+    """Return True if a strategy chooses among the complex events that lie in the window."""
+    return relates_events(formula) or any(isinstance(node, All) for node in descendants(formula))
 
 
 def relates_events(formula: Formula) -> bool:
@@ -681,7 +738,7 @@ def variables_of_several(formula: Formula) -> tuple[set[str], bool]:
         case Or(left, right):
             (a, a_one), (b, b_one) = variables_of_several(left), variables_of_several(right)
             return a | b, a_one and b_one
-        case Seq(left, right) | Contig(left, right):
+        case Seq(left, right) | Contig(left, right) | All(left, right):
             both = defined_variables(left) & defined_variables(right)
             return variables_of_several(left)[0] | variables_of_several(right)[0] | both, False
     raise TypeError(formula)
@@ -690,7 +747,7 @@ def variables_of_several(formula: Formula) -> tuple[set[str], bool]:
 def variables_in_order(formula: Formula) -> list[str]:
     """Return the defined variables in the order in which the text defines them, from left to right."""
     inside = [name for part in children(formula) for name in variables_in_order(part)]
-    own = [formula.name] if isinstance(formula, EventType | As) else []
+    own = [formula.name] if _defines(formula) else []
     return list(dict.fromkeys(inside + own))
 
 
@@ -698,7 +755,7 @@ def variables_of_streams(formula: Formula, streams: Sequence[str]) -> set[str]:
     """Return the variables such as `S>x` that can hold events: x holds events of a type of S, or of any stream."""
     found = set()
     for node in descendants(formula):
-        if isinstance(node, EventType | As):
+        if _defines(node):
             of = {atom.stream for atom in descendants(node) if isinstance(atom, EventType)}
             found |= {f"{stream}>{node.name}" for stream in streams if {None, stream} & of}
     return found
@@ -728,6 +785,7 @@ def attributes(query: Query) -> set[str]:
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr | VarAttr)}
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
+    found |= {*query.named}
     if query.within is not None and query.within[0] == "attribute":
         found.add(query.within[2])
     return found - {TYPE, TIME}

@@ -22,7 +22,7 @@ UNITS = {"DAYS": 86_400, "HOURS": 3600, "MINUTES": 60, "SECONDS": 1}
 Test = ref.Compare | ref.Like | ref.In | ref.InRange | ref.Between | ref.IsNull
 
 # precedence of formulas, rising
-FILTER, OR, CONTIG, SEQ, POSTFIX, ATOM = range(6)
+FILTER, OR, ALL, CONTIG, SEQ, POSTFIX, ATOM = range(7)
 # precedence of arithmetic, rising
 SUM, PRODUCT, UNARY, OPERAND = range(4)
 # precedence of predicates and of filters, rising
@@ -257,6 +257,8 @@ class _Writer:
                 return [*self.formula(left, SEQ, first), ";", *self.formula(right, SEQ + 1, False)]
             case ref.Contig(left, right):
                 return [*self.formula(left, CONTIG, first), ":", *self.formula(right, CONTIG + 1, False)]
+            case ref.All(left, right):
+                return [*self.formula(left, ALL, first), self.keyword("ALL"), *self.formula(right, ALL + 1, False)]
             case ref.Or(left, right):
                 return [*self.formula(left, OR, first), self.keyword("OR"), *self.formula(right, OR + 1, False)]
             case ref.Filter(body, condition):
@@ -424,6 +426,8 @@ def _binding(formula: ref.Formula) -> int:
             return SEQ
         case ref.Contig():
             return CONTIG
+        case ref.All():
+            return ALL
         case ref.Or():
             return OR
     return FILTER

@@ -19,6 +19,8 @@ import reference as ref
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+CONJUNCTIONS = True  # the tests of the whole language draw formulas with ALL, too
+
 # Hypothesis loads its "ci" profile, which derandomizes, if the environment has CI; this builds upon it.
 EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "150"))
 property_settings = settings(
@@ -223,7 +225,7 @@ def nested_pluses(formula):
 
 def longest_stream(formula):
     """Return a length of stream at which brute force stays fast."""
-    pluses = sum(isinstance(node, ref.Plus) for node in ref.descendants(formula))
+    pluses = sum(isinstance(node, ref.Plus | ref.All) for node in ref.descendants(formula))
     if nested_pluses(formula) > 1:
         return 8
     return (14, 12, 10, 8)[min(pluses, 3)]
@@ -304,7 +306,8 @@ def full_queries(
     """
     query = draw(queries(depth=depth, conditions=likely_conditions, formula=formula))
     formula, select = query.formula, query.select
-    if not any(isinstance(n, ref.Seq | ref.Contig | ref.Plus | ref.ContigPlus) for n in ref.descendants(formula)):
+    several = ref.Seq | ref.Contig | ref.All | ref.Plus | ref.ContigPlus
+    if not any(isinstance(node, several) for node in ref.descendants(formula)):
         formula = ref.Seq(ref.Plus(ref.EventType(draw(types))), formula)
     if ambiguous:
         formula = draw(ambiguous_formulas(formula))

@@ -556,9 +556,16 @@ class Membership:
 
     def __init__(self, stream: list[ref.Event]) -> None:
         self.stream = stream
+        self.known: dict[tuple, tuple[ref.Formula, bool]] = {}  # by identity of the formula
 
     def belongs(self, formula: ref.Formula, i: int, j: int, mu: frozenset, before: frozenset = frozenset()) -> bool:
         """Return True if ([i, j], mu) is a valuation of the formula, after what is assigned `before` it."""
+        key = (id(formula), i, j, mu, before)
+        if key not in self.known:
+            self.known[key] = (formula, self.decide(formula, i, j, mu, before))
+        return self.known[key][1]
+
+    def decide(self, formula: ref.Formula, i: int, j: int, mu: frozenset, before: frozenset) -> bool:
         match formula:
             case EventType(name, stream):
                 return i == j and self.of_type(i, name, stream) and mu == {(name, i)}
@@ -583,6 +590,8 @@ class Membership:
                 return self.passes(condition, mu, outside) and self.belongs(body, i, j, mu, before)
             case Or(left, right):
                 return self.belongs(left, i, j, mu, before) or self.belongs(right, i, j, mu, before)
+            case ref.All(left, right):
+                return self.unites(left, right, i, j, mu, before)
             case Seq(left, right) | Contig(left, right):
                 return self.splits(left, right, i, j, mu, before, isinstance(formula, Contig))
             case Plus(body) | ContigPlus(body):
@@ -592,6 +601,19 @@ class Membership:
 
     def of_type(self, i: int, name: str, stream: str | None) -> bool:
         return self.stream[i]["type"] == name and (stream is None or self.stream[i]["$stream"] == stream)
+
+    def unites(self, left, right, i: int, j: int, mu: frozenset, before: frozenset) -> bool:
+        inside = [(k, m) for k in range(i, j + 1) for m in range(k, j + 1)]
+        for one, other in itertools.product(inside, repeat=2):
+            first = frozenset((x, p) for x, p in mu if one[0] <= p <= one[1])
+            second = frozenset((x, p) for x, p in mu if other[0] <= p <= other[1])
+            whole = first | second == mu and (min(one[0], other[0]), max(one[1], other[1])) == (i, j)
+            for part in map(frozenset, subsets(first) if whole else ()):
+                if mu - part <= second and self.belongs(left, *one, part, before):
+                    shared = (mu - part | frozenset(rest) for rest in subsets(second & part))
+                    if any(self.belongs(right, *other, nu, before) for nu in shared):
+                        return True
+        return False
 
     def splits(self, left, right, i: int, j: int, mu: frozenset, before: frozenset, contiguous: bool) -> bool:
         iterated = isinstance(right, Plus | ContigPlus) and right.body is left  # which reads no earlier iteration

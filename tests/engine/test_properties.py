@@ -9,6 +9,7 @@ import itertools
 from datetime import UTC, datetime, timedelta
 
 import arrow_streams
+import conjunction_strategies
 import pyarrow as pa
 import pytest
 import reference as ref
@@ -39,9 +40,16 @@ def assert_well_formed(case: Case, answer: pa.Table) -> None:
             assert answer[f"{name}_time"].type == stamps.type
 
 
+def cases(data, **kinds):
+    """Return a strategy for queries without filters between events, one in four with ALL."""
+    if strategies.CONJUNCTIONS and data.draw(st.integers(0, 3), label="kind of query") == 3:
+        return conjunction_strategies.cases(formula=conjunction_strategies.formulas(), **kinds)
+    return strategies.cases(**kinds)
+
+
 @strategies.property_test()
 def test_evaluate_finds_the_rows_of_the_reference(data):
-    case = Case(data, strategies.cases())
+    case = Case(data, cases(data))
     expected = case.expected()
     answer = case.compiled.evaluate(case.table)
     assert_well_formed(case, answer)
@@ -86,7 +94,7 @@ def test_arithmetic_of_extreme_numbers_is_that_of_the_reference(left, right, op)
 
 @strategies.property_test()
 def test_any_cut_gives_the_same_table(data):
-    case = Case(data, strategies.cases())
+    case = Case(data, cases(data))
     expected = case.expected()
     whole = case.compiled.evaluate(arrow_streams.build_table(case.events, case.layout))
     assert_same(pushed(case.compiled, case.batches), whole)
@@ -96,7 +104,7 @@ def test_any_cut_gives_the_same_table(data):
 
 @strategies.property_test()
 def test_stream_gives_what_evaluate_gives(data):
-    case = Case(data, strategies.cases())
+    case = Case(data, cases(data))
     case.expected()
     reader = case.compiled.stream(case.table)
     assert_same(reader.read_all(), case.compiled.evaluate(case.table))
@@ -104,7 +112,7 @@ def test_stream_gives_what_evaluate_gives(data):
 
 @strategies.property_test()
 def test_limit_gives_a_legal_answer_and_the_same_for_every_cut(data):
-    case = Case(data, strategies.cases(limits=True))
+    case = Case(data, cases(data, limits=True))
     candidates = case.candidates()
     answer = case.compiled.evaluate(case.table)
     assert_well_formed(case, answer)
@@ -118,7 +126,7 @@ def test_limit_gives_a_legal_answer_and_the_same_for_every_cut(data):
 @strategies.property_test()
 def test_single_events_report_what_ends_at_each(data):
     """The finest cut: each push reports exactly the complex events that end at its event."""
-    case = Case(data, strategies.cases())
+    case = Case(data, cases(data))
     expected = case.expected()
     evaluator = case.compiled.evaluator()
     every_place = list(range(1, len(case.events)))
@@ -146,14 +154,14 @@ def moment(milliseconds: int) -> str:
 @strategies.property_test()
 def test_timestamps_compare_with_date_literals_as_in_the_reference(data):
     conditions = strategies.time_comparisons(moment) | strategies.plain_comparisons
-    case = Case(data, strategies.cases(depth=3, conditions=conditions), timestamps=True)
+    case = Case(data, cases(data, depth=3, conditions=conditions), timestamps=True)
     expected = case.expected()
     assert sorted(rows_of(case.compiled.evaluate(case.table))) == expected
 
 
 @strategies.property_test()
 def test_a_decreasing_time_is_refused(data):
-    case = Case(data, strategies.cases(windows="time"))
+    case = Case(data, cases(data, windows="time"))
     times = [event[ref.TIME] for event in case.events]
     assume(len(set(times)) > 1)
     place = data.draw(st.sampled_from([p for p in range(1, len(times)) if times[p] > times[p - 1]]), label="place")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 
 import arrow_streams
+import conjunction_strategies
 import join_strategies
 import pyarrow as pa
 import pytest
@@ -100,25 +101,32 @@ def assert_right(case, candidates, answer, output):
         assert_events(case, answer)
 
 
-# ----------------------------------------------------------------- queries with filters between events, or without
+# ------------------------------------------------- queries with filters between events, with ALL, or with neither
+
+FULL = (strategies.full_cases, join_strategies.full_join_cases, conjunction_strategies.full_cases)
+LONG = (strategies.long_full_cases, join_strategies.long_join_cases, conjunction_strategies.long_full_cases)
+OF_SEVERAL_STREAMS = (
+    strategies.cases_of_several_streams,
+    join_strategies.join_cases_of_several_streams,
+    conjunction_strategies.cases_of_several_streams,
+)
 
 
-def relates(data):
-    return data.draw(st.booleans(), label="filters between events")
+def of_a_kind(data, kinds):
+    kind = data.draw(st.integers(0, 2 if strategies.CONJUNCTIONS else 1), label="filters between events, or ALL")
+    return kinds[kind]
 
 
 def full_cases(data, **kinds):
-    return (join_strategies.full_join_cases if relates(data) else strategies.full_cases)(**kinds)
+    return of_a_kind(data, FULL)(**kinds)
 
 
 def long_full_cases(data, **kinds):
-    return (join_strategies.long_join_cases if relates(data) else strategies.long_full_cases)(**kinds)
+    return of_a_kind(data, LONG)(**kinds)
 
 
 def cases_of_several_streams(data, **kinds):
-    if relates(data):
-        return join_strategies.join_cases_of_several_streams(**kinds)
-    return strategies.cases_of_several_streams(**kinds)
+    return of_a_kind(data, OF_SEVERAL_STREAMS)(**kinds)
 
 
 # ---------------------------------------------------------------------------------------------- one stream
