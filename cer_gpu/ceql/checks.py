@@ -43,6 +43,7 @@ def check(
     checker = _Checker(query, found)
     checker.streams(has_type_column)
     fold(query.formula, checker.formula, s.subformulas)
+    checker.on_both_sides()
     checker.select()
     checker.partition()
     checker.window(has_time_column, moments)
@@ -146,6 +147,24 @@ class _Checker:
                 self.filter(formula.filter, below[0], formula)
         return combine(formula, below)
 
+    def on_both_sides(self) -> None:
+        """Note the types of which one event can stand on both sides of ALL."""
+        same = "two atoms of type {!r} can be the same event" if self.query.head is not None else _SAME
+
+        def types(formula: s.Formula, below: list[set[str]]) -> set[str]:
+            if isinstance(formula, s.EventType):
+                return {formula.event.name}
+            small, *large = sorted(below, key=len) or [set[str]()]
+            if not large:
+                return small
+            if isinstance(formula, s.Conjunction):
+                for name in sorted(small & large[0]):
+                    self.note(same.format(name))
+            large[0].update(small)
+            return large[0]
+
+        fold(self.query.formula, types, s.subformulas)
+
     def filter(self, filter_: s.Filter, known: Variables, place: s.Filtered | s.Negation) -> None:
         """Check a filter on a formula, or within NOT, that defines the `known` variables."""
         for item in walk(filter_):
@@ -211,6 +230,9 @@ class _Checker:
             except pa.ArrowInvalid as error:
                 reason = str(error).split("Invalid regular expression: ")[-1]
                 self.error(f"not a regular expression (RE2): {reason}", like.span)
+
+
+_SAME = "an event of type {!r} can stand on both sides of ALL at once: it asks for no second one"
 
 
 def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:

@@ -11,11 +11,12 @@ import lark
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, path_of
 from cer_gpu.ceql.scopes import resolved
-from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, shortened, syntax_error
+from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, shortened, syntax_error
 from cer_gpu.errors import QuerySyntaxError
 
 _EVENTS = ("FIRST", "LAST", "PREV")
@@ -24,13 +25,19 @@ MAX_LIMIT = (1 << 63) - 1
 """Greatest LIMIT; a greater number is lowered to it."""
 
 
-def parse(text: str) -> s.QuerySyntax:
+def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     """Parse a whole CEQL query.
+
+    `relations` names the columns of types whose atoms in a conjunctive query have arguments by position.
 
     Raises
     ------
     QuerySyntaxError
         When the text is no query; it shows the place, the expected tokens, and the nearest keyword.
+    QueryError
+        When the names in a conjunctive query do not fit each other.
+    OptionError
+        When `relations` does not map names to lists of names.
     QueryTooLargeError
         When the query is nested too deeply.
     """
@@ -53,7 +60,7 @@ def parse(text: str) -> s.QuerySyntax:
         raise syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
-    query = _QueryBuilder(text).build(tree)
+    query = _QueryBuilder(text).build(tree, checked_relations(relations))
     check_nesting(query.formula, text)
     return replace(query, formula=resolved(query.formula))
 
@@ -248,6 +255,19 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def contiguous_iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
         return s.Iteration(children[0], True, _at(meta))
 
+    # conjunctive queries
+    def argument(self, meta: Any, children: list[Any]) -> Argument:
+        attribute, comparison, term = children
+        if comparison is not None and _compare(str(comparison)) != "=":
+            raise _unexpected(self.text, comparison, "expected = between an attribute and its term", TERMS)
+        if isinstance(term, lark.Token):
+            term = self.string(meta, [term])
+        return Argument(attribute, term, _at(meta))
+
+    def query_atom(self, meta: Any, children: list[Any]) -> QueryAtom:
+        event, *arguments, alias = children
+        return QueryAtom(event, tuple(filter(None, arguments)), alias, _at(meta))
+
 
 def _unquote(token: Any) -> str:
     return str(token)[1:-1].replace("''", "'")
@@ -262,9 +282,9 @@ def _exact(query: str, token: Any) -> Fraction:
     return Fraction(text)
 
 
-def _unexpected(query: str, token: Any, message: str) -> QuerySyntaxError:
+def _unexpected(query: str, token: Any, message: str, hint: str | None = None) -> QuerySyntaxError:
     end = token.start_pos + len(token)
-    return QuerySyntaxError(f"{message}, found {shortened(str(token))!r}", query, token.start_pos, end)
+    return QuerySyntaxError(f"{message}, found {shortened(str(token))!r}", query, token.start_pos, end, hint)
 
 
 class _QueryBuilder:
@@ -273,20 +293,31 @@ class _QueryBuilder:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def build(self, tree: lark.Tree[Any]) -> s.QuerySyntax:
-        clauses = {c.data: c for c in tree.children if isinstance(c, lark.Tree)}
+    def build(self, tree: lark.Tree[Any], relations: dict[str, tuple[str, ...]]) -> s.QuerySyntax:
+        clauses: dict[str, Any] = {c.data: c for c in tree.children if isinstance(c, lark.Tree)}
         partition, consume = clauses.get("partition"), clauses.get("consume")
+        keys = tuple(tuple(key.children) for key in partition.children) if partition else ()
+        if "head" in clauses:
+            _, *head = clauses["head"].children
+            made = ConjunctiveQuery(self.text, list(filter(None, head)), clauses["atoms"].children, relations)
+            made.check_keys(keys)
+            own: dict[str, Any] = {"head": made.head, "unread": made.unread, "relations": made.relations}
+            select, formula = s.Select(), made.formula
+        else:
+            own = {}
+            select, formula = self._select(clauses["select"]), clauses["where"].children[0]
         return s.QuerySyntax(
             text=self.text,
-            select=self._select(clauses["select"]),
-            formula=clauses["where"].children[0],  # type: ignore[arg-type]
-            streams=tuple(clauses["from"].children) if "from" in clauses else (),  # type: ignore[arg-type]
-            partition=tuple(tuple(key.children) for key in partition.children) if partition else (),  # type: ignore[arg-type]
+            select=select,
+            formula=formula,
+            streams=tuple(clauses["from"].children) if "from" in clauses else (),
+            partition=keys,
             partition_span=_at(partition.meta) if partition else (0, 0),
             within=self._within(clauses["within"].children[0]) if "within" in clauses else None,
             consume=str(consume.children[0]).upper() if consume else "NONE",
             consume_span=_at(consume.meta) if consume else (0, 0),
             limit=self._limit(clauses["limit"].children[0]) if "limit" in clauses else None,
+            **own,
         )
 
     def _select(self, tree: lark.Tree[Any]) -> s.Select:

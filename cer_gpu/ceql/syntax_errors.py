@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from typing import Any
 
 import lark
 
@@ -45,14 +46,18 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
     if isinstance(error, lark.exceptions.UnexpectedToken):
         accepted = set(error.accepts or error.expected)
         token = error.token
+        conjunctive = _is_conjunctive(error.state.value_stack)
+        if accepted == {"LPAR"} and len(error.state.value_stack) == 1 and str(token)[:1] != "<":
+            return _not_select(text, error.state.value_stack[0])
         if token.type == "$END":
+            hint = _ALL if "LSQB" in accepted and _AND_NAME.search(text) else None
             return QuerySyntaxError(
-                f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None
+                f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None, hint
             )
         start, found = token.start_pos or 0, str(token)
         message = f"expected {_describe(accepted)}, found {shortened(found)!r}"
     else:
-        start, accepted = error.pos_in_stream or 0, set()
+        start, accepted, conjunctive = error.pos_in_stream or 0, set(), False
         found = text[start]
         message = f"no part of a query can start with {found!r}"
     before = text[:start]
@@ -60,7 +65,48 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
         return QuerySyntaxError("the comment is not closed", text, start, start + 1)
     if found == "'":
         return QuerySyntaxError("the string is not closed", text, start, start + 1)
-    return QuerySyntaxError(message, text, start, start + len(found), _hint(found, accepted, before))
+    hint = _conjunctive_hint(found, accepted, before) if conjunctive else _hint(found, accepted, before)
+    return QuerySyntaxError(message, text, start, start + len(found), hint)
+
+
+def _is_conjunctive(stack: list[Any]) -> bool:
+    """Return True if the parser has begun to read a conjunctive query."""
+    if not stack:
+        return False
+    first = stack[0]
+    return first.data in ("head", "name") if isinstance(first, lark.Tree) else first.type in ("NAME", "QUOTED_NAME")
+
+
+def _not_select(text: str, first: Any) -> QuerySyntaxError:
+    """Return the error of a text that begins with a word that is neither SELECT nor a head."""
+    token: Any = first.children[0] if isinstance(first, lark.Tree) else first
+    start, found = token.start_pos, str(token)
+    hint = "did you mean SELECT?" if nearest(found, ["SELECT"]) else None
+    return QuerySyntaxError(f"expected SELECT, found {shortened(found)!r}", text, start, start + len(found), hint)
+
+
+def _conjunctive_hint(found: str, accepted: set[str], before: str) -> str | None:
+    """Return a hint on a conjunctive query."""
+    if found == '"':
+        return "strings stand in single quotes: 'text'"
+    if accepted == {"ARROW"}:
+        return "the head and the atoms stand on the two sides of <-, as in Q(x) <- T(id = x), S(id = x)"
+    if "<-" not in before:
+        return "the head lists variables of the atoms: Q(x, y)"
+    if "RPAR" in accepted or "STRING" in accepted:
+        return TERMS
+    more = _clause_hint(found, accepted, before)
+    if more is not None and found.upper() not in _CLAUSES.keys() | {"FILTER"}:
+        return more
+    if found.upper() in _CLAUSES.keys() | {"FILTER"}:
+        return "behind its atoms a conjunctive query has PARTITION BY, WITHIN and LIMIT, each once, in this order"
+    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
+    if close is None and ("COMMA" in accepted or accepted == {"$END"}):
+        return "the atoms are joined by commas: T(id = x), S(id = x)"
+    return f"did you mean {close}?" if close else None
+
+
+TERMS = "an atom binds attributes to variables and constants: T(id = x, loc = 3); other tests are filters of SELECT"
 
 
 def _hint(found: str, accepted: set[str], before: str) -> str | None:
@@ -72,6 +118,8 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     inside = before.rfind("[") > before.rfind("]")
     if dotted and accepted == {"RPAR"}:
         return OF_EVENT
+    if "LSQB" in accepted and not inside and (found in ";:" or found.isalpha()) and _AND_NAME.search(before):
+        return _ALL
     if bare or (dotted and not inside):
         return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
@@ -81,7 +129,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     if "DOT" in accepted <= {"DOT", "LPAR"}:
         return QUALIFIED
     if found.upper() == "AND" and "FILTER" in accepted:
-        return "AND joins filters; events are joined by ; (later), : (next) or OR"
+        return _ALL
     if found == "(" and "RANGE" in accepted:
         return "a set stands in braces: IN {1, 2}"
     more = _formula_hint(found, accepted, inside) or _clause_hint(found, accepted, before)
@@ -96,8 +144,9 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
 
 
 QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
+_ALL = "AND combines filters; write ALL where two patterns occur together, in any order"
 OF_EVENT = "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price"
-_JOINED = "events are joined by ; (later), : (next) or OR"
+_JOINED = "events are joined by ; (later), : (next), ALL (in any order) or OR"
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages (``->`` is found as ``-``)."""
 _REPEATED = {
@@ -105,6 +154,7 @@ _REPEATED = {
     "*": "A+ is one or more; where there may be none, write both: B OR (A+ ; B)",
     "?": "where there may be none, write both: B OR (A ; B)",
 }
+_AND_NAME = re.compile(r"\bAND\s+[a-z_0-9]+\s*$", re.IGNORECASE)
 _SECONDS = {
     "WEEK": Fraction(604_800),
     "MILLISECOND": Fraction(1, 1000),
@@ -136,6 +186,8 @@ def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
 
 
 def _describe(accepted: set[str]) -> str:
+    if "SELECT" in accepted:  # or a conjunctive query, which begins with a name
+        return "SELECT"
     if "DOT" in accepted:  # as after every name in a predicate, which may also be that of FIRST(x).a
         accepted = accepted - {"DOT", "LPAR"} or {"DOT"}
     if "COMPARISON" in accepted:
