@@ -153,7 +153,8 @@ class _Checker:
 
         def types(formula: s.Formula, below: list[set[str]]) -> set[str]:
             if isinstance(formula, s.EventType):
-                return {formula.event.name}
+                stream = formula.event.stream
+                return {formula.event.name if stream is None else f"{stream}>{formula.event.name}"}
             small, *large = sorted(below, key=len) or [set[str]()]
             if not large:
                 return small

@@ -251,10 +251,10 @@ class ConjunctiveQuery:
                     did_you_mean(name, self._places, "variables of the atoms") or "let an atom have it: T(id = x)",
                 )
             place = self._places[name][0]
-            rename = f"call it {name}_of_{place.atom.name}, for example"
+            rename = f"call it {_free_name(place)}, for example"
             if name in RESULT_COLUMNS:
                 raise self._error(
-                    f"{name!r} is a column of every result: the head cannot have it", variable.span, rename
+                    f"{name!r} is a column of the results: the head cannot have it", variable.span, rename
                 )
             if name in atoms:
                 reason = f'{name!r} is an atom, and a column of "bindings": the head cannot have it'
@@ -269,8 +269,12 @@ class ConjunctiveQuery:
                 raise self._error(
                     f"{variable.name!r} is a column of the result by PARTITION BY: the head cannot have it",
                     variable.span,
-                    f"leave it out of the head, or call it {variable.name}_of_{variable.atom.name}",
+                    f"leave it out of the head, or call the variable otherwise",
                 )
+
+
+def _free_name(place: _Place) -> str:
+    return f"{dotted(place.attribute.name).replace('.', '_')}_of_{place.atom.name}"
 
 
 def _counted(number: int, unit: str) -> str:

@@ -91,6 +91,8 @@ def _conjunctive_hint(found: str, accepted: set[str], before: str) -> str | None
         return "strings stand in single quotes: 'text'"
     if accepted == {"ARROW"}:
         return "the head and the atoms stand on the two sides of <-, as in Q(x) <- T(id = x), S(id = x)"
+    if accepted == {"LPAR"}:
+        return "parentheses stand behind the name, also with nothing in them: Q() <- T(id = x), S()"
     if "<-" not in before:
         return "the head lists variables of the atoms: Q(x, y)"
     if "RPAR" in accepted or "STRING" in accepted:
