@@ -76,7 +76,13 @@ class _Checker:
         streams = self._streams
         for name in _again(self.query.streams):
             self.error(f"FROM names stream {name.name!r} twice", name.span)
-        if not has_type_column and not streams:
+        if not has_type_column and self.query.head is not None:
+            self.error(
+                "type_column=None makes the stream's name the type of its events, and a conjunctive query names none",
+                (0, len(self.query.text)),
+                lambda: "name the column of types, or write SELECT ... FROM ... WHERE A AS a ALL B AS b",
+            )
+        elif not has_type_column and not streams:
             self.error(
                 "type_column=None makes the stream's name the type of its events, and the query has no FROM",
                 (0, len(self.query.text)),
