@@ -147,7 +147,7 @@ class _Checker:
                 known = Variables(held, set(), set(held), one_event=True, some_event=True)
                 self.filter(filter_, known, formula)
             case s.Assign():
-                if not below[0]:
+                if not below[0] and not below[0].some_event:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)

@@ -269,7 +269,7 @@ class ConjunctiveQuery:
                 raise self._error(
                     f"{variable.name!r} is a column of the result by PARTITION BY: the head cannot have it",
                     variable.span,
-                    f"leave it out of the head, or call the variable otherwise",
+                    "leave it out of the head, or call the variable otherwise",
                 )
 
 

@@ -44,7 +44,9 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
     lines.append(_kept(syntax))
     if syntax.head:
-        values = [f"{v.name} ({attribute_text(v.attribute)} of {name_text(v.atom.name)})" for v in syntax.head]
+        values = [
+            f"{name_text(v.name)} ({attribute_text(v.attribute)} of {name_text(v.atom.name)})" for v in syntax.head
+        ]
         lines.append(f"Reported beside it: {_listed(values, 'and')}.")
     return [printable(line) for line in lines]
 
