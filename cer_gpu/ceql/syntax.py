@@ -259,7 +259,7 @@ Filter = VariableFilter | Relation | FilterAnd | FilterOr
 class EventType(Node):
     """``R`` or ``stream>R``; `site` numbers the definition of a variable that a `Relation` names, else it is -1.
 
-    Where it does not `define` a variable of its name, as in conjunctive queries, only the AS around it names the event.
+    It `defines` a variable of its name, but for conjunctive queries, in which only the AS around it names the event.
     """
 
     event: Name

@@ -311,6 +311,14 @@ def test_each_part_of_a_query_has_an_effect(text, other):
     ("text", "note"),
     [
         (
+            "SELECT * WHERE A AS x ALL (B ; A)",
+            "an event of type 'A' can stand on both sides of ALL at once: it asks for no second one",
+        ),
+        (
+            "SELECT * FROM S, T WHERE S>A ALL S>A AS x ALL T>A",
+            "an event of type 'S>A' can stand on both sides of ALL at once: it asks for no second one",
+        ),
+        (
             "SELECT * FROM S WHERE (A AS x OR B) FILTER x[a=1]",
             "variable 'x' is not bound in every match (another branch of OR); a filter on it holds where it is empty",
         ),
