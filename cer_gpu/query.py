@@ -50,6 +50,7 @@ def compile(
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
+    relations: Mapping[str, Sequence[str]] | None = None,
 ) -> Query:
     """Compile a CEQL query.
 
@@ -66,6 +67,9 @@ def compile(
         "s", "ms", "us" or "ns": the unit of an integer time column, for WITHIN in HOURS, MINUTES or SECONDS.
     schema : pyarrow.Schema, optional
         Schema of the events: types are then checked here, and not at the first batch.
+    relations : mapping, optional
+        The columns of each type, such as ``{"T": ["id"], "S": ["id", "loc"]}``, for the atoms of a conjunctive query
+        whose arguments are by position: ``Q(x) <- T(x), S(x, 3)``.
 
     Returns
     -------
@@ -78,7 +82,7 @@ def compile(
     QueryTypeError
         When the query does not fit the schema.
     OptionError
-        When a file cannot be read.
+        When a file cannot be read, or an option has no such value.
 
     Examples
     --------
@@ -89,7 +93,14 @@ def compile(
     [{'start': 0, 'end': 2, 'positions': [0, 1, 2]}]
     """
     given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    query, errors = analyse(given, type_column=type_column, time_column=time_column, time_unit=time_unit, schema=schema)
+    query, errors = analyse(
+        given,
+        type_column=type_column,
+        time_column=time_column,
+        time_unit=time_unit,
+        schema=schema,
+        relations=relations,
+    )
     if errors:
         raise with_hint_of_a_file(errors[0], text)
     assert query is not None
@@ -103,6 +114,7 @@ def analyse(
     time_column: str | None = None,
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
+    relations: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Query | None, Sequence[CerError]]:
     """Compile a query and return it, or all its errors.
 
@@ -111,7 +123,7 @@ def analyse(
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
     try:
-        syntax = parse(text)
+        syntax = parse(text, relations)
         moments = [] if schema is None else [field.name for field in schema if pa.types.is_timestamp(field.type)]
         found = check(
             syntax,

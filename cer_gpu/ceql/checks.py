@@ -43,6 +43,7 @@ def check(
     checker = _Checker(query, found)
     checker.streams(has_type_column)
     fold(query.formula, checker.formula, s.subformulas)
+    checker.on_both_sides()
     checker.select()
     checker.partition()
     checker.window(has_time_column, moments)
@@ -75,7 +76,13 @@ class _Checker:
         streams = self._streams
         for name in _again(self.query.streams):
             self.error(f"FROM names stream {name.name!r} twice", name.span)
-        if not has_type_column and not streams:
+        if not has_type_column and self.query.head is not None:
+            self.error(
+                "type_column=None makes the stream's name the type of its events, and a conjunctive query names none",
+                (0, len(self.query.text)),
+                lambda: "name the column of types, or write SELECT ... FROM ... WHERE A AS a ALL B AS b",
+            )
+        elif not has_type_column and not streams:
             self.error(
                 "type_column=None makes the stream's name the type of its events, and the query has no FROM",
                 (0, len(self.query.text)),
@@ -140,11 +147,30 @@ class _Checker:
                 known = Variables(held, set(), set(held), one_event=True, some_event=True)
                 self.filter(filter_, known, formula)
             case s.Assign():
-                if not below[0]:
+                if not below[0] and not below[0].some_event:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
         return combine(formula, below)
+
+    def on_both_sides(self) -> None:
+        """Note the types of which one event can stand on both sides of ALL."""
+        same = "two atoms of type {!r} can be the same event" if self.query.head is not None else _SAME
+
+        def types(formula: s.Formula, below: list[set[str]]) -> set[str]:
+            if isinstance(formula, s.EventType):
+                stream = formula.event.stream
+                return {formula.event.name if stream is None else f"{stream}>{formula.event.name}"}
+            small, *large = sorted(below, key=len) or [set[str]()]
+            if not large:
+                return small
+            if isinstance(formula, s.Conjunction):
+                for name in sorted(small & large[0]):
+                    self.note(same.format(name))
+            large[0].update(small)
+            return large[0]
+
+        fold(self.query.formula, types, s.subformulas)
 
     def filter(self, filter_: s.Filter, known: Variables, place: s.Filtered | s.Negation) -> None:
         """Check a filter on a formula, or within NOT, that defines the `known` variables."""
@@ -211,6 +237,9 @@ class _Checker:
             except pa.ArrowInvalid as error:
                 reason = str(error).split("Invalid regular expression: ")[-1]
                 self.error(f"not a regular expression (RE2): {reason}", like.span)
+
+
+_SAME = "an event of type {!r} can stand on both sides of ALL at once: it asks for no second one"
 
 
 def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:

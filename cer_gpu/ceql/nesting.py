@@ -7,8 +7,8 @@ from cer_gpu.ceql.traversal import Node, children, fold
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_NESTING = 100
-"""Most levels of a query.  Parentheses, ``AS`` and ``FILTER`` add none; a chain of one of ``; : ALL OR AND`` is one level,
-of any length, also with filters between.  Pickling needs the deepest stack: some three frames a level."""
+"""Most levels of a query.  Parentheses, ``AS`` and ``FILTER`` add none; a chain of one of ``; : ALL OR AND`` is one
+level, of any length, also with filters between.  Pickling needs the deepest stack: some three frames a level."""
 
 _CHAINS = (s.Sequence, s.Conjunction, s.Disjunction)
 _Chain = type[s.Sequence] | type[s.Conjunction] | type[s.Disjunction] | None

@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from fractions import Fraction
-from functools import lru_cache
-from importlib.resources import files
 from typing import Any
 
 import lark
-from lark.lexer import PatternRE, TerminalDef
 from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
+from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, path_of
 from cer_gpu.ceql.scopes import resolved
-from cer_gpu.errors import QuerySyntaxError, nearest
-
-# names of terminals of the grammar in messages; keywords and signs stand for themselves
-_TERMINALS = {
-    "NAME": "a name",
-    "QUOTED_NAME": "a name",
-    "NUMBER": "a number",
-    "STRING": "a 'string'",
-    "COMPARISON": "a comparison (= <> < <= > >=)",
-    "EVENTS": "EVENTS",
-    "DAYS": "DAYS",
-    "HOURS": "HOURS",
-    "MINUTES": "MINUTES",
-    "SECONDS": "SECONDS",
-    "TRUE": "TRUE",
-    "FALSE": "FALSE",
-    "$END": "the end of the query",
-}
-
-_CLAUSES = {
-    "SELECT": "SELECT",
-    "FROM": "FROM",
-    "WHERE": "WHERE",
-    "PARTITION": "PARTITION BY",
-    "WITHIN": "WITHIN",
-    "CONSUME": "CONSUME BY",
-    "LIMIT": "LIMIT",
-}
-
-UNITS = {"DAYS": 86_400, "HOURS": 3_600, "MINUTES": 60, "SECONDS": 1}
-"""Seconds in each unit of a length of time."""
+from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, shortened, syntax_error
+from cer_gpu.errors import QuerySyntaxError
 
 _EVENTS = ("FIRST", "LAST", "PREV")
 
@@ -56,13 +25,19 @@ MAX_LIMIT = (1 << 63) - 1
 """Greatest LIMIT; a greater number is lowered to it."""
 
 
-def parse(text: str) -> s.QuerySyntax:
+def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     """Parse a whole CEQL query.
+
+    `relations` names the columns of types whose atoms in a conjunctive query have arguments by position.
 
     Raises
     ------
     QuerySyntaxError
         When the text is no query; it shows the place, the expected tokens, and the nearest keyword.
+    QueryError
+        When the names in a conjunctive query do not fit each other.
+    OptionError
+        When `relations` does not map names to lists of names.
     QueryTooLargeError
         When the query is nested too deeply.
     """
@@ -80,157 +55,14 @@ def parse(text: str) -> s.QuerySyntax:
             "read the text with its own encoding",
         ) from None
     try:
-        tree = _FormulaBuilder(text).transform(_parser().parse(text))
+        tree = _FormulaBuilder(text).transform(tree_parser().parse(text))
     except lark.exceptions.UnexpectedInput as error:
-        raise _syntax_error(text, error) from None
+        raise syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
-    query = _QueryBuilder(text).build(tree)
+    query = _QueryBuilder(text).build(tree, checked_relations(relations))
     check_nesting(query.formula, text)
     return replace(query, formula=resolved(query.formula))
-
-
-@lru_cache(maxsize=1)
-def _parser() -> lark.Lark:
-    grammar = files("cer_gpu.ceql").joinpath("grammar.lark").read_text(encoding="utf-8")
-    return lark.Lark(
-        grammar,
-        start="query",
-        parser="lalr",
-        propagate_positions=True,
-        maybe_placeholders=True,
-        edit_terminals=_whole_word,
-    )
-
-
-def _whole_word(terminal: TerminalDef) -> None:
-    """Make a keyword match whole words only, and before NAME."""
-    word = terminal.pattern.value
-    if isinstance(terminal.pattern, lark.lexer.PatternStr) and word.isalpha():
-        terminal.pattern = PatternRE(rf"{word}(?![a-z_0-9])", terminal.pattern.flags)
-        terminal.priority = 1
-
-
-# ---- errors --------------------------------------------------------------------------------------------------
-
-
-def _syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
-    if not text.strip():
-        return QuerySyntaxError("the query is empty", hint="SELECT * FROM S WHERE A AS a ; B AS b WITHIN 100 EVENTS")
-    if isinstance(error, lark.exceptions.UnexpectedToken):
-        accepted = set(error.accepts or error.expected)
-        token = error.token
-        if token.type == "$END":
-            return QuerySyntaxError(
-                f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None
-            )
-        start, found = token.start_pos or 0, str(token)
-        message = f"expected {_describe(accepted)}, found {_shortened(found)!r}"
-    else:
-        start, accepted = error.pos_in_stream or 0, set()
-        found = text[start]
-        message = f"no part of a query can start with {found!r}"
-    before = text[:start]
-    if "/*" in before[-1:] + text[start : start + 2]:
-        return QuerySyntaxError("the comment is not closed", text, start, start + 1)
-    if found == "'":
-        return QuerySyntaxError("the string is not closed", text, start, start + 1)
-    return QuerySyntaxError(message, text, start, start + len(found), _hint(found, accepted, before))
-
-
-def _hint(found: str, accepted: set[str], before: str) -> str | None:
-    if found == '"':
-        return "strings stand in single quotes: 'text'"
-    names_only = accepted == {"NAME", "QUOTED_NAME"}
-    bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
-    dotted = found == "." and before[-1:].isidentifier()
-    inside = before.rfind("[") > before.rfind("]")
-    if dotted and accepted == {"RPAR"}:
-        return _OF_EVENT
-    if bare or (dotted and not inside):
-        return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
-    if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
-        return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
-    if found == "[" and accepted == {"LPAR", "DOT"}:
-        return "NOT stands within the brackets: x[NOT price > 100]"
-    if "DOT" in accepted <= {"DOT", "LPAR"}:
-        return _QUALIFIED
-    if found.upper() == "AND" and "FILTER" in accepted:
-        return "AND joins filters; events are joined by ; (later), : (next) or OR"
-    if found == "(" and "RANGE" in accepted:
-        return "a set stands in braces: IN {1, 2}"
-    more = _formula_hint(found, accepted, inside) or _clause_hint(found, accepted, before)
-    if more is not None:
-        return more
-    if found.upper() in _CLAUSES:
-        return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
-    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
-    if close is None and "FILTER" in accepted and found.isidentifier():
-        return _JOINED
-    return f"did you mean {close}?" if close else None
-
-
-_QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
-_OF_EVENT = "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price"
-_JOINED = "events are joined by ; (later), : (next) or OR"
-_JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
-"""Tokens that join events in other languages (``->`` is found as ``-``)."""
-_REPEATED = {
-    "{": "A : A is two with nothing between, A ; A two with others between, A+ one or more",
-    "*": "A+ is one or more; where there may be none, write both: B OR (A+ ; B)",
-    "?": "where there may be none, write both: B OR (A ; B)",
-}
-_SECONDS = {
-    "WEEK": Fraction(604_800),
-    "MILLISECOND": Fraction(1, 1000),
-    "MS": Fraction(1, 1000),
-}
-
-
-def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
-    """Return a hint on operators of other languages after an event; `inside`: the place is within brackets."""
-    if inside or ("FILTER" not in accepted and accepted):  # `accepted` is empty if no terminal begins so
-        return None
-    return _REPEATED.get(found) or (_JOINED if found.upper() in _JOINING else None)
-
-
-def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
-    """Return a hint on a clause that is nearly right."""
-    if found.upper() == "FILTER" and "$END" in accepted:
-        return "FILTER belongs to the formula: it stands before PARTITION BY, WITHIN, CONSUME BY and LIMIT"
-    if set(map(_text, accepted)) == {"'['"} and found.isidentifier():
-        return f"each key stands in brackets: PARTITION BY [{found}]"
-    number = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*$", before)
-    unit = found.upper().removesuffix("S") if found.upper() != "MS" else "MS"
-    if "HOURS" in accepted and number and unit in _SECONDS:
-        seconds = Fraction(number[1]) * _SECONDS[unit]
-        name = "DAYS" if seconds >= UNITS["DAYS"] else "SECONDS"
-        length = f"{float(seconds / UNITS[name]):g} {name}"
-        return f"write WITHIN {length}"
-    return None
-
-
-def _describe(accepted: set[str]) -> str:
-    if "DOT" in accepted:  # as after every name in a predicate, which may also be that of FIRST(x).a
-        accepted = accepted - {"DOT", "LPAR"} or {"DOT"}
-    if "COMPARISON" in accepted:
-        accepted = accepted - {"GREATER"}
-    if "PLUS" in accepted:  # behind a number, which may also be a length of time
-        accepted = accepted - UNITS.keys()
-    texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
-    if not texts:
-        return "something else"
-    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " or " + texts[-1]
-
-
-def _text(terminal: str) -> str:
-    """Return the text of a sign (``SEMICOLON``: ``';'``) or of a keyword, which is its name."""
-    for definition in _parser().terminals:
-        if definition.name == terminal:
-            if isinstance(definition.pattern, lark.lexer.PatternStr):
-                return repr(definition.pattern.value)
-            break
-    return _TERMINALS.get(terminal, terminal)
 
 
 # ---- nodes of a parse tree ---------------------------------------------------------------------------------
@@ -318,11 +150,11 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         which = event.name.upper()
         if which not in _EVENTS or self.text[event.span[0]] == "`":
             raise QuerySyntaxError(
-                f"expected FIRST, LAST or PREV before '(', found {_shortened(event.name)!r}",
+                f"expected FIRST, LAST or PREV before '(', found {shortened(event.name)!r}",
                 self.text,
                 event.span[0],
                 event.span[1],
-                _OF_EVENT,
+                OF_EVENT,
             )
         return self._attribute(meta, variable, names, which)
 
@@ -388,7 +220,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def qualified_filter(self, meta: Any, children: list[Any]) -> s.Relation:
         if next(s.attributes(children[0]), None) is None:
             raise QuerySyntaxError(
-                "expected an attribute of a variable in this filter", self.text, *_at(meta), _QUALIFIED
+                "expected an attribute of a variable in this filter", self.text, *_at(meta), QUALIFIED
             )
         return s.Relation(children[0], (), _at(meta))
 
@@ -423,6 +255,19 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def contiguous_iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
         return s.Iteration(children[0], True, _at(meta))
 
+    # conjunctive queries
+    def argument(self, meta: Any, children: list[Any]) -> Argument:
+        attribute, comparison, term = children
+        if comparison is not None and _compare(str(comparison)) != "=":
+            raise _unexpected(self.text, comparison, "expected = between an attribute and its term", TERMS)
+        if isinstance(term, lark.Token):
+            term = self.string(meta, [term])
+        return Argument(attribute, term, _at(meta))
+
+    def query_atom(self, meta: Any, children: list[Any]) -> QueryAtom:
+        event, *arguments, alias = children
+        return QueryAtom(event, tuple(filter(None, arguments)), alias, _at(meta))
+
 
 def _unquote(token: Any) -> str:
     return str(token)[1:-1].replace("''", "'")
@@ -437,13 +282,9 @@ def _exact(query: str, token: Any) -> Fraction:
     return Fraction(text)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
-def _unexpected(query: str, token: Any, message: str) -> QuerySyntaxError:
+def _unexpected(query: str, token: Any, message: str, hint: str | None = None) -> QuerySyntaxError:
     end = token.start_pos + len(token)
-    return QuerySyntaxError(f"{message}, found {_shortened(str(token))!r}", query, token.start_pos, end)
+    return QuerySyntaxError(f"{message}, found {shortened(str(token))!r}", query, token.start_pos, end, hint)
 
 
 class _QueryBuilder:
@@ -452,20 +293,31 @@ class _QueryBuilder:
     def __init__(self, text: str) -> None:
         self.text = text
 
-    def build(self, tree: lark.Tree[Any]) -> s.QuerySyntax:
-        clauses = {c.data: c for c in tree.children if isinstance(c, lark.Tree)}
+    def build(self, tree: lark.Tree[Any], relations: dict[str, tuple[str, ...]]) -> s.QuerySyntax:
+        clauses: dict[str, Any] = {c.data: c for c in tree.children if isinstance(c, lark.Tree)}
         partition, consume = clauses.get("partition"), clauses.get("consume")
+        keys = tuple(tuple(key.children) for key in partition.children) if partition else ()
+        if "head" in clauses:
+            _, *head = clauses["head"].children
+            made = ConjunctiveQuery(self.text, list(filter(None, head)), clauses["atoms"].children, relations)
+            made.check_keys(keys)
+            own: dict[str, Any] = {"head": made.head, "unread": made.unread, "relations": made.relations}
+            select, formula = s.Select(), made.formula
+        else:
+            own = {}
+            select, formula = self._select(clauses["select"]), clauses["where"].children[0]
         return s.QuerySyntax(
             text=self.text,
-            select=self._select(clauses["select"]),
-            formula=clauses["where"].children[0],  # type: ignore[arg-type]
-            streams=tuple(clauses["from"].children) if "from" in clauses else (),  # type: ignore[arg-type]
-            partition=tuple(tuple(key.children) for key in partition.children) if partition else (),  # type: ignore[arg-type]
+            select=select,
+            formula=formula,
+            streams=tuple(clauses["from"].children) if "from" in clauses else (),
+            partition=keys,
             partition_span=_at(partition.meta) if partition else (0, 0),
             within=self._within(clauses["within"].children[0]) if "within" in clauses else None,
             consume=str(consume.children[0]).upper() if consume else "NONE",
             consume_span=_at(consume.meta) if consume else (0, 0),
             limit=self._limit(clauses["limit"].children[0]) if "limit" in clauses else None,
+            **own,
         )
 
     def _select(self, tree: lark.Tree[Any]) -> s.Select:

@@ -2,6 +2,7 @@
 
 papers: CEL, section 5.1 (well-formed, safe); RMA, definition 3.2 (bounded).  A variable of the papers holds one event.
 Ours hold sets: ``f AS x`` binds x if f always holds exactly one event, and a type is a variable if a filter names it.
+The papers have no ALL; here it asks what a sequence does: a variable on both sides would hold two events.
 Filters on a single variable have a meaning everywhere, and need none of the three.
 """
 
@@ -95,7 +96,7 @@ class _Search:
     def _scope(self, formula: s.Formula, below: list[_Scope]) -> _Scope:
         match formula:
             case s.EventType():
-                name = {formula.event.name}
+                name = {formula.event.name} if formula.defines else set[str]()
                 defined = name & self._named
                 return _Scope(name, defined, set(defined), set(defined), one_event=True, some_event=True)
             case s.Negation():
@@ -118,19 +119,19 @@ class _Search:
                 self._newly_bound[id(formula.formula)] = inner.bound
                 inner.bound, inner.once, inner.one_event = set(), set(), False
                 return inner
-            case s.Sequence():
-                return self._sequence(formula, *below)
+            case s.Sequence() | s.Conjunction():
+                return self._both(formula, *below)
             case s.Disjunction():
                 return self._disjunction(formula, *below)
 
-    def _sequence(self, formula: s.Sequence, left: _Scope, right: _Scope) -> _Scope:
-        sign = ":" if formula.contiguous else ";"
+    def _both(self, formula: s.Sequence | s.Conjunction, left: _Scope, right: _Scope) -> _Scope:
+        sign = "ALL" if isinstance(formula, s.Conjunction) else ":" if formula.contiguous else ";"
         twice = left.once & right.once
         if twice:
             self._unsafe[id(formula)] = f"{_first(twice)} is defined on both sides of {sign}"
         self._note_unbounded(formula, left.mentioned & right.mentioned, f"is used on both sides of {sign}")
         some_event = left.some_event or right.some_event
-        return _both(left, right, _union(left.bound, right.bound), one_event=False, some_event=some_event)
+        return _joined(left, right, _union(left.bound, right.bound), one_event=False, some_event=some_event)
 
     def _disjunction(self, formula: s.Disjunction, left: _Scope, right: _Scope) -> _Scope:
         if left.defined != right.defined:
@@ -139,7 +140,7 @@ class _Search:
         self._newly_bound[id(formula.left)] = left.bound - bound
         self._newly_bound[id(formula.right)] = right.bound - bound
         one_event, some_event = left.one_event and right.one_event, left.some_event and right.some_event
-        return _both(left, right, bound, one_event=one_event, some_event=some_event)
+        return _joined(left, right, bound, one_event=one_event, some_event=some_event)
 
     def _note_unbounded(self, formula: s.Formula, names: Names, reason: str) -> None:
         if names:
@@ -149,7 +150,7 @@ class _Search:
 _APART = "is defined in one branch of OR only"
 
 
-def _both(left: _Scope, right: _Scope, bound: Names, *, one_event: bool, some_event: bool) -> _Scope:
+def _joined(left: _Scope, right: _Scope, bound: Names, *, one_event: bool, some_event: bool) -> _Scope:
     defined, once = _union(left.defined, right.defined), _union(left.once, right.once)
     return _Scope(bound, defined, once, _union(left.mentioned, right.mentioned), one_event, some_event)
 

@@ -54,6 +54,11 @@ class Surroundings:
                         "which stands after the filtered formula",
                         f"let the FILTER stand behind {name}: it sees what it filters, and what stands before that",
                     )
+                case s.Conjunction() if name in defined_names(around.right if around.left is below else around.left):
+                    return (
+                        "which stands on the other side of ALL",
+                        "let the FILTER stand behind the whole conjunction: (A ALL B) FILTER ...",
+                    )
                 case s.Disjunction():
                     other = around.right if around.left is below else around.left
                     branch |= name in defined_names(other)

@@ -259,7 +259,7 @@ Filter = VariableFilter | Relation | FilterAnd | FilterOr
 class EventType(Node):
     """``R`` or ``stream>R``; `site` numbers the definition of a variable that a `Relation` names, else it is -1.
 
-    Where it does not `define` a variable of its name, as in conjunctive queries, only the AS around it names the event.
+    It `defines` a variable of its name, but for conjunctive queries, in which only the AS around it names the event.
     """
 
     event: Name
@@ -388,7 +388,17 @@ class HeadVariable:
 
 @dataclass(frozen=True)
 class QuerySyntax:
-    """A whole query, clause by clause; `head` is that of a conjunctive query, and None for others."""
+    """A whole query, clause by clause.
+
+    Attributes
+    ----------
+    head : tuple of HeadVariable or None
+        Head of a conjunctive query; None: the query is none.
+    unread : tuple of Name
+        Attributes in its atoms that no filter reads, as their variables stand once: a schema must have them, too.
+    relations : tuple of (str, tuple of str)
+        Types of its atoms with arguments by position, and the columns of each: the option that reads the text again.
+    """
 
     text: str = field(compare=False, repr=False)
     select: Select
@@ -401,6 +411,8 @@ class QuerySyntax:
     consume_span: Span = _span()
     limit: int | None = None
     head: tuple[HeadVariable, ...] | None = None
+    unread: tuple[Name, ...] = ()
+    relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
 
 def subformulas(formula: Formula) -> list[Formula]:

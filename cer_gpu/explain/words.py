@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, choices, sequence
+from cer_gpu.automaton.normal_form import Atom, Both, Either, NormalForm, Related, Repeat, Then, choices, sequence
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
 from cer_gpu.ceql.traversal import walk
@@ -37,19 +37,24 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
             [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
         )
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
-    related = any(isinstance(part, Related) for part in walk(formula))
-    lines += _chosen(syntax.within, strategy, within_first=related)
+    within_first = any(isinstance(part, Related | Both) for part in walk(formula))
+    lines += _chosen(syntax.within, strategy, within_first=within_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
     lines.append(_kept(syntax))
+    if syntax.head:
+        values = [
+            f"{name_text(v.name)} ({attribute_text(v.attribute)} of {name_text(v.atom.name)})" for v in syntax.head
+        ]
+        lines.append(f"Reported beside it: {_listed(values, 'and')}.")
     return [printable(line) for line in lines]
 
 
 def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
     """Return the lines of window and strategy, in the order in which they drop complex events.
 
-    With filters between events, a strategy chooses among those within the window (`within_first`).
+    With filters between events and with ALL, a strategy chooses among those within the window (`within_first`).
     """
     fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
     if not strategy.compares:
@@ -109,6 +114,13 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 lines = _outline(choice, streams)
                 yield "- " + next(lines)
                 yield from ("  " + line for line in lines)
+        case Both():
+            parts = list(_joined(formula))
+            yield f"{'both' if len(parts) == 2 else 'all'} of these, in any order:"
+            for part in parts:
+                lines = _step(part, streams)
+                yield "- " + next(lines)
+                yield from ("  " + line for line in lines)
         case Related():
             yield from _outline(formula.body, streams)
             word = "and" if isinstance(formula.body, Related) else "such that"
@@ -125,8 +137,19 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
             yield from ("  " + line for line in _outline(formula.body, streams))
 
 
+def _joined(formula: NormalForm) -> Iterator[NormalForm]:
+    """Yield the operands of ALL, from left to right."""
+    todo = [formula]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, Both):
+            todo += [part.right, part.left]
+        else:
+            yield part
+
+
 def _step(step: NormalForm, streams: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of one step of a sequence; a filtered sequence is a list of its own."""
+    """Yield the lines of a step of a sequence, or of an operand of ALL; a filtered sequence is a list of its own."""
     body = step
     while isinstance(body, Related):
         body = body.body

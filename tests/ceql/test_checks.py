@@ -41,6 +41,8 @@ def formula(text):
         ("(A OR B) AS x", {"A": False, "B": False, "x": True}),
         ("(A OR NOT(B)) AS x", {"A": False, "x": False}),
         ("(NOT(A) ; B) AS x", {"B": True, "x": True}),
+        ("A AS x ALL (B OR C)", {"A": True, "x": True, "B": False, "C": False}),
+        ("(NOT(A) ALL B) AS x", {"B": True, "x": True}),
         ("A FILTER A[a=1]", {"A": True}),
     ],
 )
@@ -60,6 +62,8 @@ def test_variables_are_always_bound_unless_or_or_not_spares_them(text, bound):
         ("A AS x ; B AS x", {"x"}),
         ("A ; A", {"A"}),
         ("(A ; B) AS x", {"x"}),
+        ("A ALL A", {"A"}),
+        ("(A ALL B) AS x", {"x"}),
         ("(A OR B) AS x", set()),
         ("(A OR (B : C)) AS x", {"x"}),
         ("(A FILTER A[a=1]) AS x", set()),
@@ -306,6 +310,14 @@ def test_each_part_of_a_query_has_an_effect(text, other):
 @pytest.mark.parametrize(
     ("text", "note"),
     [
+        (
+            "SELECT * WHERE A AS x ALL (B ; A)",
+            "an event of type 'A' can stand on both sides of ALL at once: it asks for no second one",
+        ),
+        (
+            "SELECT * FROM S, T WHERE S>A ALL S>A AS x ALL T>A",
+            "an event of type 'S>A' can stand on both sides of ALL at once: it asks for no second one",
+        ),
         (
             "SELECT * FROM S WHERE (A AS x OR B) FILTER x[a=1]",
             "variable 'x' is not bound in every match (another branch of OR); a filter on it holds where it is empty",

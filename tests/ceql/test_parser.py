@@ -53,6 +53,10 @@ def seq(left, right):
     return s.Sequence(left, right, contiguous=False)
 
 
+def both(left, right):
+    return s.Conjunction(left, right)
+
+
 def contiguous(left, right):
     return s.Sequence(left, right, contiguous=True)
 
@@ -111,6 +115,8 @@ R = s.Comparison(">", c, number("3"))  # c > 3
         ("A ; B", seq(A, B)),
         ("A : B", contiguous(A, B)),
         ("A OR B", s.Disjunction(A, B)),
+        ("A ALL B", both(A, B)),
+        ("A all B", both(A, B)),
         ("A +", plus(A)),
         ("A :+", contiguous_plus(A)),
         ("A FILTER A[a = 1]", s.Filtered(A, var("A", P))),
@@ -132,7 +138,9 @@ R = s.Comparison(">", c, number("3"))  # c > 3
         ("A : B : C", contiguous(contiguous(A, B), C)),
         ("A OR B OR C", s.Disjunction(s.Disjunction(A, B), C)),
         ("A ; (B ; C)", seq(A, seq(B, C))),
-        # binding: AS, + and :+, then ;, then :, then OR, then FILTER
+        ("A ALL B ALL C", both(both(A, B), C)),
+        ("A ALL (B ALL C)", both(A, both(B, C))),
+        # binding: AS, + and :+, then ;, then :, then ALL, then OR, then FILTER
         ("A ; B AS x", seq(A, as_(B, "x"))),
         ("A ; B +", seq(A, plus(B))),
         ("A : B :+", contiguous(A, contiguous_plus(B))),
@@ -141,6 +149,19 @@ R = s.Comparison(">", c, number("3"))  # c > 3
         ("A OR B ; C", s.Disjunction(A, seq(B, C))),
         ("A : B OR C : D", s.Disjunction(contiguous(A, B), contiguous(C, D))),
         ("A OR B : C ; D", s.Disjunction(A, contiguous(B, seq(C, D)))),
+        ("A ALL B ; C", both(A, seq(B, C))),
+        ("A : B ALL C : D", both(contiguous(A, B), contiguous(C, D))),
+        ("A ALL B OR C ALL D", s.Disjunction(both(A, B), both(C, D))),
+        ("A OR B ALL C", s.Disjunction(A, both(B, C))),
+        ("A ALL B + AS x", both(A, as_(plus(B), "x"))),
+        ("(A ALL B) ; C", seq(both(A, B), C)),
+        ("(A ALL B)+ AS x", as_(plus(both(A, B)), "x")),
+        ("A ALL NOT(B)", both(A, s.Negation(s.Name("B"), None, None))),
+        ("A ALL B FILTER A[a = 1]", s.Filtered(both(A, B), var("A", P))),
+        ("A ALL (B FILTER B[a = 1])", both(A, s.Filtered(B, var("B", P)))),
+        # ALL is a name where no operator may stand
+        ("ALL ALL all", both(event("ALL"), event("all"))),
+        ("A AS all ALL B AS ALL", both(as_(A, "all"), as_(B, "ALL"))),
         ("(A OR B) ; C", seq(s.Disjunction(A, B), C)),
         ("A ; B FILTER A[a = 1]", s.Filtered(seq(A, B), var("A", P))),
         ("A OR B FILTER A[a = 1]", s.Filtered(s.Disjunction(A, B), var("A", P))),
@@ -162,6 +183,14 @@ def test_formulas_parse_to_their_trees(text, tree):
         ("A FILTER A[a=1] ; B ; C : D", "(((A FILTER A[a=1]) ; B) ; C) : D"),
         ("A FILTER A[a=1] ; B FILTER B[b=2] ; C", "(((A FILTER A[a=1]) ; B) FILTER B[b=2]) ; C"),
         ("A FILTER A[a=1] ; B AS x OR C", "((A FILTER A[a=1]) ; (B AS x)) OR C"),
+        ("A FILTER A[a=1] ALL B", "(A FILTER A[a=1]) ALL B"),
+        ("A FILTER A.a=1 ALL B", "(A FILTER A[a=1]) ALL B"),
+        ("A ALL B FILTER A[a=1] ALL C", "((A ALL B) FILTER A[a=1]) ALL C"),
+        ("A FILTER A[a=1] ALL B : C ; D", "(A FILTER A[a=1]) ALL (B : (C ; D))"),
+        ("A FILTER A[a=1] ; B : C ALL D", "(((A FILTER A[a=1]) ; B) : C) ALL D"),
+        ("A FILTER A[a=1] ALL B OR C ALL D", "((A FILTER A[a=1]) ALL B) OR (C ALL D)"),
+        ("A FILTER A[a=1] OR B ALL C", "(A FILTER A[a=1]) OR (B ALL C)"),
+        ("A FILTER A[a=1] OR A[b=2] ALL B", "(A FILTER (A[a=1] OR A[b=2])) ALL B"),
         ("A FILTER A[a=1] OR B", "(A FILTER A[a=1]) OR B"),
         ("A FILTER A[a=1] OR (B)", "(A FILTER A[a=1]) OR B"),
         ("A FILTER A[a=1] OR (B FILTER B[b=2])", "(A FILTER A[a=1]) OR (B FILTER B[b=2])"),
@@ -527,7 +556,7 @@ WORDS = tuple(
     )
 )
 EVERYTHING = (
-    "SELECT MAX x FROM S WHERE (NOT(A FILTER A[a LIKE 'u' AND b NOT IN {1}]) AS x ; B+ : C:+ OR D) "
+    "SELECT MAX x FROM S WHERE (NOT(A FILTER A[a LIKE 'u' AND b NOT IN {1}]) AS x ; B+ : C:+ OR D ALL E) "
     "FILTER x[a IN RANGE(1, 2) OR NOT b = TRUE OR c <> FALSE] AND x[a=1] OR x[b<2 OR c IS NOT NULL] "
     "AND B.a BETWEEN PREV(B).a AND FIRST(B).a + LAST(B).b AND D.t - C.t < 1 DAY 3 MINUTES "
     "PARTITION BY [k] WITHIN 2 DAYS 1 HOURS 2 MINUTES 3 SECONDS CONSUME BY ANY LIMIT 3"

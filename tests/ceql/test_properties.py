@@ -45,11 +45,28 @@ from cer_gpu.ceql.properties import against_properties
         ("T+ AS x ; H AS y FILTER y.id = x.id", "safe"),
         ("(T AS x OR B) ; H AS y FILTER y.id = x.id", "safe"),
         ("T AS x ; (H AS y FILTER y.id > FIRST(x).id)", "well-formed safe"),
+        # ALL, which the papers do not have, as a sequence
+        ("T AS x ALL H AS y FILTER x.id = y.id", "well-formed safe bounded"),
+        ("T AS x ALL T AS x", "well-formed"),
+        ("(T AS x OR H) ALL B", "well-formed safe"),
+        ("(A ALL B) AS x FILTER x[a = 1]", "safe"),
+        ("T AS x ; (H AS y FILTER y.id = x.id ALL B)", "well-formed safe"),
     ],
 )
 def test_formulas_have_the_properties_of_the_papers(formula, holds):
     against = against_properties(parse(f"SELECT * FROM S WHERE {formula}").formula)
     assert [name for name, reason in against.items() if reason is None] == holds.split()
+
+
+def test_reasons_name_the_operator():
+    against = against_properties(parse("SELECT * FROM S WHERE A AS x ALL (A AS x FILTER x[a = 1])").formula)
+    assert against["safe"] == "'x' is defined on both sides of ALL"
+    assert against["bounded"] == "'x' is used on both sides of ALL"
+
+
+def test_a_conjunctive_query_has_all_three_properties():
+    parsed = parse("Q(x) <- T(a = x, b = x), T(a = x), S(a = x, b = y), T_2(b = y, c = 3)")
+    assert set(against_properties(parsed.formula).values()) == {None}
 
 
 def test_reasons_name_the_variable():

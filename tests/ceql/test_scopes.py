@@ -76,6 +76,11 @@ def sites(text):
         ("A AS x ; (B FILTER x.p > 1)", ["x: x.p > 1"]),
         ("A AS x ; (B FILTER x[p > 1])", ["x: x.p > 1"]),
         ("A AS x : (B AS y FILTER y.p > x.p)+", ["y x: y.p > x.p"]),
+        # both sides of ALL
+        ("A AS x ALL B AS y FILTER y.p > x.p AND x.p > 1", ["y x: y.p > x.p", "x[p > 1]"]),
+        ("(A AS x FILTER x.p > x.q) ALL B AS y", ["x[p > q]"]),
+        ("A AS x ; ((B AS y FILTER y.p > x.p) ALL C)", ["y x: y.p > x.p"]),
+        ("(A AS x ALL B) ; (C AS y FILTER y.p > x.p)", ["y x: y.p > x.p"]),
         # within NOT all names are of one event
         ("NOT(A AS x FILTER x.p > A.q AND FIRST(x).r = 1)", ["x[p > q]", "x[r = 1]"]),
         ("NOT(A AS x FILTER x[A.p > p])", ["x[p > p]"]),
@@ -92,6 +97,8 @@ def test_attributes_are_resolved_to_variables(text, resolved):
         ("(A ; B) AS x FILTER x.p > A.p", [("x", ["AS x"]), ("A", ["A"])]),
         ("A AS x ; B AS x FILTER x.p > PREV(x).p", [("x", ["AS x", "AS x"])]),
         ("A ; B ; A FILTER A.p > B.p", [("A", ["A", "A"]), ("B", ["B"])]),
+        ("A AS x ALL B AS y FILTER y.p > x.p", [("y", ["AS y"]), ("x", ["AS x"])]),
+        ("A AS x ALL B AS x ALL C FILTER x.p > C.p", [("x", ["AS x", "AS x"]), ("C", ["C"])]),
         # what the filtered formula defines hides what stands before it
         ("A AS x ; (B AS x ; C AS y FILTER x.p > y.p)", [("x", ["AS x"]), ("y", ["AS y"])]),
         # all levels to the left are one set
@@ -116,6 +123,9 @@ def test_an_outer_definition_is_hidden_by_one_inside():
         ("(A AS x FILTER x[p > y.p]) ; B AS y", "y"),
         ("(A ; B FILTER B.p > x.p) AS x", "x"),
         ("A AS x OR (B AS y FILTER y.p > x.p)", "x"),
+        ("A AS x ALL (B AS y FILTER y.p > x.p)", "x"),
+        ("(A AS x FILTER x.p > y.p) ALL B AS y", "y"),
+        ("A AS x ALL (B AS y ; (C AS z FILTER z.p > y.p + x.p))", "x"),
         ("A AS x ; NOT(B FILTER B.p > x.p)", "x"),
         ("A AS x ; NOT(B FILTER B[p > x.p])", "x"),
         ("A AS x FILTER x.p > z.p", "z"),
@@ -145,6 +155,8 @@ def test_filters_share_the_numbers_of_their_definitions():
     [
         ("A AS x ; B AS y FILTER y.p > x.p", {"x": True, "y": True}),
         ("(A AS x OR C) ; B AS y FILTER y.p > x.p", {"x": False, "y": True}),
+        ("(A AS x OR C) ALL B AS y FILTER y.p > x.p", {"x": False, "y": True}),
+        ("NOT(A) AS x ALL B AS y FILTER y.p > x.p", {"x": False, "y": True}),
         ("(A AS x OR C) ; (B AS y FILTER y.p > x.p)", {"x": False, "y": True}),
         ("A AS x ; ((B AS x OR C) ; (B AS y FILTER y.p > x.p))", {"x": True, "y": True}),
         ("NOT(A) AS x ; B AS y FILTER y.p > x.p", {"x": False, "y": True}),

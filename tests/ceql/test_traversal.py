@@ -192,6 +192,14 @@ RELATED = {
     "OR of filters between events": lambda n: (
         "A AS x ; B AS y FILTER " + " OR ".join(f"x.p = y.p AND x.q = {i}" for i in range(n))
     ),
+    "all filters behind a conjunction": lambda n: (
+        " ALL ".join(f"A AS x{i}" for i in range(n + 1))
+        + " FILTER "
+        + " AND ".join(f"x{i}.p = x{i + 1}.p" for i in range(n))
+    ),
+    "each filter behind its part": lambda n: (
+        "A AS x0" + "".join(f" ALL A AS x{i + 1} FILTER x{i}.p = x{i + 1}.p" for i in range(n))
+    ),
     "a conjunction in brackets": lambda n: f"A AS x ; B AS y FILTER y[{' AND '.join(f'p{i} > x.p' for i in range(n))}]",
 }
 
@@ -204,3 +212,28 @@ def test_resolving_filters_between_events_of_twice_the_number_takes_about_twice_
     parse_and_search(10)
     assert n_calls(parse_and_search, 160) < 2.2 * n_calls(parse_and_search, 80)
     assert list(s.relations(formula(RELATED[shape](1_100))))
+
+
+ATOMS = {
+    "a star": lambda n: ", ".join(f"T(id = x, a{i} = y{i})" for i in range(n)),
+    "a chain": lambda n: ", ".join(f"T(id = x{i}, a = x{i + 1})" for i in range(n)),
+    "one atom": lambda n: f"T({', '.join(f'a{i} = x' for i in range(n))})",
+    "a long head": lambda n: f"T({', '.join(f'a{i} = x{i}' for i in range(n))})",
+}
+
+
+@pytest.mark.parametrize("shape", ATOMS)
+def test_reading_a_conjunctive_query_of_twice_the_length_takes_about_twice_the_calls(shape):
+    def read(n):
+        head = ", ".join(f"x{i}" for i in range(n)) if shape == "a long head" else ""
+        return parse(f"Q({head}) <- {ATOMS[shape](n)}")
+
+    read(10)
+    assert n_calls(read, 160) < 2.2 * n_calls(read, 80)
+    assert read(1_100).head is not None
+
+
+def test_a_chain_of_all_is_one_level_and_its_alternation_with_or_is_many():
+    assert formula(" ALL ".join(["A"] * 5_000)).right == formula("A")
+    with pytest.raises(cer_gpu.QueryTooLargeError, match=f"nested more than {MAX_NESTING} levels deep"):
+        formula("(" * MAX_NESTING + "A" + "".join(f" {('ALL', 'OR')[i % 2]} B)" for i in range(MAX_NESTING)))

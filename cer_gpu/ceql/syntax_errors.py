@@ -1,0 +1,217 @@
+"""Messages on texts that are no query: the place, what was expected there, and a hint."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import lark
+
+from cer_gpu.ceql.grammar import UNITS, tree_parser
+from cer_gpu.errors import QuerySyntaxError, nearest
+
+# names of terminals of the grammar in messages; keywords and signs stand for themselves
+_TERMINALS = {
+    "NAME": "a name",
+    "QUOTED_NAME": "a name",
+    "NUMBER": "a number",
+    "STRING": "a 'string'",
+    "COMPARISON": "a comparison (= <> < <= > >=)",
+    "EVENTS": "EVENTS",
+    "DAYS": "DAYS",
+    "HOURS": "HOURS",
+    "MINUTES": "MINUTES",
+    "SECONDS": "SECONDS",
+    "TRUE": "TRUE",
+    "FALSE": "FALSE",
+    "$END": "the end of the query",
+}
+
+_CLAUSES = {
+    "SELECT": "SELECT",
+    "FROM": "FROM",
+    "WHERE": "WHERE",
+    "PARTITION": "PARTITION BY",
+    "WITHIN": "WITHIN",
+    "CONSUME": "CONSUME BY",
+    "LIMIT": "LIMIT",
+}
+
+
+def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySyntaxError:
+    """Return the error of a text that the parser refused."""
+    if not text.strip():
+        return QuerySyntaxError("the query is empty", hint="SELECT * FROM S WHERE A AS a ; B AS b WITHIN 100 EVENTS")
+    if isinstance(error, lark.exceptions.UnexpectedToken):
+        accepted = set(error.accepts or error.expected)
+        token = error.token
+        conjunctive = _is_conjunctive(error.state.value_stack)
+        if accepted == {"LPAR"} and len(error.state.value_stack) == 1 and str(token)[:1] != "<":
+            return _not_select(text, error.state.value_stack[0])
+        if token.type == "$END":
+            hint = _ALL if "LSQB" in accepted and _AND_NAME.search(text) else None
+            return QuerySyntaxError(
+                f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None, hint
+            )
+        start, found = token.start_pos or 0, str(token)
+        message = f"expected {_describe(accepted)}, found {shortened(found)!r}"
+    else:
+        start, accepted, conjunctive = error.pos_in_stream or 0, set(), False
+        found = text[start]
+        message = f"no part of a query can start with {found!r}"
+    before = text[:start]
+    if "/*" in before[-1:] + text[start : start + 2]:
+        return QuerySyntaxError("the comment is not closed", text, start, start + 1)
+    if found == "'":
+        return QuerySyntaxError("the string is not closed", text, start, start + 1)
+    hint = _conjunctive_hint(found, accepted, before) if conjunctive else _hint(found, accepted, before)
+    return QuerySyntaxError(message, text, start, start + len(found), hint)
+
+
+def _is_conjunctive(stack: list[Any]) -> bool:
+    """Return True if the parser has begun to read a conjunctive query."""
+    if not stack:
+        return False
+    first = stack[0]
+    return first.data in ("head", "name") if isinstance(first, lark.Tree) else first.type in ("NAME", "QUOTED_NAME")
+
+
+def _not_select(text: str, first: Any) -> QuerySyntaxError:
+    """Return the error of a text that begins with a word that is neither SELECT nor a head."""
+    token: Any = first.children[0] if isinstance(first, lark.Tree) else first
+    start, found = token.start_pos, str(token)
+    hint = "did you mean SELECT?" if nearest(found, ["SELECT"]) else None
+    return QuerySyntaxError(f"expected SELECT, found {shortened(found)!r}", text, start, start + len(found), hint)
+
+
+def _conjunctive_hint(found: str, accepted: set[str], before: str) -> str | None:
+    """Return a hint on a conjunctive query."""
+    if found == '"':
+        return "strings stand in single quotes: 'text'"
+    if accepted == {"ARROW"}:
+        return "the head and the atoms stand on the two sides of <-, as in Q(x) <- T(id = x), S(id = x)"
+    if accepted == {"LPAR"}:
+        return "parentheses stand behind the name, also with nothing in them: Q() <- T(id = x), S()"
+    if "<-" not in before:
+        return "the head lists variables of the atoms: Q(x, y)"
+    if "RPAR" in accepted or "STRING" in accepted:
+        return TERMS
+    more = _clause_hint(found, accepted, before)
+    if more is not None and found.upper() not in _CLAUSES.keys() | {"FILTER"}:
+        return more
+    if found.upper() in _CLAUSES.keys() | {"FILTER"}:
+        return "behind its atoms a conjunctive query has PARTITION BY, WITHIN and LIMIT, each once, in this order"
+    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
+    if close is None and ("COMMA" in accepted or accepted == {"$END"}):
+        return "the atoms are joined by commas: T(id = x), S(id = x)"
+    return f"did you mean {close}?" if close else None
+
+
+TERMS = "an atom binds attributes to variables and constants: T(id = x, loc = 3); other tests are filters of SELECT"
+
+
+def _hint(found: str, accepted: set[str], before: str) -> str | None:
+    if found == '"':
+        return "strings stand in single quotes: 'text'"
+    names_only = accepted == {"NAME", "QUOTED_NAME"}
+    bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
+    dotted = found == "." and before[-1:].isidentifier()
+    inside = before.rfind("[") > before.rfind("]")
+    if dotted and accepted == {"RPAR"}:
+        return OF_EVENT
+    if "LSQB" in accepted and not inside and (found in ";:" or found.isalpha()) and _AND_NAME.search(before):
+        return _ALL
+    if bare or (dotted and not inside):
+        return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
+    if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
+        return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
+    if found == "[" and accepted == {"LPAR", "DOT"}:
+        return "NOT stands within the brackets: x[NOT price > 100]"
+    if "DOT" in accepted <= {"DOT", "LPAR"}:
+        return QUALIFIED
+    if found.upper() == "AND" and "FILTER" in accepted:
+        return _ALL
+    if found == "(" and "RANGE" in accepted:
+        return "a set stands in braces: IN {1, 2}"
+    more = _formula_hint(found, accepted, inside) or _clause_hint(found, accepted, before)
+    if more is not None:
+        return more
+    if found.upper() in _CLAUSES:
+        return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
+    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
+    if close is None and "FILTER" in accepted and found.isidentifier():
+        return _JOINED
+    return f"did you mean {close}?" if close else None
+
+
+QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
+_ALL = "AND combines filters; write ALL where two patterns occur together, in any order"
+OF_EVENT = "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price"
+_JOINED = "events are joined by ; (later), : (next), ALL (in any order) or OR"
+_JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
+"""Tokens that join events in other languages (``->`` is found as ``-``)."""
+_REPEATED = {
+    "{": "A : A is two with nothing between, A ; A two with others between, A+ one or more",
+    "*": "A+ is one or more; where there may be none, write both: B OR (A+ ; B)",
+    "?": "where there may be none, write both: B OR (A ; B)",
+}
+_AND_NAME = re.compile(r"\bAND\s+[a-z_0-9]+\s*$", re.IGNORECASE)
+_SECONDS = {
+    "WEEK": Fraction(604_800),
+    "MILLISECOND": Fraction(1, 1000),
+    "MS": Fraction(1, 1000),
+}
+
+
+def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
+    """Return a hint on operators of other languages after an event; `inside`: the place is within brackets."""
+    if inside or ("FILTER" not in accepted and accepted):  # `accepted` is empty if no terminal begins so
+        return None
+    return _REPEATED.get(found) or (_JOINED if found.upper() in _JOINING else None)
+
+
+def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
+    """Return a hint on a clause that is nearly right."""
+    if found.upper() == "FILTER" and "$END" in accepted:
+        return "FILTER belongs to the formula: it stands before PARTITION BY, WITHIN, CONSUME BY and LIMIT"
+    if set(map(_text, accepted)) == {"'['"} and found.isidentifier():
+        return f"each key stands in brackets: PARTITION BY [{found}]"
+    number = re.search(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*$", before)
+    unit = found.upper().removesuffix("S") if found.upper() != "MS" else "MS"
+    if "HOURS" in accepted and number and unit in _SECONDS:
+        seconds = Fraction(number[1]) * _SECONDS[unit]
+        name = "DAYS" if seconds >= UNITS["DAYS"] else "SECONDS"
+        length = f"{float(seconds / UNITS[name]):g} {name}"
+        return f"write WITHIN {length}"
+    return None
+
+
+def _describe(accepted: set[str]) -> str:
+    if "SELECT" in accepted:  # or a conjunctive query, which begins with a name
+        return "SELECT"
+    if "DOT" in accepted:  # as after every name in a predicate, which may also be that of FIRST(x).a
+        accepted = accepted - {"DOT", "LPAR"} or {"DOT"}
+    if "COMPARISON" in accepted:
+        accepted = accepted - {"GREATER"}
+    if "PLUS" in accepted:  # behind a number, which may also be a length of time
+        accepted = accepted - UNITS.keys()
+    texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
+    if not texts:
+        return "something else"
+    return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " or " + texts[-1]
+
+
+def _text(terminal: str) -> str:
+    """Return the text of a sign (``SEMICOLON``: ``';'``) or of a keyword, which is its name."""
+    for definition in tree_parser().terminals:
+        if definition.name == terminal:
+            if isinstance(definition.pattern, lark.lexer.PatternStr):
+                return repr(definition.pattern.value)
+            break
+    return _TERMINALS.get(terminal, terminal)
+
+
+def shortened(text: str) -> str:
+    """Return a text of the query for a message, cut where it is long."""
+    return text if len(text) <= 40 else text[:37] + "..."
