@@ -97,6 +97,12 @@ class ParallelPattern:
     ambiguous: bool
 
     @property
+    def is_told_by_labels(self) -> bool:
+        """True if the variables of the events of a complex event tell its run: each place has one of its own."""
+        kept = [atom.kept for atom in self.graph.atoms]
+        return all(one - frozenset[str]().union(*kept[:i], *kept[i + 1 :]) for i, one in enumerate(kept))
+
+    @property
     def predicates(self) -> list[s.Predicate]:
         """Filters between events."""
         return [relation.predicate for relation in self.graph.relations]

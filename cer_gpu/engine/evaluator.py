@@ -173,7 +173,13 @@ class Evaluator:
         binding = self._bound(batch.schema).binding
         output = self.physical.output
         names = binding.columns_for(output)
-        for_all = f"output={output.name!r}" if output.keeps_events else "lateness" if self._options.lateness else ""
+        for_all = (
+            f"output={output.name!r}"
+            if output.retains(self._plan.head)
+            else "lateness"
+            if self._options.lateness
+            else ""
+        )
         on_host = names if for_all else list(binding.columns_on_host)
         refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
         self._refusal = "the matches of the batch before were not all read"

@@ -138,9 +138,7 @@ class Pipeline:
         if physical.holds_back:
             assert binding.window_length is not None
             self._live = LiveIntervals(self.table, binding.window_length)
-        self._retained = (
-            Retained(binding.attribute_schema, binding.attributes) if physical.output.keeps_events else None
-        )
+        self._retained = Retained(*binding.retained(physical.output)) if physical.output.retains(plan.head) else None
         self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
@@ -337,7 +335,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         timed=plan.time_column is not None,
         limit=physical.output.most_at_an_end or plan.strategy.most_at_an_end or plan.limit or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
-        labelled=physical.output.labelled,
+        labelled=physical.labelled,
         share=reading.share,
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),

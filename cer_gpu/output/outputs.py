@@ -23,6 +23,16 @@ Fields = list[tuple[str, pa.DataType]]
 
 
 @dataclass(frozen=True)
+class Head:
+    """A column of a conjunctive query's head: its name and type, the atom and the retained attribute that it shows."""
+
+    name: str
+    atom: str
+    attribute: int
+    type: pa.DataType
+
+
+@dataclass(frozen=True)
 class Columns:
     """Columns that results may have, for one query over one schema.
 
@@ -36,12 +46,14 @@ class Columns:
         Keys of PARTITION BY; empty while no event has been seen.
     attributes : pyarrow.Schema or None
         Attributes of the events; None while none has been seen.
+    heads : tuple of Head
     """
 
     variables: tuple[str, ...]
     time_type: pa.DataType | None = None
     keys: tuple[tuple[str, pa.DataType], ...] = ()
     attributes: pa.Schema | None = None
+    heads: tuple[Head, ...] = ()
 
 
 class Output(ABC):
@@ -84,6 +96,11 @@ class Output(ABC):
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.schema = self.schema_of(columns)
         self._columns, self._labels, self._retained = columns, labels, retained
+
+    @classmethod
+    def retains(cls, head: tuple[Any, ...] | None) -> bool:
+        """Return True if attributes of events are retained for the results of a query with this head, or None."""
+        return cls.keeps_events or bool(head and not cls.counted and cls.most_at_an_end != 1)
 
     @classmethod
     def schema_of(cls, columns: Columns) -> pa.Schema:
@@ -132,7 +149,7 @@ class Positions(Output):
         fields: Fields = [("start", pa.int64()), ("end", pa.int64()), ("positions", _POSITIONS)]
         if columns.time_type is not None:
             fields += [("start_time", columns.time_type), ("end_time", columns.time_type)]
-        return [*fields, *columns.keys]
+        return [*fields, *columns.keys, *((head.name, head.type) for head in columns.heads)]
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each complex event."""
@@ -144,8 +161,18 @@ class Positions(Output):
         ]
         if time_type is not None:
             columns += [times_to_arrow(found.times[k], time_type) for k in (0, 1)]
-        columns += [*keys, *self._beside(found, offsets)]
+        columns += [*keys, *self._heads(found), *self._beside(found, offsets)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _heads(self, found: MatchBuffers) -> list[pa.Array]:
+        """Return the columns of a head: in each answer, each atom has one event."""
+        columns = []
+        for head in self._columns.heads:
+            assert self._retained is not None
+            holds = np.array([head.atom in held for held in self._labels])
+            events = self._retained.take(found.positions[holds[found.marks]])
+            columns.append(events.field(head.attribute))
+        return columns
 
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         """Return the columns after those that all listed complex events have."""
@@ -192,7 +219,12 @@ class Events(Positions):
 
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         assert self._retained is not None
-        return [pa.ListArray.from_arrays(offsets, self._retained.take(found.positions))]
+        assert self._columns.attributes is not None
+        events = self._retained.take(found.positions)
+        if self._columns.heads:  # what they alone show is no attribute of the events
+            fields = list(self._columns.attributes)
+            events = pa.StructArray.from_arrays([events.field(i) for i in range(len(fields))], fields=fields)
+        return [pa.ListArray.from_arrays(offsets, events)]
 
 
 class Count(Output):

@@ -15,7 +15,7 @@ from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.output.outputs import Columns, Output
+from cer_gpu.output.outputs import Columns, Head, Output
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import BoundGuards
@@ -108,17 +108,39 @@ class Binding:
         QueryTypeError
             When the output lists the attributes of events, and two columns have one name.
         """
-        listed = self.attributes if output.keeps_events else ()
+        listed = self._retained_names(output)
         for name in listed:
             column_type(self.schema, name, None, None)
         return narrowest(self.schema, {*self.columns, *listed})
 
+    def _retained_names(self, output: type[Output]) -> tuple[str, ...]:
+        events = self.attributes if output.keeps_events else ()
+        heads = [each.attribute for each in self.plan.head or ()] if output.retains(self.plan.head) else []
+        return tuple(dict.fromkeys([*events, *heads]))
+
+    def retained(self, output: type[Output]) -> tuple[pa.Schema, tuple[str, ...]]:
+        """Return what an output keeps of events: the names of attributes in the results, and the columns or fields."""
+        names = self._retained_names(output)
+        shown = self.attribute_schema if output.keeps_events else pa.schema([])
+        of_heads = [
+            pa.field(name, plain_type(column_type(self.schema, name, None, None))) for name in names[len(shown) :]
+        ]
+        return pa.schema([*shown, *of_heads]), names
+
     def result_columns(self, output: type[Output]) -> Columns:
         """Return the columns that results may have."""
         keys = tuple(zip(self.keys.names, self.keys.types, strict=True))
-        return Columns(
-            self.plan.variables, self.time_type, keys, self.attribute_schema if output.keeps_events else None
+        retained = self.retained(output)[0] if output.retains(self.plan.head) else pa.schema([])
+        names = self._retained_names(output)
+        heads = tuple(
+            Head(
+                each.name, each.atom.name, names.index(each.attribute), retained.field(names.index(each.attribute)).type
+            )
+            for each in self.plan.head or ()
+            if retained.names
         )
+        attributes = self.attribute_schema if output.keeps_events else None
+        return Columns(self.plan.variables, self.time_type, keys, attributes, heads)
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""

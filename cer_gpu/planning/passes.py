@@ -74,6 +74,7 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
         strategy=strategy,
         variables=tuple(dict.fromkeys(variables)),
         attributes=None if attributes is None else tuple(attributes.values()),
+        head=syntax.head,
         streams=streams,
         partition=syntax.partition,
         within=syntax.within,

@@ -63,6 +63,11 @@ class PhysicalPlan:
         """Family of the runtime (`Runtime.engine`)."""
         return RUNTIMES[self.runtime].engine
 
+    @property
+    def labelled(self) -> bool:
+        """True if complex events that differ only in the variables of their events are different."""
+        return _labelled(self.plan, self.output)
+
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
@@ -78,7 +83,7 @@ class PhysicalPlan:
             assert plan.chain is not None
             return Chain(plan.chain)
         assert plan.cea is not None
-        return Determinization(plan.cea, plan.strategy, labelled=self.output.labelled)
+        return Determinization(plan.cea, plan.strategy, labelled=self.labelled)
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,11 @@ class Asked:
     def relates(self) -> bool:
         """True if the pattern has filters between events."""
         return self.plan.graph is not None
+
+    @property
+    def labelled(self) -> bool:
+        """True if complex events that differ only in the variables of their events are different."""
+        return _labelled(self.plan, self.output)
 
     @property
     def gathers(self) -> bool:
@@ -119,7 +129,7 @@ class Asked:
     def lists_chain(self) -> bool:
         """True if instance stacks can list the complex events of a chain."""
         # a step whose variables depend on the guard has no mark of its own
-        unclear = self.output.labelled and any(step.labels is None for step in self.plan.chain or ())
+        unclear = self.labelled and any(step.labels is None for step in self.plan.chain or ())
         return not self.output.counted and self.is_chain and not self.share and not unclear
 
     @property
@@ -178,10 +188,14 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     reason = chosen.reason
     if chosen.runtime == "automaton" and plan.against_chain is not None:
         reason += f" (no stacks: {plan.against_chain})"
-    waits = plan.within is not None and not plan.partition and not output.keeps_events
+    waits = plan.within is not None and not plan.partition and not output.retains(plan.head)
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
+
+
+def _labelled(plan: Plan, output: type[Output]) -> bool:
+    return output.labelled or plan.head is not None
 
 
 def _without_choice(plan: Plan) -> Plan:

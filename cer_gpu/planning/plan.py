@@ -10,7 +10,7 @@ from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import Name, Within
+from cer_gpu.ceql.syntax import HeadVariable, Name, Within
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Plan:
         Columns of "bindings".
     attributes : tuple of Name or None
         Attributes of the events in "events"; None: all columns.
+    head : tuple of HeadVariable or None
+        Head of a conjunctive query, whose results are answers: choices of an event for each atom; None for others.
     """
 
     text: str
@@ -50,6 +52,7 @@ class Plan:
     strategy: Strategy
     variables: tuple[str, ...]
     attributes: tuple[Name, ...] | None
+    head: tuple[HeadVariable, ...] | None
     streams: tuple[str, ...]
     partition: tuple[tuple[Name, ...], ...]
     within: Within | None

@@ -66,7 +66,7 @@ class Products(Runtime):
         self._table, self._tables = table, tables
         self._length = np.uint64(2**64 - 1) if length is None else length
         choice = STRATEGIES[options.strategy].choice
-        distinct = table.pattern.ambiguous
+        distinct = table.pattern.ambiguous and not (options.labelled and table.pattern.is_told_by_labels)
         gathered = distinct or choice != CHOOSE_ALL
         k, n = options.share or (0, 1)
         whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
