@@ -32,14 +32,20 @@ SCHEMA = pa.schema(
         "tags": pa.list_(pa.string()),
     }
 )
-OPTIONS = [{}, {"schema": SCHEMA}, {"type_column": None}, {"time_column": "ts", "schema": SCHEMA}]
+OPTIONS = [
+    {},
+    {"schema": SCHEMA},
+    {"type_column": None},
+    {"time_column": "ts", "schema": SCHEMA},
+    {"relations": {"T": ["name"]}},
+]
 
 
 def stored_texts():
     """Return all queries in the golden files, the examples, the tests and the docs."""
     texts = [path.read_text().split("\n---- ")[0] for path in (ROOT / "tests/ceql/golden_errors").glob("*.txt")]
     texts += [path.read_text() for path in (ROOT / "examples").rglob("*.ceql")]
-    quoted = re.compile(r"([\"'`])(SELECT\s.*?)(?<!\\)\1", re.DOTALL)
+    quoted = re.compile(r"([\"'`])(SELECT\s.*?|Q\([^)]*\) <- .*?)(?<!\\)\1", re.DOTALL)
     for folder, pattern in ("docs", "*.md"), ("tests", "*.py"):
         for path in (ROOT / folder).rglob(pattern):
             texts += [match[2] for match in quoted.finditer(path.read_text()) if len(match[2]) < 2_000]
@@ -63,7 +69,7 @@ WORDS = [
         "SELECT FROM WHERE FILTER OR AND NOT AS IN LIKE RANGE PARTITION BY WITHIN CONSUME LIMIT EVENTS HOURS"
     ),
     *TOKENS.findall(
-        "SECONDS ALL ANY NEXT MAX STRICT NONE TRUE FALSE A x price 'text' '(' 0 1 99999999999999999999 \ufeff"
+        "SECONDS ALL <- Q(x) ANY NEXT MAX STRICT NONE TRUE FALSE A x price 'text' '(' 0 1 99999999999999999999 \ufeff"
     ),
     *TOKENS.findall("; : + > [ ] { } ( ) , * <> = %"),
     *("1.e3", "2.", ".5", "1e308", "1e999", "..", ":+", "==", "`a`", "/*", "*/", "--"),
@@ -128,7 +134,7 @@ def reworked(text, rng):
             return "".join([*tokens[:i], rng.choice(alike or [tokens[i]]), *tokens[i + 1 :]])
         case 2:  # the formula, nested in a larger one
             other = FORMULA.search(rng.choice(TEXTS))
-            join = rng.choice([" ; ", " : ", " OR ", " ; NOT(A) : "])
+            join = rng.choice([" ; ", " : ", " OR ", " ALL ", " ; NOT(A) : "])
             grown = join.join(["({0})", *[f"({other[0]})" if other else "A"] * n])
             grown = rng.choice([grown, "(" * n + "{0}" + f"{join}B)" * n, "{0}" + f" FILTER A[price > {n}]{join}A" * n])
             return FORMULA.sub(lambda match: grown.replace("{0}", match[0]), text, count=1)
