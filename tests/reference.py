@@ -36,7 +36,7 @@ Decisions that the papers leave open:
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -400,13 +400,13 @@ def bindings(query: Query, stream: Sequence[Event], most: int | None = None) -> 
 
 
 def head_rows(query: Query, stream: Sequence[Event], most: int | None = None) -> list[HeadRow]:
-    """Return every row of a conjunctive query: complex events, each with the values of the head."""
-    return sorted({headed(query, stream, row) for row in bindings(query, stream, most)}, key=repr)
+    """Return every row of a conjunctive query: one for each of its bindings, with the values of the head."""
+    return sorted((headed(query, stream, row) for row in bindings(query, stream, most)), key=repr)
 
 
 def head_rows_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[HeadRow]:
     """Return the same as `head_rows`, under the conditions of `evaluate_long`."""
-    return sorted({headed(query, stream, row) for row in bindings_long(query, stream, most)}, key=repr)
+    return sorted((headed(query, stream, row) for row in bindings_long(query, stream, most)), key=repr)
 
 
 def headed(query: Query, stream: Sequence[Event], row: BoundRow) -> HeadRow:
@@ -646,16 +646,12 @@ def is_legal_answer(
 def is_choice(query: Query, candidates: Sequence[Any], rows: Sequence[Any]) -> bool:
     """Return True if LIMIT and ANY may leave `rows` of the candidates.
 
-    No row comes twice, each is a candidate, and each end has as many as they allow.
+    No row comes more often than among the candidates, and each end has as many as they allow.
     """
     everything, answer = _by_end(candidates), _by_end(rows)
-    return (
-        len(set(rows)) == len(rows)
-        and set(answer) <= set(everything)
-        and all(
-            set(answer[end]) <= set(group) and len(answer[end]) == _how_many(query, len(group))
-            for end, group in everything.items()
-        )
+    return set(answer) <= set(everything) and all(
+        Counter(answer[end]) <= Counter(group) and len(answer[end]) == _how_many(query, len(group))
+        for end, group in everything.items()
     )
 
 

@@ -134,11 +134,11 @@ def t_homomorphisms(conjunctive: ConjunctiveQuery, stream: Sequence[ref.Event]) 
 
 
 def answers(conjunctive: ConjunctiveQuery, stream: Sequence[ref.Event]) -> list[ref.HeadRow]:
-    """Return every row of the query (LIMIT is ignored): each t-homomorphism with its head, doubles left out."""
-    found = {
+    """Return every row of the query (LIMIT is ignored): each t-homomorphism with its head."""
+    found = [
         (min(chosen), max(chosen), tuple(sorted(set(chosen))), head)
         for chosen, head in _chosen_with_heads(conjunctive, stream)
-    }
+    ]
     return sorted(found, key=repr)
 
 

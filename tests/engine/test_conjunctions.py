@@ -172,7 +172,7 @@ def assert_right(case, answer, output, long=False):
     """Check that the answer is that of the definition, or one of those that LIMIT allows."""
     assert_columns(case, answer, output)
     if output in ("count", "ends"):
-        counts = ref.counts_of(case.query, case.candidates(ref.evaluate_long if long else ref.evaluate))
+        counts = ref.counts_of(case.query, case.candidates(ref.bindings_long if long else ref.bindings))
         assert answer["end"].to_pylist() == [end for end, _ in counts]
         assert output == "ends" or counts_of(answer) == counts
         return
