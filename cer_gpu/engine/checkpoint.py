@@ -131,6 +131,7 @@ def _identity(plan: Plan) -> dict[str, Any]:
         "type_column": plan.type_column,
         "time_column": plan.time_column,
         "time_unit": plan.time_unit,
+        **({"relations": [[name, list(columns)] for name, columns in plan.relations]} if plan.relations else {}),
     }
 
 

@@ -46,7 +46,7 @@ def explain(
         Function that yields the complex events of a source, to measure the evaluation; None: no measurement.
     """
     plan = bindings.plan
-    syntax = parse(plan.text)
+    syntax = parse(plan.text, dict(plan.relations))
     formula = normal_form(
         syntax.formula, typed=plan.type_column is not None, streams=[name.name for name in syntax.streams]
     )

@@ -83,6 +83,7 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
         type_column=type_column,
         time_column=time_column,
         time_unit=time_unit,
+        relations=syntax.relations,
     )
 
 
@@ -106,6 +107,7 @@ def schema_errors(
     errors: list[QueryError] = [*type_errors(predicates, schema, text)]
     errors += relation_errors([relation.predicate for relation in relations(syntax.formula)], schema, text)
     selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
+    selected += syntax.unread
     tests: list[Callable[[], object]] = [
         *(partial(column_type, schema, name.name, text, name.span) for name in selected),
         *(partial(Keys, (names,), schema, text) for names in syntax.partition),

@@ -39,6 +39,8 @@ class Plan:
         Attributes of the events in "events"; None: all columns.
     head : tuple of HeadVariable or None
         Head of a conjunctive query, whose results are answers: choices of an event for each atom; None for others.
+    relations : tuple of (str, tuple of str)
+        Columns of types whose atoms have arguments by position: the option that reads `text` again.
     """
 
     text: str
@@ -61,6 +63,7 @@ class Plan:
     type_column: str | None
     time_column: str | None
     time_unit: str | None
+    relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @property
     def negates(self) -> bool:

@@ -29,12 +29,14 @@ def recogniser_of(plan: Plan) -> Recogniser | None:
         return None
     if plan.strategy.name != "ALL":
         return None
-    return _made(plan.text, plan.type_column, int(plan.within.length))
+    return _made(plan.text, plan.relations, plan.type_column, int(plan.within.length))
 
 
 @lru_cache(maxsize=32)
-def _made(text: str, type_column: str | None, width: int) -> Recogniser | None:
-    syntax = parse(text)
+def _made(
+    text: str, relations: tuple[tuple[str, tuple[str, ...]], ...], type_column: str | None, width: int
+) -> Recogniser | None:
+    syntax = parse(text, dict(relations))
     streams = [name.name for name in syntax.streams]
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     plan = plan_of(syntax, type_column, None, None)
