@@ -85,7 +85,7 @@ def nested_chains(draw):
         case "or":
             return ref.Or(*draw(st.permutations([inside, ref.Seq(outside, event)])))
         case "as":
-            return ref.Seq(ref.As(inside, "w"), outside)
+            return ref.Seq(ref.As(inside, "u"), outside)
         case "not":
             return ref.Contig(ref.Not(event.name), inside)
         case "twice":
@@ -151,16 +151,16 @@ def related_formulas(draw):
 def keyed_parts(draw):
     """Draw a conjunction by key inside a sequence or an iteration, which may join it with what stands before it."""
     inside = draw(joins_by_key(most=2))
-    event = ref.As(ref.EventType(draw(st.sampled_from(j.TYPES))), "v")
+    event = ref.As(ref.EventType(draw(st.sampled_from(j.TYPES))), "z")
     shape = draw(st.sampled_from(["before", "behind", "plus", "inner"]))
     if shape == "plus":
         return draw(st.sampled_from([ref.Seq, ref.Contig]))(event, ref.Plus(inside))
     if shape == "behind":
-        return ref.Filter(ref.Seq(inside, event), equal("y", "v", draw(st.sampled_from(["n", "s"]))))
+        return ref.Filter(ref.Seq(inside, event), equal("y", "z", draw(st.sampled_from(["n", "s"]))))
     if shape == "inner":  # a filter in an operand reads what stands before the whole conjunction
-        operand = ref.Filter(ref.As(ref.EventType(draw(st.sampled_from(j.TYPES))), "w"), equal("w", "v", "n"))
+        operand = ref.Filter(ref.As(ref.EventType(draw(st.sampled_from(j.TYPES))), "u"), equal("u", "z", "n"))
         return ref.Seq(event, ref.All(*draw(st.permutations([inside, operand]))))
-    return ref.Filter(ref.Seq(event, inside), equal("x", "v", draw(st.sampled_from(["n", "s"]))))
+    return ref.Filter(ref.Seq(event, inside), equal("x", "z", draw(st.sampled_from(["n", "s"]))))
 
 
 related = joins_by_key() | joins_by_key() | keyed_parts() | related_formulas()

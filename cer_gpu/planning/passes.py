@@ -26,13 +26,22 @@ from cer_gpu.predicates.guards import type_column_type
 from cer_gpu.predicates.relations import relation_errors
 
 
-def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | None, time_unit: str | None) -> Plan:
+def plan_of(
+    syntax: QuerySyntax,
+    type_column: str | None,
+    time_column: str | None,
+    time_unit: str | None,
+    *,
+    in_parallel: bool = True,
+) -> Plan:
     """Run the passes from a checked query to its plan.
 
     1. `normal_form`: every filter moves to the event that it filters.
-    2. `build_cea`: the automaton, of linear size.
-    3. `build_atom_graph`: the atoms of a pattern with filters between events, and where these are tested.
-    4. `find_chain`: the steps of any other pattern that stacks can evaluate, if the strategy allows it.
+    2. `build_cea`: the automaton, of linear size, of a pattern without conjunctions.
+    3. `build_parallel`: the parallelised automaton of a pattern with filters between events, or with a conjunction, if
+       its joins allow that (and `in_parallel`).
+    4. `build_atom_graph`: else its atoms, and where the filters between events are tested.
+    5. `find_chain`: the steps of any other pattern that stacks can evaluate, if the strategy allows it.
     """
     streams = tuple(name.name for name in syntax.streams)
     items = syntax.select.items
@@ -51,9 +60,10 @@ def plan_of(syntax: QuerySyntax, type_column: str | None, time_column: str | Non
         chain = "" if conjunction else find_chain(alone, guards, selected)
         n_steps = 0 if isinstance(chain, str) else len(chain)
         try:
-            parallel = build_parallel(formula, guards, selected, n_steps)
+            parallel = build_parallel(formula, guards, selected, n_steps) if in_parallel else None
         except NotParallelError as error:
             against_parallel = str(error)
+        if parallel is None:
             graph = build_atom_graph(formula, guards, selected, n_steps)
         steps: tuple[Step, ...] | str = f"the query has {'a conjunction' if conjunction else 'filters between events'}"
     elif strategy.on_chains:
