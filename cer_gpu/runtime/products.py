@@ -39,6 +39,8 @@ INITIAL_SIZE = 1 << 14
 """Initial room for nodes, for unions and for keys; a power of two."""
 INITIAL_DEPTH = 1 << 8
 """Initial room for the listing."""
+AHEAD = 16
+"""Events whose keys are looked at together."""
 MOST = 2**31 - 1
 """Most nodes, and most unions."""
 
@@ -83,7 +85,7 @@ class Products(Runtime):
         self._nodes = self._room_for_nodes(INITIAL_SIZE)
         self._unions = self._room_for_unions(INITIAL_SIZE)
         n_keys = tables.n_keys
-        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros(n_keys + 1, np.int64)
+        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((AHEAD, n_keys + 1), np.uint64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
         self._rows, self._latest, self._bases = self._room_for_rows([INITIAL_SIZE] * len(tables.n_values))
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
@@ -107,7 +109,7 @@ class Products(Runtime):
     def feed(self, events: Relevant) -> Iterator[Found]:
         """Process relevant events and yield full buffers, in order."""
         n, noted, regs = len(events.symbols), 0, self._regs
-        regs[loops.EVENT] = 0
+        regs[loops.EVENT] = regs[loops.AHEAD] = 0
         while True:
             match Status(self._update(events, n)):
                 case Status.DONE:

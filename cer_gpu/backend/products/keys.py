@@ -75,8 +75,8 @@ class Keys(NamedTuple):
         Rows in use.
     found : int64, shape (keys + 1,), written
         Scratch: the row of each key of the event under way; -1: there is none; -2: it has no value.
-    hashes : int64, shape (keys + 1,), written
-        Scratch: the slot with which the search for each key began.
+    hashes : uint64, shape (events ahead, keys + 1), written
+        Scratch: the hash of each key of the next events.
     forgotten : int64, shape (partitions,), or (1,), or (0,), written
         Position up to which CONSUME BY has forgotten each partition, or all of them.
     """
@@ -118,30 +118,62 @@ def slot_after(slot, base, mask):
 
 
 @helper
-def look_up(automaton, keys, attributes, event, partition, position, key):
+def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
+    """Compute the hashes of some events, and read the rows at which their searches begin.
+
+    The rows lie all over the memory.  Read one after the other as the events need them, each would be waited for; the
+    processor waits for these together.
+
+    Returns
+    -------
+    int
+        A number that depends on what was read, so that it is read.
+    """
+    read = np.int64(0)
+    for e in range(first, last):
+        event, ahead = _U(e), _U(e - first)
+        symbol = _U(symbols[event])
+        partition = np.int64(partitions[event]) if partitions.shape[0] > 0 else np.int64(0)
+        for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
+            k = _U(automaton.needed[_U(i)])
+            table = _U(automaton.tables[k])
+            h = mixed(_U(0x9E3779B97F4A7C15), partition)
+            n = 0
+            while n < automaton.columns.shape[1] and automaton.columns[k, _U(n)] >= 0:
+                h = mixed(h, attributes[event, _U(automaton.columns[k, _U(n)])])
+                n += 1
+            keys.hashes[ahead, k] = h
+            slot = slot_of(h, keys.bases[table], keys.bases[table + _U(1)] - keys.bases[table] - 1)
+            read ^= keys.rows[slot, ROW_PARTITION] ^ np.int64(keys.latest[slot, 0])
+    return read
+
+
+@helper
+def _has_key(rows, columns, attributes, event, partition, slot, k, n):
+    """Return whether a row in use is that of a key of an event, which has `n` values."""
+    same = rows[slot, ROW_PARTITION] == partition + 1
+    for c in range(n):
+        same = same and rows[slot, _U(ROW_VALUES + c)] == attributes[event, _U(columns[k, _U(c)])]
+    return same
+
+
+@helper
+def look_up(automaton, keys, attributes, event, ahead, partition, position, key):
     """Find the row of a key of an event, and note it in `found`."""
     rows, columns = keys.rows, automaton.columns
     k, table = _U(key), _U(automaton.tables[_U(key)])
-    base = keys.bases[table]
-    mask = keys.bases[table + _U(1)] - base - 1
     valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
-    h = mixed(_U(0x9E3779B97F4A7C15), partition)
     n = 0
     while n < columns.shape[1] and columns[k, _U(n)] >= 0:
-        column = columns[k, _U(n)]
-        if (valid >> np.int64(column - 1)) & 1 == 0:
+        if (valid >> np.int64(columns[k, _U(n)] - 1)) & 1 == 0:
             keys.found[k] = -2
             return
-        h = mixed(h, attributes[event, _U(column)])
         n += 1
-    slot = slot_of(h, base, mask)
-    keys.hashes[k] = np.int64(slot)
+    base = keys.bases[table]
+    mask = keys.bases[table + _U(1)] - base - 1
+    slot = slot_of(keys.hashes[ahead, k], base, mask)
     while rows[slot, ROW_PARTITION] != 0:
-        same = rows[slot, ROW_PARTITION] == partition + 1
-        for c in range(n):
-            value = attributes[event, _U(columns[k, _U(c)])]
-            same = same and rows[slot, _U(ROW_VALUES + c)] == value
-        if same:
+        if _has_key(rows, columns, attributes, event, partition, slot, k, n):
             if is_forgotten(keys, partition, rows[slot, ROW_USED]):
                 for c in range(ROW_VALUES + columns.shape[1], rows.shape[1]):
                     rows[slot, _U(c)] = -1
@@ -153,25 +185,22 @@ def look_up(automaton, keys, attributes, event, partition, position, key):
 
 
 @helper
-def row_of(automaton, keys, attributes, event, partition, position, key):
+def row_of(automaton, keys, attributes, event, ahead, partition, position, key):
     """Return the row of a key of an event that has a value, which it makes if there is none; there is room."""
     k = _U(key)
     if keys.found[k] >= 0:
         return _U(keys.found[k])
     rows, columns = keys.rows, automaton.columns
-    table, slot = _U(automaton.tables[k]), _U(keys.hashes[k])
-    base = keys.bases[table]
-    mask = keys.bases[table + _U(1)] - base - 1
+    table = _U(automaton.tables[k])
     n = 0
     while n < columns.shape[1] and columns[k, _U(n)] >= 0:
         n += 1
+    base = keys.bases[table]
+    mask = keys.bases[table + _U(1)] - base - 1
+    slot = slot_of(keys.hashes[ahead, k], base, mask)
     # another key of the event may have made the row since it was looked up
     while rows[slot, ROW_PARTITION] != 0:
-        same = rows[slot, ROW_PARTITION] == partition + 1
-        for c in range(n):
-            value = attributes[event, _U(columns[k, _U(c)])]
-            same = same and rows[slot, _U(ROW_VALUES + c)] == value
-        if same:
+        if _has_key(rows, columns, attributes, event, partition, slot, k, n):
             return slot
         slot = slot_after(slot, base, mask)
     rows[slot, ROW_PARTITION] = partition + 1

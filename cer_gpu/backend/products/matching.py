@@ -27,7 +27,7 @@ from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, 
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.choosing import choose_rows
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_UNIONS, Nodes, Unions, add_node, united
-from cer_gpu.backend.products.keys import Automaton, Keys, look_up, row_of
+from cer_gpu.backend.products.keys import Automaton, Keys, look_ahead, look_up, row_of
 from cer_gpu.backend.products.listing import (
     DEPTH,
     HEIGHT,
@@ -45,8 +45,11 @@ from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO
 
 # registers: the event under way; 1 while its complex events are listed; how many transitions it fired, and which of
 # them is listed; the unions that wait; a complex event that is to be written; what was found of this event; rows and
-# values in the buffers; where the rows of this event begin; parts that were dealt to the shares; and counted ends
-EVENT, LISTING, N_FIRED, ROOT, N_WAITING, PENDING, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, N_REGS = range(13)
+# values in the buffers; where the rows of this event begin; parts that were dealt to the shares; counted ends; the first
+# event whose keys are not looked at ahead, and what was read there
+EVENT, LISTING, N_FIRED, ROOT, N_WAITING, PENDING, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, AHEAD, READ, N_REGS = (
+    range(15)
+)
 
 FIRED_NODE, FIRED_TRANSITION = range(2)
 """Columns of `Listing.fired`."""
@@ -90,6 +93,11 @@ def update_events(events, attributes, window, options, demand, automaton, nodes,
     while regs[EVENT] < n_events and status == DONE:
         event = _U(regs[EVENT])
         clock = window.clocks[event]
+        if regs[EVENT] >= regs[AHEAD]:
+            begin_ahead = regs[EVENT]
+            regs[AHEAD] = min(begin_ahead + keys.hashes.shape[0], n_events)
+            regs[READ] ^= look_ahead(automaton, keys, events.symbols, events.partitions, attributes, begin_ahead,
+                                     regs[AHEAD])  # fmt: skip
         if regs[LISTING] == 0:
             if not _has_room_for(automaton, nodes, unions, keys, _U(events.symbols[event])):
                 status = GROW_NODES
@@ -144,14 +152,21 @@ def _has_room_for(automaton, nodes, unions, keys, symbol):
 
 
 @helper
+def _ahead_of(keys, event, regs):
+    """Return the row of an event in `Keys.hashes`: those ahead begin with a multiple of their number."""
+    return event % _U(keys.hashes.shape[0])
+
+
+@helper
 def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
     """Fire all transitions of an event: each makes a node of the partial matches that it gathers."""
     symbol = _U(events.symbols[event])
     clock, length = window.clocks[event], window.length
     position = events.positions[event]
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
+    ahead = _ahead_of(keys, event, regs)
     for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
-        look_up(automaton, keys, attributes, event, partition, position, automaton.needed[_U(i)])
+        look_up(automaton, keys, attributes, event, ahead, partition, position, automaton.needed[_U(i)])
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     valid = attributes[event, 0] if attributes.shape[1] > 0 else np.int64(0)
     n = np.int64(0)
@@ -194,6 +209,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
 def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
     """Put the nodes of an event into the lists that wait for them, and drop those that no list has."""
     clock, length, position = window.clocks[event], window.length, events.positions[event]
+    ahead = _ahead_of(keys, event, regs)
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     for i in range(regs[N_FIRED]):
@@ -205,7 +221,7 @@ def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, e
             key = automaton.feeds[_U(j), LINK_KEY]
             if keys.found[_U(key)] == -2:
                 continue
-            row = row_of(automaton, keys, attributes, event, partition, position, key)
+            row = row_of(automaton, keys, attributes, event, ahead, partition, position, key)
             each, start = _U(automaton.feeds[_U(j), LINK_LIST]), listing.starts[_U(i)]
             root, latest = keys.rows[row, first_list + each], keys.latest[row, each]
             made = united(nodes, unions, root, latest, np.int32(node), start, clock, length)
