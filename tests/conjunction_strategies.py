@@ -292,7 +292,8 @@ def conjunctive_cases(draw, **kinds):
     conjunctive = draw(conjunctive_queries(**kinds))
     query = cq.query(conjunctive)
     longest = (14, 12, 10, 8)[len(conjunctive.atoms) - 1]
-    stream = draw(s.streams(query, longest, key_values, draw(st.sampled_from([longest - 2, longest - 3, longest * 2 // 3, 0]))))
+    shortest = draw(st.sampled_from([longest - 2, longest - 3, longest * 2 // 3, 0]))
+    stream = draw(s.streams(query, longest, key_values, shortest))
     return conjunctive, [{**event, ref.STREAM: "S"} for event in stream]
 
 
