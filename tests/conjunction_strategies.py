@@ -250,7 +250,7 @@ def conjunctive_queries(draw, limits=False, most=4):
         atoms_types = [types[k % len(types)] for k in range(n)]
     else:
         atoms_types = [draw(st.sampled_from(types)) for _ in range(n)]
-    aliases = draw(st.permutations(["t", "A_2", "an atom", "e1"]))
+    aliases = draw(st.permutations(["one", "A_2", "an atom", "e1"]))
     atoms = tuple(
         cq.Atom(type_, draw(terms(own, kind_of)), alias if draw(st.integers(0, 3)) == 3 else None)
         for type_, own, alias in zip(atoms_types, variables, aliases, strict=False)
