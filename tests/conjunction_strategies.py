@@ -229,10 +229,13 @@ def terms(draw, variables, kind_of):
     free["int"].append("odd name")
     twice = [draw(st.sampled_from(variables))] if variables and draw(st.integers(0, 7)) == 7 else []
     found = [(free[kind_of[x]].pop(0), cq.Var(x)) for x in [*variables, *twice] if free[kind_of[x]]]
-    if draw(st.integers(0, 4)) == 4:
+    if draw(st.integers(0, 5)) == 5:
         kind = draw(st.sampled_from(["int", "int", "string", "float"]))
         found += [(name, ref.Const(draw(st.sampled_from(VALUES[kind])))) for name in free[kind][:1]]
     return tuple(draw(st.permutations(found)))
+
+
+window_lengths = st.sampled_from([6, 5, 8, 4, 3, 7, 2, 0])
 
 
 @st.composite
@@ -247,7 +250,7 @@ def conjunctive_queries(draw, limits=False, most=4):
         atoms_types = [types[k % len(types)] for k in range(n)]
     else:
         atoms_types = [draw(st.sampled_from(types)) for _ in range(n)]
-    aliases = draw(st.permutations(["t", "A_2", "an atom", "e1"]))
+    aliases = draw(st.permutations(["one", "A_2", "an atom", "e1"]))
     atoms = tuple(
         cq.Atom(type_, draw(terms(own, kind_of)), alias if draw(st.integers(0, 3)) == 3 else None)
         for type_, own, alias in zip(atoms_types, variables, aliases, strict=False)
@@ -259,8 +262,8 @@ def conjunctive_queries(draw, limits=False, most=4):
     window = draw(st.sampled_from([None, "events", "events", "time"]))
     within = {
         None: None,
-        "events": ("events", draw(s.lengths)),
-        "time": ("time", 1000 * draw(s.lengths | st.sampled_from([30, 3600, 180_000]))),
+        "events": ("events", draw(window_lengths)),
+        "time": ("time", 1000 * draw(window_lengths | st.sampled_from([30, 3600, 180_000]))),
     }[window]
     return cq.ConjunctiveQuery(
         tuple(head),
@@ -278,7 +281,7 @@ def key_values(draw, name, length):
     kind = next((kind for kind, columns in COLUMNS.items() if name in columns), None)
     if kind is None:
         return draw(j.join_columns(name, length))
-    pool = VALUES[kind][: draw(st.sampled_from([2, 2, 3, 1]))] * 2
+    pool = VALUES[kind][: draw(st.sampled_from([2, 1, 2, 3, 1]))] * 2
     pool += ((-0.0,) if kind == "float" else ()) + (None,) * draw(st.sampled_from([0, 0, 1, 2]))
     return draw(st.lists(st.sampled_from(pool), min_size=length, max_size=length))
 
@@ -289,7 +292,8 @@ def conjunctive_cases(draw, **kinds):
     conjunctive = draw(conjunctive_queries(**kinds))
     query = cq.query(conjunctive)
     longest = (14, 12, 10, 8)[len(conjunctive.atoms) - 1]
-    stream = draw(s.streams(query, longest, key_values, draw(st.sampled_from([longest - 2, longest * 2 // 3, 0]))))
+    shortest = draw(st.sampled_from([longest - 2, longest - 3, longest * 2 // 3, 0]))
+    stream = draw(s.streams(query, longest, key_values, shortest))
     return conjunctive, [{**event, ref.STREAM: "S"} for event in stream]
 
 

@@ -29,8 +29,8 @@ Decisions that the papers leave open:
   those. The variable `S>x` holds the events of stream S that x holds, however the formula names the types.
 - A row of "bindings" is a complex event with the positions of each selected variable; valuations that agree on all of
   it are one row. LIMIT n keeps n rows at each end there (LIMIT 0 none), and ANY one.
-- A row of a conjunctive query is a complex event with the values of its head; two valuations of one complex event that
-  differ in a value are two rows. Its counts are those of complex events.
+- An answer of a conjunctive query is a t-homomorphism (papers: PCEA): each choice of one event for each atom is a row,
+  and is counted, even if other rows have the same positions and the same head.
 """
 
 from __future__ import annotations
@@ -417,11 +417,12 @@ def headed(query: Query, stream: Sequence[Event], row: BoundRow) -> HeadRow:
 
 
 def counts(query: Query, stream: Sequence[Event], most: int | None = None) -> list[tuple[int, int]]:
-    """Return every end of complex events with their number, reduced by LIMIT or ANY."""
-    return counts_of(query, evaluate(every_candidate(query), stream, most))
+    """Return every end of complex events (or answers, if there is a head) with their number after LIMIT or ANY."""
+    rows = evaluate if query.head is None else bindings
+    return counts_of(query, rows(every_candidate(query), stream, most))
 
 
-def counts_of(query: Query, candidates: Sequence[Row]) -> list[tuple[int, int]]:
+def counts_of(query: Query, candidates: Sequence[Any]) -> list[tuple[int, int]]:
     """Return the counts, given the complex events that LIMIT and ANY choose from."""
     counted = [(end, _how_many(query, len(rows))) for end, rows in sorted(_by_end(candidates).items())]
     return [(end, n) for end, n in counted if n]
