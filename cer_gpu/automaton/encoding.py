@@ -81,5 +81,10 @@ LINK_KEY, LINK_LIST = range(2)
 # the values and the lists
 ROW_PARTITION, ROW_USED, ROW_VALUES = range(3)
 
-# columns of `Unions.links`: the node, the two unions below, and the rank (length of the shortest way to a missing one)
+# first columns of `Nodes.records`: the position of the event, and the transition
+NODE_POSITION, NODE_TRANSITION, NODE_FIELDS = range(3)
+
+# columns of `Unions.links`: the node, the two unions below, and the rank (length of the shortest way to a missing one);
+# and that of `Unions.starts`, which lies behind them
 UNION_NODE, UNION_LEFT, UNION_RIGHT, UNION_RANK = range(4)
+UNION_START = 2

@@ -101,6 +101,8 @@ class Demand(NamedTuple):
         List share k of n.
     whole : int
         1 if the shares are dealt by ends, 0 if by candidates for the event before the end.
+    only_ends : int
+        1 if of each end only its place and time are wanted.
     """
 
     counting: Any
@@ -111,6 +113,7 @@ class Demand(NamedTuple):
     share: Any
     n_shares: Any
     whole: Any
+    only_ends: Any
 
 
 class Steps(NamedTuple):

@@ -340,6 +340,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
         counted=physical.output.counted,
+        only_ends=physical.output.most_at_an_end == 1,
         strategy=plan.strategy.name,
         joins=binding.joins,
         parallel=binding.parallel,

@@ -50,6 +50,8 @@ class RunOptions:
         True if `Relevant.places` gives the positions that are reported.
     counted
         True if complex events are counted.
+    only_ends
+        True if of each end only its position and time are wanted.
     strategy
         Name of the selection strategy, for a runtime that chooses among the complex events of one end.
     joins
@@ -71,6 +73,7 @@ class RunOptions:
     first_end: int = 0
     placed: bool = False
     counted: bool = False
+    only_ends: bool = False
     strategy: str = "ALL"
     joins: JoinTables | None = None
     parallel: ParallelTables | None = None

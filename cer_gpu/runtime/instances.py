@@ -78,6 +78,7 @@ class InstanceGraph(Runtime):
             k,
             n,
             int(whole),
+            0,
         )
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._heights = np.zeros(n_atoms, np.int64)

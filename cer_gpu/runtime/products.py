@@ -16,6 +16,8 @@ from cer_gpu.automaton.encoding import (
     CONSUME_NONE,
     CONSUME_PARTITION,
     COUNT_WINDOW,
+    NODE_FIELDS,
+    NODE_POSITION,
     ROW_PARTITION,
     ROW_VALUES,
 )
@@ -41,6 +43,8 @@ INITIAL_DEPTH = 1 << 8
 """Initial room for the listing."""
 AHEAD = 16
 """Events whose keys are looked at together."""
+LINE = 8
+"""Numbers in a line of the processor's cache: a row is as many, or a multiple."""
 MOST = 2**31 - 1
 """Most nodes, and most unions."""
 
@@ -73,7 +77,9 @@ class Products(Runtime):
         k, n = options.share or (0, 1)
         whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
         strict = STRATEGIES[options.strategy].consecutive
-        self._demand = Demand(int(options.counted), int(gathered), choice, int(distinct), int(strict), k, n, int(whole))
+        only_ends = options.only_ends and not gathered and not strict
+        flags = int(options.counted), int(gathered), choice, int(distinct), int(strict), k, n, int(whole)
+        self._demand = Demand(*flags, int(only_ends))
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._tops = np.zeros(N_TOPS, np.int64)
         self._by_partition = options.partitioned and options.consume == CONSUME_PARTITION
@@ -87,7 +93,7 @@ class Products(Runtime):
         n_keys = tables.n_keys
         self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((AHEAD, n_keys + 1), np.uint64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
-        self._rows, self._latest, self._bases = self._room_for_rows([INITIAL_SIZE] * len(tables.n_values))
+        self._rows, self._bases = self._room_for_rows([INITIAL_SIZE] * len(tables.n_values))
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
         self._counted = CountOutput(timed=options.timed, share=None)
         self._n_symbols = 0
@@ -101,7 +107,8 @@ class Products(Runtime):
     @property
     def n_bytes(self) -> int:
         """Bytes of the partial matches, the look-up table and the listing."""
-        held: int = sum(array.nbytes for array in (*self._nodes, *self._unions, *self._listing))
+        arrays = (self._nodes.records, self._unions.links, *self._listing)
+        held: int = sum(array.nbytes for array in arrays)
         return super().n_bytes + held
 
     # ---- events -------------------------------------------------------------------------------------------
@@ -156,7 +163,9 @@ class Products(Runtime):
 
     @property
     def _keys(self) -> Keys:
-        return Keys(self._rows, self._latest, self._bases, self._counts, self._found, self._hashes, self._forgotten)
+        latest = self._rows.view(self._length.dtype)
+        scratch = self._found, self._hashes
+        return Keys(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def _emptied(self) -> Iterator[Found]:
         """Hand over what is complete, and make room in the buffers."""
@@ -188,8 +197,8 @@ class Products(Runtime):
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending."""
         self._collect(self._last_clocks[0])
-        places = self._nodes.places if self.options.placed else self._nodes.positions
-        return np.unique(places[: self._tops[N_NODES]])
+        column = self._nodes.place if self.options.placed else NODE_POSITION
+        return np.unique(self._nodes.records[: self._tops[N_NODES], column])
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
@@ -210,16 +219,17 @@ class Products(Runtime):
     @property
     def _in_use(self) -> npt.NDArray[np.bool_]:
         """True for the rows with a list that is not empty, shape (slots,)."""
-        lists = self._rows[:, ROW_VALUES + self._most_values :]
+        first = ROW_VALUES + self._most_values
+        lists = self._rows[:, first : first + self._tables.n_lists]
         used: npt.NDArray[np.bool_] = (self._rows[:, ROW_PARTITION] > 0) & (lists >= 0).any(axis=1)
         return used
 
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         numbers = np.cumsum(kept) - 1
-        if len(self._nodes.partitions):
-            n = self._tops[N_NODES]
-            self._nodes.partitions[:n] = numbers[self._nodes.partitions[:n]]
+        if self._nodes.partition >= 0:
+            held = self._nodes.records[: self._tops[N_NODES], self._nodes.partition]
+            held[:] = numbers[held]
         n_kept = int(kept.sum())
         arrays = [(self._last_clocks, 0)] + ([(self._forgotten, -1)] if self._by_partition else [])
         for array, empty in arrays:
@@ -244,14 +254,11 @@ class Products(Runtime):
         """Return the state as arrays by name, from which `restore` goes on."""
         self._collect(self._last_clocks[0])
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
-        nodes = {name: array[:n_nodes] for name, array in self._nodes._asdict().items() if name != "tops"}
         used = self._in_use
         return {
-            **nodes,
+            "records": self._nodes.records[:n_nodes],
             "links": self._unions.links[:n_unions],
-            "starts": self._unions.starts[:n_unions],
             "rows": self._rows[used],
-            "latest": self._latest[used],
             "n_rows": self._used,
             "forgotten": self._forgotten,
             "last_clocks": self._last_clocks,
@@ -260,18 +267,16 @@ class Products(Runtime):
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
-        n_nodes, n_unions = len(snapshot["positions"]), len(snapshot["starts"])
+        n_nodes, n_unions = len(snapshot["records"]), len(snapshot["links"])
         self._tops[:] = n_nodes, n_unions
         self._nodes = self._room_for_nodes(_power(n_nodes))
-        for name, array in self._nodes._asdict().items():
-            if name != "tops" and len(array):
-                array[:n_nodes] = snapshot[name]
+        self._nodes.records[:n_nodes] = snapshot["records"]
         self._unions = self._room_for_unions(_power(n_unions))
-        self._unions.links[:n_unions], self._unions.starts[:n_unions] = snapshot["links"], snapshot["starts"]
+        self._unions.links[:n_unions] = snapshot["links"]
         self._forgotten, self._last_clocks = snapshot["forgotten"], snapshot["last_clocks"]
         self._n_partitions = int(snapshot["n_partitions"][0])
         n_rows = snapshot["n_rows"].tolist()
-        self._rows, self._latest = snapshot["rows"], snapshot["latest"]
+        self._rows = snapshot["rows"]
         self._bases = np.cumsum([0, *n_rows])
         self._rehash([4 * n for n in n_rows])
 
@@ -284,35 +289,27 @@ class Products(Runtime):
 
     def _room_for_nodes(self, size: int) -> Nodes:
         options = self.options
-        size = max(size, 2 * self._tables.most_fired)
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
         several = options.partitioned and options.window == COUNT_WINDOW
-
-        def rows(wanted: bool, dtype: npt.DTypeLike = np.int64) -> npt.NDArray[Any]:
-            return room((size if wanted else 0,), dtype)
-
-        return Nodes(
-            self._tops,
-            rows(True),
-            rows(options.placed),
-            rows(numbered),
-            rows(options.timed),
-            rows(several, np.int32),
-            rows(True, np.int32),
-            room((size, self._tables.most_sources), np.int32),
-        )
+        columns, width = [], NODE_FIELDS
+        for wanted in (options.placed, numbered, options.timed, several):
+            columns.append(width if wanted else -1)
+            width += wanted
+        size = max(size, 2 * self._tables.most_fired)
+        return Nodes(self._tops, room((size, width + self._tables.most_sources), np.int64), *columns, width)
 
     def _room_for_unions(self, size: int) -> Unions:
         size = max(size, 2 * DEEPEST * self._tables.most_feeds)
-        return Unions(room((size, 4), np.int32), room((size,), self._length.dtype), np.zeros(DEEPEST, np.int32))
+        links = room((size, 8), np.int32)
+        return Unions(links, links.view(self._length.dtype), np.zeros(DEEPEST, np.int32))
 
-    def _room_for_rows(self, sizes: list[int]) -> tuple[Int64, npt.NDArray[Any], Int64]:
-        """Return the rows of the look-up table, their latest starts, and the first of each table."""
+    def _room_for_rows(self, sizes: list[int]) -> tuple[Int64, Int64]:
+        """Return the rows of the look-up table, and the first of each table."""
         sizes = [_power(max(size, 4 * self._tables.n_keys)) for size in sizes]
-        n, n_lists = sum(sizes), self._tables.n_lists
-        rows = room((n, ROW_VALUES + self._most_values + n_lists), np.int64)
+        width = ROW_VALUES + self._most_values + 2 * self._tables.n_lists
+        rows = room((sum(sizes), -(-width // LINE) * LINE), np.int64)
         rows[:, ROW_PARTITION] = 0
-        return rows, room((n, n_lists), self._length.dtype), np.cumsum([0, *sizes])
+        return rows, np.cumsum([0, *sizes])
 
     def _deepen(self, size: int, n_rows: int = 0) -> None:
         """Make room for a longer listing, and for choosing among so many rows; what is under way stays."""
@@ -345,8 +342,14 @@ class Products(Runtime):
         tables = self._tables
         n_nodes, n_unions = int(self._tops[N_NODES]), int(self._tops[N_UNIONS])
         try:
-            self._nodes = self._grown(self._nodes, self._room_for_nodes, n_nodes, tables.most_fired)
-            self._unions = self._grown(self._unions, self._room_for_unions, n_unions, DEEPEST * tables.most_feeds)
+            size = self._larger(len(self._nodes.records), n_nodes, tables.most_fired)
+            if size > len(self._nodes.records):
+                old, self._nodes = self._nodes, self._room_for_nodes(size)
+                self._nodes.records[:n_nodes] = old.records[:n_nodes]
+            size = self._larger(len(self._unions.links), n_unions, DEEPEST * tables.most_feeds)
+            if size > len(self._unions.links):
+                held, self._unions = self._unions, self._room_for_unions(size)
+                self._unions.links[:n_unions] = held.links[:n_unions]
             sizes = np.diff(self._bases)
             if (2 * (self._counts + tables.n_keys) > sizes).any():
                 self._rehash(np.where(4 * (self._used + tables.n_keys) > sizes, 2 * sizes, sizes).tolist())
@@ -355,27 +358,23 @@ class Products(Runtime):
                 f"no memory for more than {n_nodes} partial matches\nhint: add WITHIN, or a shorter one"
             ) from None
 
-    def _grown(self, held: Any, make: Any, n: int, added: int) -> Any:
-        """Return longer arrays, unless three quarters of them and room for what an event adds is free."""
-        size = len(held.starts if isinstance(held, Unions) else held.positions)
-        if 4 * n <= size and n + added <= size:
-            return held
-        if 2 * size > MOST:
+    def _larger(self, size: int, n: int, added: int) -> int:
+        """Return a size with which three quarters, and room for what an event adds, are free beside `n`."""
+        larger = size
+        while 4 * n > larger or n + added > larger:
+            larger *= 2
+        if larger > MOST:
             raise MemoryError
-        larger = make(2 * size)
-        for old, new in zip(held, larger, strict=True):
-            if new is not old and len(new) >= n:
-                new[:n] = old[:n]
         return larger
 
     def _rehash(self, sizes: list[int], renumbered: Int64 | None = None) -> None:
         """Build the look-up table anew, without rows whose lists are empty."""
-        rows, latest, bases = self._room_for_rows(sizes)
+        rows, bases = self._room_for_rows(sizes)
         numbers = np.empty(0, np.int64) if renumbered is None else renumbered
-        n_values = np.array(self._tables.n_values)
-        held = self._rows, self._latest, self._bases
-        rehash(*held, n_values, self._most_values, numbers, rows, latest, bases, self._counts)
-        self._rows, self._latest, self._bases = rows, latest, bases
+        tables = self._tables
+        widths = np.array(tables.n_values), self._most_values, tables.n_lists
+        rehash(self._rows, self._bases, *widths, numbers, rows, bases, self._counts)
+        self._rows, self._bases = rows, bases
 
 
 def _power(n: int) -> int:

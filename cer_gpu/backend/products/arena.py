@@ -18,7 +18,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import UNION_LEFT, UNION_NODE, UNION_RANK, UNION_RIGHT
+from cer_gpu.automaton.encoding import (
+    NODE_POSITION,
+    NODE_TRANSITION,
+    UNION_LEFT,
+    UNION_NODE,
+    UNION_RANK,
+    UNION_RIGHT,
+    UNION_START,
+)
 from cer_gpu.backend.jit import helper
 
 _U = np.uint64
@@ -31,32 +39,33 @@ DEEPEST = 64
 
 
 class Nodes(NamedTuple):
-    """Nodes, oldest first.
+    """Nodes, oldest first, each in a row: what a listing reads of one lies together.
 
     Attributes
     ----------
     tops : int64, shape (tops,), written
         Number of nodes, and of unions.
-    positions : int64, shape (nodes,), written
-    places : int64, shape (nodes,), or (0,), written
-        The positions that are reported; empty if they are `positions`.
-    ordinals : int64, shape (nodes,), or (0,), written
-        Numbers in the partition, where contiguity asks for them.
-    times : int64, shape (nodes,), or (0,), written
-    partitions : int32, shape (nodes,), or (0,), written
-    transitions : int32, shape (nodes,), written
-    factors : int32, shape (nodes, most sources), written
-        The union that was gathered for each source of the transition.
+    records : int64, shape (nodes, fields), written
+        Columns NODE_POSITION and NODE_TRANSITION, those below, and the union gathered for each source.
+    place : int
+        Column of the position that is reported; -1 if it is NODE_POSITION.
+    ordinal : int
+        Column of the number in the partition, where contiguity asks for it; else -1.
+    time : int
+        Column of the time, where the output has it; else -1.
+    partition : int
+        Column of the partition, where each has a window of its own; else -1.
+    first_factor : int
+        Column of the first union that was gathered.
     """
 
     tops: Any
-    positions: Any
-    places: Any
-    ordinals: Any
-    times: Any
-    partitions: Any
-    transitions: Any
-    factors: Any
+    records: Any
+    place: Any
+    ordinal: Any
+    time: Any
+    partition: Any
+    first_factor: Any
 
 
 class Unions(NamedTuple):
@@ -64,10 +73,11 @@ class Unions(NamedTuple):
 
     Attributes
     ----------
-    links : int32, shape (unions, 4), written
-        Columns UNION_NODE to UNION_RANK; -1 for no union.
-    starts : clock, shape (unions,), written
-        Clock of the latest start among the products of the node (``max-start``).
+    links : int32, shape (unions, 8), written
+        Columns UNION_NODE to UNION_RANK (-1: no union); then the start.
+    starts : clock, shape (unions, 4), written
+        The same memory; column UNION_START has the clock of the latest start among the products of the node
+        (``max-start``).
     descent : int32, shape (deepest,), written
         Scratch: the way down a heap.
     """
@@ -80,26 +90,32 @@ class Unions(NamedTuple):
 @helper
 def is_live(unions, u, clock, length):
     """Return whether a union (or -1) reaches a start in the window that ends at a clock."""
-    return u >= 0 and not (clock - unions.starts[_U(u)] > length)
+    return u >= 0 and not (clock - unions.starts[_U(u), UNION_START] > length)
 
 
 @helper
 def add_node(nodes, events, event, transition):
-    """Add the node of an event, without factors, and return its number; there is room."""
+    """Add the node of an event, whose factors stand there, and return its number; there is room."""
     node = nodes.tops[N_NODES]
     n = _U(node)
     nodes.tops[N_NODES] = node + 1
-    nodes.positions[n] = events.positions[event]
-    if nodes.places.shape[0] > 0:
-        nodes.places[n] = events.places[event]
-    if nodes.ordinals.shape[0] > 0:
-        nodes.ordinals[n] = events.ordinals[event]
-    if nodes.times.shape[0] > 0:
-        nodes.times[n] = events.times[event]
-    if nodes.partitions.shape[0] > 0:
-        nodes.partitions[n] = events.partitions[event]
-    nodes.transitions[n] = transition
+    nodes.records[n, NODE_POSITION] = events.positions[event]
+    nodes.records[n, NODE_TRANSITION] = transition
+    if nodes.place >= 0:
+        nodes.records[n, _U(nodes.place)] = events.places[event]
+    if nodes.ordinal >= 0:
+        nodes.records[n, _U(nodes.ordinal)] = events.ordinals[event]
+    if nodes.time >= 0:
+        nodes.records[n, _U(nodes.time)] = events.times[event]
+    if nodes.partition >= 0:
+        nodes.records[n, _U(nodes.partition)] = events.partitions[event]
     return node
+
+
+@helper
+def place_of(nodes, node):
+    """Return the position of a node that is reported."""
+    return nodes.records[_U(node), _U(nodes.place if nodes.place >= 0 else NODE_POSITION)]
 
 
 @helper
@@ -118,7 +134,7 @@ def _add_union(nodes, unions, node, start, left, right):
     unions.links[u, UNION_LEFT] = left
     unions.links[u, UNION_RIGHT] = right
     unions.links[u, UNION_RANK] = rank_right + 1
-    unions.starts[u] = start
+    unions.starts[u, UNION_START] = start
     return union
 
 
@@ -135,7 +151,7 @@ def united(nodes, unions, root, latest, node, start, clock, length):
         return _add_union(nodes, unions, node, start, np.int64(root), np.int64(-1))
     n = 0
     at = np.int64(root)
-    while is_live(unions, at, clock, length) and unions.starts[_U(at)] > start:
+    while is_live(unions, at, clock, length) and unions.starts[_U(at), UNION_START] > start:
         unions.descent[_U(n)] = at
         n += 1
         at = np.int64(unions.links[_U(at), UNION_RIGHT])
@@ -147,5 +163,5 @@ def united(nodes, unions, root, latest, node, start, clock, length):
         left = np.int64(unions.links[u, UNION_LEFT])
         if not is_live(unions, left, clock, length):
             left = np.int64(-1)
-        made = _add_union(nodes, unions, unions.links[u, UNION_NODE], unions.starts[u], left, made)
+        made = _add_union(nodes, unions, unions.links[u, UNION_NODE], unions.starts[u, UNION_START], left, made)
     return made

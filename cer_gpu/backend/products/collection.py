@@ -11,6 +11,7 @@ import numpy as np
 from cer_gpu.automaton.encoding import (
     FIRE_SOURCE,
     FIRE_SOURCES_END,
+    NODE_TRANSITION,
     ROW_PARTITION,
     ROW_USED,
     ROW_VALUES,
@@ -18,6 +19,7 @@ from cer_gpu.automaton.encoding import (
     UNION_NODE,
     UNION_RANK,
     UNION_RIGHT,
+    UNION_START,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.products.arena import N_NODES, N_UNIONS, Nodes, Unions, is_live
@@ -67,9 +69,9 @@ def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_u
             clock = clocks[_U(partition if clocks.shape[0] > 1 else 0)]
             old = is_forgotten(keys, partition, rows[slot, ROW_USED])
             any_list = False
-            for c in range(first_list, rows.shape[1]):
+            for c in range(first_list, first_list + keys.n_lists):
                 root = rows[slot, _U(c)]
-                if root >= 0 and not old and not (clock - keys.latest[slot, _U(c - first_list)] > length):
+                if root >= 0 and not old and not (clock - keys.latest[slot, _U(c + keys.n_lists)] > length):
                     moved_unions[_U(root)] = 0
                     any_list = True
                 else:
@@ -82,15 +84,16 @@ def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_u
         slot = _U(s)
         if rows[slot, ROW_PARTITION] == 0:
             continue
-        for c in range(first_list, rows.shape[1]):
+        for c in range(first_list, first_list + keys.n_lists):
             root = rows[slot, _U(c)]
             if root >= 0:
                 rows[slot, _U(c)] = moved_unions[_U(root)]
     for n in range(nodes.tops[N_NODES]):
-        transition = _U(nodes.transitions[_U(n)])
+        transition = _U(nodes.records[_U(n), NODE_TRANSITION])
         n_sources = automaton.transitions[transition, FIRE_SOURCES_END] - automaton.transitions[transition, FIRE_SOURCE]
         for f in range(n_sources):
-            nodes.factors[_U(n), _U(f)] = moved_unions[_U(nodes.factors[_U(n), _U(f)])]
+            at = _U(nodes.first_factor + f)
+            nodes.records[_U(n), at] = moved_unions[_U(nodes.records[_U(n), at])]
 
 
 @helper
@@ -101,7 +104,7 @@ def _mark(automaton, nodes, unions, clocks, length, moved_nodes, moved_unions):
         union = _U(u)
         if moved_unions[union] == 0:
             node = _U(unions.links[union, UNION_NODE])
-            partition = nodes.partitions[node] if clocks.shape[0] > 1 else np.int32(0)
+            partition = nodes.records[node, _U(nodes.partition)] if clocks.shape[0] > 1 else np.int64(0)
             clock = clocks[_U(partition)]
             left, right = unions.links[union, UNION_LEFT], unions.links[union, UNION_RIGHT]
             if is_live(unions, left, clock, length):
@@ -113,12 +116,12 @@ def _mark(automaton, nodes, unions, clocks, length, moved_nodes, moved_unions):
             else:
                 unions.links[union, UNION_RIGHT] = -1
             moved_nodes[node] = 0
-            transition = _U(nodes.transitions[node])
+            transition = _U(nodes.records[node, NODE_TRANSITION])
             n_sources = (
                 automaton.transitions[transition, FIRE_SOURCES_END] - automaton.transitions[transition, FIRE_SOURCE]
             )
             for f in range(n_sources):
-                moved_unions[_U(nodes.factors[node, _U(f)])] = 0
+                moved_unions[_U(nodes.records[node, _U(nodes.first_factor + f)])] = 0
         u -= 1
 
 
@@ -132,18 +135,8 @@ def _move_nodes(nodes, moved_nodes):
             continue
         moved_nodes[i] = to
         j = _U(to)
-        nodes.positions[j] = nodes.positions[i]
-        if nodes.places.shape[0] > 0:
-            nodes.places[j] = nodes.places[i]
-        if nodes.ordinals.shape[0] > 0:
-            nodes.ordinals[j] = nodes.ordinals[i]
-        if nodes.times.shape[0] > 0:
-            nodes.times[j] = nodes.times[i]
-        if nodes.partitions.shape[0] > 0:
-            nodes.partitions[j] = nodes.partitions[i]
-        nodes.transitions[j] = nodes.transitions[i]
-        for f in range(nodes.factors.shape[1]):
-            nodes.factors[j, _U(f)] = nodes.factors[i, _U(f)]
+        for c in range(nodes.records.shape[1]):
+            nodes.records[j, _U(c)] = nodes.records[i, _U(c)]
         to += 1
     nodes.tops[N_NODES] = to
 
@@ -163,30 +156,30 @@ def _move_unions(nodes, unions, moved_nodes, moved_unions):
         unions.links[j, UNION_LEFT] = moved_unions[_U(left)] if left >= 0 else np.int32(-1)
         unions.links[j, UNION_RIGHT] = moved_unions[_U(right)] if right >= 0 else np.int32(-1)
         unions.links[j, UNION_RANK] = unions.links[i, UNION_RANK]
-        unions.starts[j] = unions.starts[i]
+        unions.starts[j, UNION_START] = unions.starts[i, UNION_START]
         to += 1
     nodes.tops[N_UNIONS] = to
 
 
 @kernel
-def rehash(rows, latest, bases, n_values, n_columns, renumbered, new_rows, new_latest, new_bases, counts):
+def rehash(rows, bases, n_values, n_columns, n_lists, renumbered, new_rows, new_bases, counts):
     """Copy the rows with a list that is not empty to another table.
 
     Parameters
     ----------
     rows : int64, shape (slots, row)
-    latest : clock, shape (slots, lists)
     bases : int64, shape (tables + 1,)
         First slot of each table.
     n_values : int64, shape (tables,)
         Number of values of the keys of each table.
     n_columns : int
         Room for values in a row.
+    n_lists : int
+        Room for lists in a row.
     renumbered : int64, shape (partitions,), or (0,)
         New number of each partition; empty: they stay.
     new_rows : int64, shape (more slots, row), written
         Without rows in use.
-    new_latest : clock, shape (more slots, lists), written
     new_bases : int64, shape (tables + 1,)
     counts : int64, shape (tables,), written
         Rows in use.
@@ -202,7 +195,7 @@ def rehash(rows, latest, bases, n_values, n_columns, renumbered, new_rows, new_l
             if rows[slot, ROW_PARTITION] == 0:
                 continue
             used = False
-            for c in range(first_list, rows.shape[1]):
+            for c in range(first_list, first_list + n_lists):
                 used = used or rows[slot, _U(c)] >= 0
             if not used:
                 continue
@@ -217,7 +210,5 @@ def rehash(rows, latest, bases, n_values, n_columns, renumbered, new_rows, new_l
                 to = slot_after(to, base, mask)
             for c in range(rows.shape[1]):
                 new_rows[to, _U(c)] = rows[slot, _U(c)]
-            for c in range(latest.shape[1]):
-                new_latest[to, _U(c)] = latest[slot, _U(c)]
             new_rows[to, ROW_PARTITION] = partition + 1
             counts[table] += 1

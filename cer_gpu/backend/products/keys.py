@@ -65,10 +65,12 @@ class Keys(NamedTuple):
     Attributes
     ----------
     rows : int64, shape (slots, row), written
-        Those of all tables.  Columns ROW_PARTITION and ROW_USED, the values, and the union of each list (-1: it is
-        empty).
-    latest : clock, shape (slots, lists), written
-        The latest start of each list that is not empty.
+        Those of all tables.  Columns ROW_PARTITION and ROW_USED, the values, the union of each list (-1: it is empty),
+        and the latest start of each list that is not empty.
+    latest : clock, shape (slots, row), written
+        The same memory, for the latest starts.
+    n_lists : int
+        Most lists in a row.
     bases : int64, shape (tables + 1,)
         First slot of each table; the number of its slots is a power of two.
     counts : int64, shape (tables,), written
@@ -83,6 +85,7 @@ class Keys(NamedTuple):
 
     rows: Any
     latest: Any
+    n_lists: Any
     bases: Any
     counts: Any
     found: Any
@@ -144,7 +147,7 @@ def look_ahead(automaton, keys, symbols, partitions, attributes, first, last):
                 n += 1
             keys.hashes[ahead, k] = h
             slot = slot_of(h, keys.bases[table], keys.bases[table + _U(1)] - keys.bases[table] - 1)
-            read ^= keys.rows[slot, ROW_PARTITION] ^ np.int64(keys.latest[slot, 0])
+            read ^= keys.rows[slot, ROW_PARTITION]
     return read
 
 
@@ -175,7 +178,7 @@ def look_up(automaton, keys, attributes, event, ahead, partition, position, key)
     while rows[slot, ROW_PARTITION] != 0:
         if _has_key(rows, columns, attributes, event, partition, slot, k, n):
             if is_forgotten(keys, partition, rows[slot, ROW_USED]):
-                for c in range(ROW_VALUES + columns.shape[1], rows.shape[1]):
+                for c in range(ROW_VALUES + columns.shape[1], ROW_VALUES + columns.shape[1] + keys.n_lists):
                     rows[slot, _U(c)] = -1
             rows[slot, ROW_USED] = position
             keys.found[k] = np.int64(slot)
@@ -207,7 +210,7 @@ def row_of(automaton, keys, attributes, event, ahead, partition, position, key):
     rows[slot, ROW_USED] = position
     for c in range(n):
         rows[slot, _U(ROW_VALUES + c)] = attributes[event, _U(columns[k, _U(c)])]
-    for c in range(ROW_VALUES + columns.shape[1], rows.shape[1]):
+    for c in range(ROW_VALUES + columns.shape[1], ROW_VALUES + columns.shape[1] + keys.n_lists):
         rows[slot, _U(c)] = -1
     keys.counts[table] += 1
     keys.found[k] = np.int64(slot)

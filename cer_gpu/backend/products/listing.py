@@ -15,12 +15,14 @@ from cer_gpu.automaton.encoding import (
     FIRE_MARK,
     FIRE_SOURCE,
     FIRE_SOURCES_END,
+    NODE_POSITION,
+    NODE_TRANSITION,
     UNION_LEFT,
     UNION_NODE,
     UNION_RIGHT,
 )
 from cer_gpu.backend.jit import helper
-from cer_gpu.backend.products.arena import is_live
+from cer_gpu.backend.products.arena import is_live, place_of
 from cer_gpu.backend.saturating import plus, times
 
 _U = np.uint64
@@ -64,7 +66,7 @@ class Listing(NamedTuple):
 @helper
 def n_sources_of(automaton, nodes, node):
     """Return the number of sources of a node."""
-    transition = _U(nodes.transitions[_U(node)])
+    transition = _U(nodes.records[_U(node), NODE_TRANSITION])
     first, last = automaton.transitions[transition, FIRE_SOURCE], automaton.transitions[transition, FIRE_SOURCES_END]
     return np.int64(last - first)
 
@@ -86,7 +88,14 @@ def begin(automaton, nodes, unions, listing, node):
     if n_sources_of(automaton, nodes, node) == 0:
         return np.int64(0)
     listing.agendas[0, OF_NODE], listing.agendas[0, NEXT_SOURCE], listing.agendas[0, BEHIND] = node, 1, -1
-    _wait(listing, np.int64(0), np.int64(nodes.factors[_U(node), 0]), np.int64(0), np.int64(1), np.int64(1))
+    _wait(
+        listing,
+        np.int64(0),
+        np.int64(nodes.records[_U(node), _U(nodes.first_factor)]),
+        np.int64(0),
+        np.int64(1),
+        np.int64(1),
+    )
     return np.int64(1)
 
 
@@ -141,7 +150,7 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
         next_source + 1,
         agenda,
     )
-    factor = np.int64(nodes.factors[_U(node), _U(next_source)])
+    factor = np.int64(nodes.records[_U(node), _U(nodes.first_factor + next_source)])
     _wait(listing, n, factor, height, depth, height + 1)
     return n + 1, np.int64(0)
 
@@ -152,9 +161,9 @@ def order_chosen(nodes, listing, depth):
     ordered = listing.ordered
     for i in range(depth):
         node = listing.chosen[_U(i)]
-        position = nodes.positions[_U(node)]
+        position = nodes.records[_U(node), NODE_POSITION]
         j = i
-        while j > 0 and nodes.positions[_U(ordered[_U(j - 1)])] < position:
+        while j > 0 and nodes.records[_U(ordered[_U(j - 1)]), NODE_POSITION] < position:
             ordered[_U(j)] = ordered[_U(j - 1)]
             j -= 1
         ordered[_U(j)] = node
@@ -166,9 +175,9 @@ def is_consecutive(automaton, nodes, listing, depth):
     after = np.int64(-1)
     for i in range(depth):
         node = _U(listing.ordered[_U(i)])
-        if automaton.transitions[_U(nodes.transitions[node]), FIRE_MARK] == 0:
+        if automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK] == 0:
             continue
-        number = nodes.ordinals[node] if nodes.ordinals.shape[0] > 0 else nodes.positions[node]
+        number = nodes.records[node, _U(nodes.ordinal if nodes.ordinal >= 0 else NODE_POSITION)]
         if after >= 0 and number != after and number + 1 != after:
             return False
         after = number
@@ -176,29 +185,29 @@ def is_consecutive(automaton, nodes, listing, depth):
 
 
 @helper
-def _place(nodes, node):
-    return nodes.places[node] if nodes.places.shape[0] > 0 else nodes.positions[node]
-
-
-@helper
 def write(automaton, nodes, listing, output, depth, n_out, n_values):
     """Write the complex event of the ordered nodes; return the new number of values; there is room."""
     row = _U(n_out)
     first, last = _U(listing.ordered[_U(depth - 1)]), _U(listing.ordered[0])
-    output.spans[0, row], output.spans[1, row] = _place(nodes, first), _place(nodes, last)
+    output.spans[0, row], output.spans[1, row] = place_of(nodes, first), place_of(nodes, last)
     if output.times.shape[1] > 0:
-        output.times[0, row], output.times[1, row] = nodes.times[first], nodes.times[last]
+        output.times[0, row], output.times[1, row] = (
+            nodes.records[first, _U(nodes.time)],
+            nodes.records[last, _U(nodes.time)],
+        )
     i = depth - 1
     while i >= 0:
         node = _U(listing.ordered[_U(i)])
-        mark = automaton.transitions[_U(nodes.transitions[node]), FIRE_MARK]
+        mark = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
         # several partial matches may hold one event
-        while i > 0 and nodes.positions[_U(listing.ordered[_U(i - 1)])] == nodes.positions[node]:
+        while (
+            i > 0 and nodes.records[_U(listing.ordered[_U(i - 1)]), NODE_POSITION] == nodes.records[node, NODE_POSITION]
+        ):
             i -= 1
-            other = automaton.transitions[_U(nodes.transitions[_U(listing.ordered[_U(i)])]), FIRE_MARK]
+            other = automaton.transitions[_U(nodes.records[_U(listing.ordered[_U(i)]), NODE_TRANSITION]), FIRE_MARK]
             mark = automaton.unions[_U(mark), _U(other)]
         if mark > 0:
-            output.positions[_U(n_values)] = _place(nodes, node)
+            output.positions[_U(n_values)] = place_of(nodes, node)
             if output.marks.shape[0] > 0:
                 output.marks[_U(n_values)] = mark
             n_values += 1
@@ -230,7 +239,7 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
         owner, factor = agendas[frame, OF_NODE], agendas[frame, NEXT_SOURCE]
         if factor < n_sources_of(automaton, nodes, owner):
             # sum over the heap of the factor: its first union
-            union = np.int64(nodes.factors[_U(owner), _U(factor)])
+            union = np.int64(nodes.records[_U(owner), _U(nodes.first_factor + factor)])
             agendas[frame, NEXT_SOURCE] += 1
             waiting[_U(n), WAITING] = -1  # the end of the heap
             waiting[_U(n + 1), WAITING] = union
@@ -272,3 +281,13 @@ def count_products(automaton, nodes, unions, listing, node, clock, length):
         if not descended:
             n -= 1
             agendas[values, 0] = np.int64(times(_U(agendas[values, 0]), total))
+
+
+@helper
+def write_end(nodes, output, node, n_out, n_values):
+    """Write the place and time of a node as a complex event without positions; there is room."""
+    row = _U(n_out)
+    output.spans[0, row] = output.spans[1, row] = place_of(nodes, node)
+    if output.times.shape[1] > 0:
+        output.times[0, row] = output.times[1, row] = nodes.records[_U(node), _U(nodes.time)]
+    output.offsets[row + _U(1)] = n_values

@@ -22,6 +22,7 @@ from cer_gpu.automaton.encoding import (
     LINK_KEY,
     LINK_LIST,
     ROW_VALUES,
+    UNION_START,
 )
 from cer_gpu.backend.arguments import Counts, Demand, Events, Matches, Options, Window
 from cer_gpu.backend.jit import helper, kernel
@@ -39,17 +40,17 @@ from cer_gpu.backend.products.listing import (
     is_consecutive,
     order_chosen,
     write,
+    write_end,
 )
 from cer_gpu.backend.saturating import MOST_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
 
 # registers: the event under way; 1 while its complex events are listed; how many transitions it fired, and which of
 # them is listed; the unions that wait; a complex event that is to be written; what was found of this event; rows and
-# values in the buffers; where the rows of this event begin; parts that were dealt to the shares; counted ends; the first
-# event whose keys are not looked at ahead, and what was read there
-EVENT, LISTING, N_FIRED, ROOT, N_WAITING, PENDING, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, AHEAD, READ, N_REGS = (
-    range(15)
-)
+# values in the buffers; where the rows of this event begin; parts that were dealt to the shares; counted ends; the
+# first event whose keys are not looked at ahead, and what was read there
+EVENT, LISTING, N_FIRED, ROOT, N_WAITING, PENDING, N_HERE, N_OUT, N_VALUES = range(9)
+FIRST_OUT, DEALT, N_ENDS, AHEAD, READ, N_REGS = range(9, 15)
 
 FIRED_NODE, FIRED_TRANSITION = range(2)
 """Columns of `Listing.fired`."""
@@ -139,7 +140,7 @@ def _has_room_for(automaton, nodes, unions, keys, symbol):
     for i in range(automaton.firsts[symbol], automaton.firsts[symbol + _U(1)]):
         t = _U(automaton.fired[_U(i)])
         n_feeds += automaton.transitions[t, FIRE_FEEDS_END] - automaton.transitions[t, FIRE_FEED]
-    if nodes.tops[N_NODES] + n_fired > nodes.positions.shape[0]:
+    if nodes.tops[N_NODES] + n_fired > nodes.records.shape[0]:
         return False
     if nodes.tops[N_UNIONS] + n_feeds * DEEPEST > unions.starts.shape[0]:
         return False
@@ -179,7 +180,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
             fires = fires and both and attributes[event, _U(a)] == attributes[event, _U(b)]
         first, last = automaton.transitions[t, FIRE_SOURCE], automaton.transitions[t, FIRE_SOURCES_END]
         start = clock
-        factor = _U(0)
+        factor = _U(nodes.first_factor)
         # the node is made above the top, and counts once all sources are there
         node = _U(nodes.tops[N_NODES])
         j = first
@@ -190,15 +191,15 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
             if fires:
                 each = _U(automaton.sources[_U(j), LINK_LIST])
                 root = keys.rows[_U(row), first_list + each]
-                latest = keys.latest[_U(row), each]
+                latest = keys.latest[_U(row), first_list + _U(keys.n_lists) + each]
                 fires = root >= 0 and not (clock - latest > length)
                 if fires:
-                    nodes.factors[node, factor] = root
+                    nodes.records[node, factor] = root
                     factor += _U(1)
                     start = min(start, latest)
             j += 1
         if fires:
-            listing.fired[_U(n), FIRED_NODE] = add_node(nodes, events, event, np.int32(t))
+            listing.fired[_U(n), FIRED_NODE] = add_node(nodes, events, event, np.int64(t))
             listing.fired[_U(n), FIRED_TRANSITION] = np.int64(t)
             listing.starts[_U(n)] = start
             n += 1
@@ -223,10 +224,11 @@ def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, e
                 continue
             row = row_of(automaton, keys, attributes, event, ahead, partition, position, key)
             each, start = _U(automaton.feeds[_U(j), LINK_LIST]), listing.starts[_U(i)]
-            root, latest = keys.rows[row, first_list + each], keys.latest[row, each]
+            at, at_latest = first_list + each, first_list + _U(keys.n_lists) + each
+            root, latest = keys.rows[row, at], keys.latest[row, at_latest]
             made = united(nodes, unions, root, latest, np.int32(node), start, clock, length)
-            keys.rows[row, first_list + each] = made
-            keys.latest[row, each] = unions.starts[_U(made)]
+            keys.rows[row, at] = made
+            keys.latest[row, at_latest] = unions.starts[_U(made), UNION_START]
 
 
 @helper
@@ -282,6 +284,14 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
     n_here, n_out, n_values = regs[N_HERE], regs[N_OUT], regs[N_VALUES]
     n, pending, n_dealt = regs[N_WAITING], regs[PENDING], regs[DEALT]
     status = DONE
+    if demand.only_ends == 1:  # the node has a complex event in the window, whichever that is
+        if n_here == 0 and ours:
+            if n_out + 1 >= output.offsets.shape[0]:
+                return OUTPUT_FULL
+            write_end(nodes, output, node, n_out, n_values)
+            n_out += 1
+        regs[N_HERE], regs[N_OUT] = 1, n_out
+        return DONE
     if n < 0:
         n = begin(automaton, nodes, unions, listing, node)
         if n == 0 and (ours or not dealt):
