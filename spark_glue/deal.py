@@ -72,13 +72,21 @@ def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, 
     if strategy == "auto":
         before = list(against.items())[: list(against).index(allowed[0])]
         reasons = [f"not {name}: {reason}" for name, reason in before]
-        return allowed[0], "; ".join(reasons) or "the keys of PARTITION BY are independent of one another"
+        return allowed[0], "; ".join(reasons) or _why_by_key(query)
     if against[strategy] is not None:
         raise OptionError(
             f"strategy {strategy!r} would not give the rows of a single process: {against[strategy]}\n"
             f"hint: strategy={allowed[0]!r} (--strategy {allowed[0]})"
         )
     return strategy, "as asked"
+
+
+def _why_by_key(query: Query) -> str:
+    shared = query.physical_plan().dealing.shared
+    if not shared:
+        return "the keys of PARTITION BY are independent of one another"
+    columns = [dotted(column) if name is None else f"{name}.{dotted(column)}" for name, column in shared]
+    return f"all events of a complex event have one value of {', '.join(columns)}"
 
 
 def explain(query: Query, strategy: str = "auto") -> str:

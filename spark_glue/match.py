@@ -17,7 +17,7 @@ from spark_glue.stage import match_schema
 from spark_glue.survey import WHERE
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 
@@ -181,6 +181,26 @@ def _needed(query: Query, first: str) -> tuple[str, ...] | None:
     return None if times_beside(query, first) else query.needed_types
 
 
+def _shared_value(df: DataFrame, query: Query, columns: Sequence[str]) -> Column:
+    """Return the value that all events of a complex event share; NULL for events that can be part of none.
+
+    Equal values are equal here; unequal ones may be, too.
+    """
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import NumericType
+
+    found = []
+    for event_type, name in query.physical_plan().dealing.shared:
+        value = as_sent(name, columns)
+        if isinstance(df.select(value).schema[0].dataType, NumericType):
+            value = value.cast("double")
+        if event_type is not None:
+            assert query.type_column is not None
+            value = sf.when(as_sent(query.type_column, columns) == event_type, value)
+        found.append(value)
+    return sf.coalesce(*found)
+
+
 def _dealt(
     numbered: Numbered,
     query: Query,
@@ -200,6 +220,7 @@ def _dealt(
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if strategy == "partition":
         keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in query.keys]
+        keys = keys or [_shared_value(numbered.df, query, columns)]
         for key in keys:
             df = df.filter(key.isNotNull())
         # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN

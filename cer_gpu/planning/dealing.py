@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from cer_gpu.ceql.syntax import Attribute
 from cer_gpu.planning.plan import Plan
 
 
@@ -18,10 +19,14 @@ class Dealing:
         Reason why dealing by key is not exact; None: it is.
     against_ranges : str or None
         Reason why dealing by ranges of the stream, each with the window before it, is not exact; None: it is.
+    shared : tuple of (str or None, str)
+        Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
+        dealt the events by it; empty: there is none.
     """
 
     against_keys: str | None
     against_ranges: str | None
+    shared: tuple[tuple[str | None, str], ...] = ()
 
     @property
     def threads(self) -> str:
@@ -38,12 +43,31 @@ class Dealing:
     @property
     def tasks(self) -> dict[str, str | None]:
         """Ways to deal to Spark tasks, the best first, each with the reason why it is not exact; None: it is."""
-        return {"partition": self.against_keys, "range": self.against_ranges, "replicate": None}
+        by_key = None if self.shared else self.against_keys
+        return {"partition": by_key, "range": self.against_ranges, "replicate": None}
 
 
 def dealing_of(plan: Plan) -> Dealing:
     """Determine the ways to deal the events of a query."""
-    return Dealing(_against_keys(plan), _against_ranges(plan))
+    return Dealing(_against_keys(plan), _against_ranges(plan), () if plan.partition else _shared(plan))
+
+
+def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
+    """Return the column of each event type whose value all events of a complex event share; empty: there is none."""
+    pattern = plan.parallel
+    if pattern is None or plan.consume != "NONE":
+        return ()
+    atoms = pattern.graph.atoms
+    for members in pattern.variables:
+        found: dict[str | None, set[str]] = {}
+        for member in members:
+            ((guard, _),) = atoms[member.place].tests
+            column = member.expression.name if isinstance(member.expression, Attribute) else ""
+            found.setdefault(plan.guards[guard].event_type, set()).add(column)
+        everywhere = {member.place for member in members} == set(range(len(atoms)))
+        if everywhere and all(len(columns) == 1 and all(columns) for columns in found.values()):
+            return tuple((event_type, column) for event_type, (column,) in found.items())
+    return ()
 
 
 def _against_keys(plan: Plan) -> str | None:

@@ -291,12 +291,12 @@ class Products(Runtime):
         options = self.options
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
         several = options.partitioned and options.window == COUNT_WINDOW
-        columns, width = [], NODE_FIELDS
-        for wanted in (options.placed, numbered, options.timed, several):
-            columns.append(width if wanted else -1)
-            width += wanted
+        wanted = options.placed, numbered, options.timed, several
+        place, ordinal, time, partition = (NODE_FIELDS + sum(wanted[:i]) if wanted[i] else -1 for i in range(4))
+        first_factor = NODE_FIELDS + sum(wanted)
         size = max(size, 2 * self._tables.most_fired)
-        return Nodes(self._tops, room((size, width + self._tables.most_sources), np.int64), *columns, width)
+        records = room((size, first_factor + self._tables.most_sources), np.int64)
+        return Nodes(self._tops, records, place, ordinal, time, partition, first_factor)
 
     def _room_for_unions(self, size: int) -> Unions:
         size = max(size, 2 * DEEPEST * self._tables.most_feeds)

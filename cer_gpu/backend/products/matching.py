@@ -146,8 +146,8 @@ def _has_room_for(automaton, nodes, unions, keys, symbol):
         return False
     n_keys = automaton.first_keys[symbol + _U(1)] - automaton.first_keys[symbol]
     fits = True
-    for t in range(keys.counts.shape[0]):
-        table = _U(t)
+    for number in range(keys.counts.shape[0]):
+        table = _U(number)
         fits = fits and 2 * (keys.counts[table] + n_keys) <= keys.bases[table + _U(1)] - keys.bases[table]
     return fits
 
