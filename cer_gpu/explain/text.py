@@ -222,6 +222,9 @@ def _analysis(facts: Facts) -> Iterator[str]:
         ["predicates", " and ".join(analysis["tiers"]) or "none evaluated"],
         ["memory", f"{analysis['memory_bytes']:,} bytes of partial matches and buffers at the end"],
     ]
+    if analysis["held"]:
+        held = ", ".join(f"{n:,} {name}" for name, n in analysis["held"].items())
+        rows.append(["in reach", f"{held} at the end"])
     met = analysis["determinised"]
     if met is None:
         engine = facts["plan"]["engine"]["chosen"]
