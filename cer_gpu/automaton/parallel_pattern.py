@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
-from cer_gpu.automaton.conjunctive import QTree, QueryAtom, against_hierarchical, q_tree
+from cer_gpu.automaton.conjunctive import QTree, QueryAtom, against_hierarchical, crossing, is_acyclic, q_tree
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then
 from cer_gpu.automaton.table import Table
 from cer_gpu.ceql import syntax as s
@@ -114,8 +114,37 @@ class ParallelPattern:
         )
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """Proof that a conjunction is not hierarchical: two values that one of its events shares with different others.
+
+    Attributes
+    ----------
+    both, only_first, only_second : int
+        Places: of the event that has both values, and of those that have only one of them.
+    first, second : Member
+        The values, as the event at `both` has them.
+    acyclic : bool
+        True: no PCEA has the joins of the conjunction (theorem 4.2).
+    """
+
+    both: int
+    only_first: int
+    only_second: int
+    first: Member
+    second: Member
+    acyclic: bool
+
+
 class NotParallelError(Exception):
-    """The joins of a pattern are not those of a PCEA; the message says why."""
+    """The joins of a pattern are not those of a PCEA; the message says why.
+
+    `conflict` is the reason where the conjunction is not hierarchical; the message has only numbers for it.
+    """
+
+    def __init__(self, message: str, conflict: Conflict | None = None) -> None:
+        super().__init__(message)
+        self.conflict = conflict
 
 
 def build_parallel(
@@ -330,7 +359,7 @@ class _Builder:
         atoms = [QueryAtom(place, frozenset(map(_name, self.of_place[place]))) for place in places]
         against = against_hierarchical(atoms, [f"#{place}" for place in places])
         if against is not None:
-            raise NotParallelError(f"the conjunction is not hierarchical: {against}")
+            raise NotParallelError(f"the conjunction is not hierarchical: {against}", self._conflict(places, atoms))
         tree = self.trees[places] = q_tree(atoms).compact()
         for node in tree.nodes:
             self._state((places, node), tuple(places[leaf] for leaf in tree.leaves(node)))
@@ -344,6 +373,16 @@ class _Builder:
                     read = tuple(places[leaf] for leaf in chosen)
                     self._add(ParallelTransition(read, tuple(sources), self.states[places, variable]))
         return self.states[places, tree.root]
+
+    def _conflict(self, places: tuple[int, ...], atoms: Sequence[QueryAtom]) -> Conflict | None:
+        found = crossing(atoms)
+        if found is None:
+            return None
+        both, one, other = (places[i] for i in (found.both, found.only_first, found.only_second))
+        first, second = (
+            next(m for m in self.variables[int(v)] if m.place == both) for v in (found.first, found.second)
+        )
+        return Conflict(both, one, other, first, second, is_acyclic(atoms))
 
     def _gathered(self, places: tuple[int, ...], tree: QTree, node: Any, chosen: tuple[int, ...]) -> Source:
         shared = frozenset().union(*(tree.shared(node, leaf) for leaf in chosen))

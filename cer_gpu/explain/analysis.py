@@ -38,7 +38,8 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
     Counts
     dict
         Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states,
-        and for each pair of steps (`Places.step_facts`) the candidates tested, and those that passed.
+        what the runtime holds at the end, and for each pair of steps (`Places.step_facts`) the candidates tested, and
+        those that passed.
     """
     counts, stages = Counts(bindings), MeasuredStages()
 
@@ -72,6 +73,7 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
         "stages": seconds,
         "tiers": sorted(pipeline.tiers),
         "memory_bytes": pipeline.runtime.n_bytes,
+        "held": pipeline.runtime.held,
         "determinised": pipeline.table.met(MOST_STATES),
         "candidates": _candidates(pipeline.runtime),
     }

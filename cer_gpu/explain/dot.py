@@ -9,8 +9,8 @@ from cer_gpu.explain.writing import printable
 
 
 def to_dot(automaton: Mapping[str, Any]) -> str:
-    """Return an automaton (`automaton_facts`, `rma_facts`, `pcea_facts`) in DOT."""
-    name = automaton.get("model", "rma" if "registers" in automaton else "cea")
+    """Return an automaton (`automaton_facts`, `rma_facts`, `pcea_facts`, `graph_facts`) in DOT."""
+    name = automaton.get("model", "rma" if "registers" in automaton else "cea").lower()
     return "\n".join([f"digraph {name} {{", *("  " + line + ";" for line in _statements(automaton)), "}", ""])
 
 
@@ -25,7 +25,9 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
         if name == "":  # no run is ever in it
             yield f"{state['id']} [shape=point]"
             continue
-        label = "" if name is None else f', label="{_escaped(name)}"'
+        if "label" in state:
+            name = f"{state['id']}\n{state['label']}"
+        label = "" if name is None else f', label="{_lines(name)}"'
         yield f"{state['id']} [shape={'doublecircle' if state['kind'] == 'final' else 'circle'}{label}]"
         if state["kind"] == "initial":
             yield f"start -> {state['id']}"
@@ -38,6 +40,10 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
         yield f'{transition["source"]} -> {transition["target"]} [label="{label}"{head}]'
     for silent in automaton["silent"]:
         yield f'{silent["source"]} -> {silent["target"]} [style=dashed, label="ε"]'
+
+
+def _lines(text: str) -> str:
+    return r"\n".join(map(_escaped, text.split("\n")))
 
 
 def _escaped(text: str) -> str:

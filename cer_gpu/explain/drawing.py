@@ -40,6 +40,7 @@ _STYLE = """
 .cea polygon { fill: #64748b }
 .cea .note { fill: #64748b; font-size: 11.5px }
 .cea .aside { text-anchor: start }
+.cea .before { text-anchor: end }
 """
 
 
@@ -97,14 +98,22 @@ class _Picture:
         return bool(self.states[state].get("name") == "")
 
     def _room(self, state: int) -> Point:
-        """Return the width and height of a state with its self-loops, as a box around its centre."""
+        """Return the width and height of a state with its label and its self-loops, as a box around its centre."""
+        named = self._label(state)
+        width = max(map(_width, named), default=0.0)
         loops = [line for loop in self.loops.get(state, ()) for line in _lines(loop["text"])]
-        if not loops:
+        if not loops and not named:
             return 2 * RADIUS, 2 * RADIUS
-        width = max(map(_width, loops))
         if self.down:
-            return 2 * (RADIUS + _LOOP + 4 + width), 2 * RADIUS
-        return max(2 * RADIUS, width), 2 * (RADIUS + _LOOP + _LINE * len(loops))
+            aside = max([width + 4, *(_LOOP + 4 + _width(line) for line in loops)])
+            return 2 * (RADIUS + aside), max(2 * RADIUS, _LINE * len(named))
+        above, below = (_LOOP + _LINE * len(loops) if loops else 0), _LINE * len(named) + (4 if named else 0)
+        return max(2 * RADIUS, width, *map(_width, loops)), 2 * (RADIUS + max(above, below))
+
+    def _label(self, state: int) -> list[str]:
+        """Return the lines of what stands beside a state."""
+        label = self.states[state].get("label")
+        return _lines(label) if label else []
 
     # ---- elements -------------------------------------------------------------------------------------------
 
@@ -205,7 +214,13 @@ class _Picture:
             yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS - 4:g}" style="fill:none"/>'
         name = printable(state.get("name", str(state["id"])))
         squeezed = f' textLength="{2 * RADIUS - 6:g}" lengthAdjust="spacingAndGlyphs"' if len(name) > 4 else ""
-        yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}"{squeezed}>{escape(name)}</text></g>'
+        yield f'<text x="{x:.1f}" y="{y + 4.5:.1f}"{squeezed}>{escape(name)}</text>'
+        label = self._label(state["id"])
+        if self.down:
+            yield from _text(label, x - RADIUS - 4, y - _LINE * len(label) / 2, "note before")
+        else:
+            yield from _text(label, x, y + RADIUS, "note")
+        yield "</g>"
 
     def _loop(self, x: float, y: float, lines: list[str]) -> Iterator[str]:
         """Draw a self-loop: above its state, or to the right in a picture from top to bottom."""
@@ -223,8 +238,10 @@ class _Picture:
 
 
 def _title(automaton: Mapping[str, Any]) -> str:
-    if automaton.get("model") == "pcea":
-        return "Parallelized complex event automaton"
+    if automaton.get("model") in ("pcea", "PCEA"):
+        return "Parallelised complex event automaton"
+    if automaton.get("model") == "atoms":
+        return "Atom graph"
     return "Register match automaton" if "registers" in automaton else "Complex event automaton"
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL
 from cer_gpu.automaton.normal_form import Atom, NormalForm, normal_form
+from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.properties import against_properties
@@ -18,9 +19,12 @@ from cer_gpu.explain.analysis import Matches, analyse, count
 from cer_gpu.explain.choices import choices
 from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.explain.joins import Places, join_plan, step_names
-from cer_gpu.explain.models import model_facts
+from cer_gpu.explain.graph_facts import graph_facts
+from cer_gpu.explain.joins import Places, join_plan
+from cer_gpu.explain.models import against_parallel, join_facts, model_facts, parallel_model_facts
+from cer_gpu.explain.parallel_facts import ParallelFacts
 from cer_gpu.explain.rma_facts import rma_facts
+from cer_gpu.explain.step_names import place_names, step_names
 from cer_gpu.explain.words import in_words
 from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
 from cer_gpu.io.sources import Source
@@ -74,23 +78,45 @@ def explain(
 
 def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:
     """Return model and automaton, the filters between events, and the pairs of steps between which they are tested."""
+    if plan.parallel is not None:
+        return _parallel(plan, plan.parallel, formula)
     joins = join_plan(plan, binding)
     automaton: dict[str, Any] = {"model": "CEA", "against_registers": None}
     if joins is None:
+        assert plan.cea is not None
         automaton |= automaton_facts(plan.cea, plan.streams)
         return {"model": model_facts(plan), "relations": [], "steps": [], "presumed": False, "automaton": automaton}
-    try:
-        automaton |= {"model": "RMA", **rma_facts(build_rma(formula, frozenset(plan.variables)))}
-    except UnboundedFilterError as error:
-        automaton |= {"against_registers": error.message.partition(": ")[2]}
-        automaton |= automaton_facts(plan.cea, plan.streams)
-    places = Places(joins, step_names(joins.graph, formula))
+    names = step_names(joins.graph, formula)
+    if plan.cea is None:
+        automaton |= {
+            **graph_facts(joins.graph, names, plan.guards, plan.streams),
+            "against_registers": "their construction has no conjunction (ALL)",
+        }
+    else:
+        try:
+            automaton |= {"model": "RMA", **rma_facts(build_rma(formula, frozenset(plan.variables)))}
+        except UnboundedFilterError as error:
+            automaton |= {"against_registers": error.message.partition(": ")[2]}
+            automaton |= automaton_facts(plan.cea, plan.streams)
+    places = Places(joins, names)
     return {
-        "model": model_facts(plan, places, automaton["against_registers"]),
+        "model": join_facts(plan, places, automaton["against_registers"], against_parallel(plan, formula)),
         "relations": places.relation_facts(),
         "steps": places.step_facts(),
         "presumed": binding is None,
         "automaton": automaton,
+    }
+
+
+def _parallel(plan: Plan, pattern: ParallelPattern, formula: NormalForm) -> dict[str, Any]:
+    """Return the same of a parallelised automaton."""
+    facts = ParallelFacts(pattern, place_names(pattern.graph, formula), plan.guards, plan.streams)
+    return {
+        "model": parallel_model_facts(plan, facts),
+        "relations": facts.relation_facts(),
+        "steps": facts.step_facts(),
+        "presumed": False,
+        "automaton": {"against_registers": None, **facts.automaton()},
     }
 
 
@@ -126,7 +152,7 @@ def _tests(plan: Plan, counts: Counts | None) -> dict[str, Any]:
     predicates = [
         {"text": predicate_text(test.predicate)} for test in atomic_predicates(plan) if test.predicate is not None
     ]
-    guards = [{"id": i, "text": guard_text(guard)} for i, guard in enumerate(plan.cea.guards)]
+    guards = [{"id": i, "text": guard_text(guard)} for i, guard in enumerate(plan.guards)]
     return {
         "types": counted(types, counts and counts.types),
         "predicates": counted(predicates, counts and counts.predicates),

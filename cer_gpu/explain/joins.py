@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge
-from cer_gpu.automaton.normal_form import Atom, NormalForm
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import walk
 from cer_gpu.explain.presumed import presumed, sides_of
 from cer_gpu.explain.writing import name_text, predicate_text
 from cer_gpu.planning.binding import Binding
@@ -34,36 +31,6 @@ def join_plan(plan: Plan, binding: Binding | None) -> JoinPlan | None:
     return JoinPlan(plan.graph, bound, bool(plan.partition))
 
 
-def step_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
-    """Return a name for each atom: a variable, that of a filter first, else its type; with its number if not unique.
-
-    Parameters
-    ----------
-    graph
-    formula
-        The formula of the graph.
-    """
-    atoms = [part for part in walk(formula) if isinstance(part, Atom)]
-    names = []
-    for number, atom in enumerate(atoms):
-        kind = "any event" if atom.guard.event_type is None else name_text(atom.guard.event_type)
-        related = [
-            variable
-            for relation in graph.relations
-            for variable, held in zip(relation.variables, relation.holds, strict=True)
-            if number in held and variable != atom.guard.event_type
-        ]
-        aliases = sorted(label for label in atom.labels if label != atom.guard.event_type and ">" not in label)
-        if atom.negated:
-            names.append(f"NOT({kind})")
-        elif related or aliases:
-            names.append(name_text((related or aliases)[0]))
-        else:
-            names.append(kind)
-    often = Counter(names)
-    return [name if often[name] == 1 else f"{name} (step {i})" for i, name in enumerate(names, 1)]
-
-
 @dataclass
 class Places:
     """Places at which the filters between events of a query are tested, in words.
@@ -72,7 +39,7 @@ class Places:
     ----------
     plan : JoinPlan
     names : sequence of str
-        Names of the steps (`step_names`).
+        Names of the steps (`cer_gpu.explain.step_names.step_names`).
 
     Attributes
     ----------

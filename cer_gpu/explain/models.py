@@ -1,6 +1,6 @@
 """Automaton model of a query: its name, the reason for it, and the promises that it keeps.
 
-papers: CORE, theorem 2 (CEA); RMA, section 4.
+papers: CORE, theorem 2 (CEA); RMA, section 4; PCEA, theorems 4.2, 5.1 and 5.2.
 """
 
 from __future__ import annotations
@@ -8,43 +8,127 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cer_gpu.automaton.normal_form import NormalForm
+from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.explain.joins import Places
+from cer_gpu.explain.parallel_facts import ParallelFacts
+from cer_gpu.explain.step_names import place_names
+from cer_gpu.explain.writing import expression_text
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.planning.physical import Model, physical_plan
+from cer_gpu.planning.physical import Model, PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
 
-_TITLES = {Model.CEA: "complex event automaton", Model.RMA: "register match automaton"}
+_TITLES = {
+    Model.CEA: "complex event automaton",
+    Model.RMA: "register match automaton",
+    Model.PCEA: "parallelised complex event automaton",
+}
 MOST_PLACES = 4
 """Most pairs of steps that one line names."""
 
 
-def model_facts(plan: Plan, places: Places | None = None, against_registers: str | None = None) -> dict[str, Any]:
-    """Return the model of a query, with what is guaranteed and what is not.
+def model_facts(plan: Plan) -> dict[str, Any]:
+    """Return the model of a query without filters between events, with what is guaranteed and what is not."""
+    guaranteed = ["constant time for each event, whatever came before", "output-linear delay of the listing"]
+    return _facts(plan, "no filter relates several events", guaranteed, [])
+
+
+def join_facts(
+    plan: Plan, places: Places, against_registers: str | None = None, why_not_parallel: str | None = None
+) -> dict[str, Any]:
+    """Return the same for a query with filters between events, or a conjunction, that is not parallel.
 
     Parameters
     ----------
     plan
     places
-        Places of the filters between events; None: there are none.
+        Places of the filters between events.
     against_registers
         Reason why a bounded number of registers cannot test the filters between events; None: it can.
+    why_not_parallel
+        Reason why no parallelised automaton evaluates it (`against_parallel`); None: none was looked for.
     """
-    model = physical_plan(plan, OUTPUTS["positions"]).model
-    facts = {"name": str(model), "title": _TITLES.get(model, str(model))}
-    if places is None:
-        guaranteed = ["constant time for each event, whatever came before", "output-linear delay of the listing"]
-        return {**facts, "why": "no filter relates several events", "guaranteed": guaranteed, "not_guaranteed": []}
-    several = len(places.texts) > 1
+    whys = ["the pattern has a conjunction (ALL)"] if plan.cea is None else []
+    if places.texts:
+        whys.append(f"{'filters relate' if len(places.texts) > 1 else 'a filter relates'} several events")
+    missing = list(_not_guaranteed(plan, places, against_registers))
+    return _facts(plan, ", and ".join(whys), list(_guaranteed(places)), missing, why_not_parallel)
+
+
+def parallel_model_facts(plan: Plan, facts: ParallelFacts) -> dict[str, Any]:
+    """Return the same for a query that a parallelised automaton evaluates."""
+    pattern, physical = facts.pattern, _physical(plan)
+    one = len(pattern.graph.relations) == 1
+    equal = "the filter between events is an equality" if one else "the filters between events are equalities"
+    if not pattern.variables:
+        why = "the events of the conjunction share no value"
+    elif pattern.n_conjunction == len(pattern.graph.atoms):
+        why = (
+            "the conjunction is hierarchical: the events that share one value are among those that share another, "
+            "or apart from them"
+        )
+    elif pattern.n_conjunction:
+        why = f"{equal}, and the pattern a tree"
+    else:
+        why = f"{equal}, and the pattern a chain"
+    if facts.is_chain:
+        why += " (a CCEA: no event gathers several partial matches)"
+    compares = _compares(physical, facts)
+    return _facts(
+        plan, why, list(_parallel_guaranteed(plan, compares)), list(_parallel_missing(physical, facts, compares))
+    )
+
+
+def against_parallel(plan: Plan, formula: NormalForm) -> str | None:
+    """Return the reason why no parallelised automaton evaluates a query, in the names of the query.
+
+    Parameters
+    ----------
+    plan
+    formula
+        Its formula.
+    """
+    if plan.against_parallel is None:
+        return None
+    try:
+        build_parallel(formula, plan.guards, frozenset(plan.variables))
+    except NotParallelError as error:
+        conflict = error.conflict
+    if conflict is None or plan.graph is None:
+        return plan.against_parallel
+    names = place_names(plan.graph, formula)
+    both, one, other = (names[i] for i in (conflict.both, conflict.only_first, conflict.only_second))
+    first, second = (expression_text(member.expression) for member in (conflict.first, conflict.second))
+    none = "; no PCEA has such joins (PCEA, theorem 4.2)" if conflict.acyclic else ""
+    return (
+        f"the conjunction is not hierarchical: {both} shares {first} with {one} but not with {other}, "
+        f"and {second} with {other} but not with {one}{none}"
+    )
+
+
+def _physical(plan: Plan) -> PhysicalPlan:
+    return physical_plan(plan, OUTPUTS["positions"])
+
+
+def _facts(
+    plan: Plan, why: str, guaranteed: list[str], missing: list[str], why_not_parallel: str | None = None
+) -> dict[str, Any]:
+    model = _physical(plan).model
     return {
-        **facts,
-        "why": f"{'filters relate' if several else 'a filter relates'} several events",
-        "guaranteed": list(_guaranteed(places)),
-        "not_guaranteed": list(_not_guaranteed(plan, places, against_registers)),
+        "name": str(model),
+        "title": _TITLES[model],
+        "why": why,
+        "against_parallel": why_not_parallel,
+        "guaranteed": guaranteed,
+        "not_guaranteed": missing,
     }
 
 
+# ---- filters between events -----------------------------------------------------------------------------------------
+
+
 def _guaranteed(places: Places) -> Iterator[str]:
-    yield "exact: every complex event that passes the filters, each once"
+    yield f"exact: every complex event{' that passes the filters' if places.texts else ''}, each once"
     yield "each event in reach is stored once for each step that it satisfies"
     if not places.searched:
         yield "no search from step to step: candidates are found by equal keys or by their position, or all of them fit"
@@ -65,3 +149,44 @@ def _not_guaranteed(plan: Plan, places: Places, against_registers: str | None) -
         yield f"listing of the chosen alone: {plan.strategy.name} compares all that end at one event"
     if against_registers is not None:
         yield f"a bounded number of registers: {against_registers}"
+
+
+# ---- parallelised automata ------------------------------------------------------------------------------------------
+
+
+def _compares(physical: PhysicalPlan, facts: ParallelFacts) -> bool:
+    """Return True if the runs of one end are compared, to drop doubles."""
+    told = physical.labelled and facts.pattern.is_told_by_labels
+    return facts.pattern.ambiguous and not told
+
+
+def _parallel_guaranteed(plan: Plan, compares: bool) -> Iterator[str]:
+    parallel = plan.parallel
+    assert parallel is not None
+    what = "complex event that passes the filters" if parallel.graph.relations else "complex event"
+    yield f"exact: every {what if plan.head is None else 'answer'}, each once"
+    held = "events in the window" if plan.within is not None else "events so far"
+    yield f"time logarithmic in the {held} for each event, on average (PCEA, theorem 5.1)"
+    yield "constant time for each partial match whose start is the latest of those that it is stored with"
+    if not compares and not plan.strategy.compares and not plan.strategy.consecutive:
+        yield "output-linear delay of the listing"
+    if plan.within is not None:
+        yield "memory follows the window: partial matches that have left it are dropped"
+
+
+def _parallel_missing(physical: PhysicalPlan, facts: ParallelFacts, compares: bool) -> Iterator[str]:
+    strategy = physical.plan.strategy
+    if compares:
+        yield "one run for each complex event: those of one end are compared, and doubles dropped"
+    if strategy.compares:
+        yield f"listing of the chosen alone: {strategy.name} compares all that end at one event"
+    if strategy.consecutive:
+        yield f"output-linear delay: what {strategy.name} drops is listed, too"
+    if facts.n_self_joins:
+        n = facts.n_self_joins
+        yield (
+            "an automaton of quadratic size: one event may be at several atoms, and each set of these has transitions "
+            f"of its own (here {n:,} set{'s' if n > 1 else ''})"
+        )
+    if physical.plan.within is None:
+        yield "bounded memory: without WITHIN no partial match is ever dropped"

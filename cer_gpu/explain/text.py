@@ -12,6 +12,10 @@ Section = tuple[str, list[str]]
 
 MOST_PLACES = 12
 """Most pairs of steps that the text lists of one filter, and of an analysis."""
+MOST_ROWS = 200
+"""Most states, and most transitions, of an automaton with labels that the text lists."""
+MOST_SOURCES = 6
+"""Most sources of one transition that the text lists."""
 
 
 def sections(facts: Facts) -> list[Section]:
@@ -20,6 +24,7 @@ def sections(facts: Facts) -> list[Section]:
         ("In words", list(facts["words"])),
         ("Model", list(_model(facts["model"]))),
         ("Filters between events", list(_relations(facts))),
+        ("Q-tree of the conjunction", list(_q_tree(facts["automaton"]))),
         ("Variables", _variables(facts)),
         ("Predicates", _predicates(facts)),
         ("Automaton", list(_automaton(facts["automaton"]))),
@@ -35,7 +40,8 @@ def sections(facts: Facts) -> list[Section]:
 def _model(model: Facts) -> Iterator[str]:
     yield f"{model['name']} ({model['title']}): {model['why']}"
     rows = [[title if i == 0 else "", line] for title, key in _PROMISES for i, line in enumerate(model[key])]
-    yield from _columns(rows)
+    against = model["against_parallel"]
+    yield from _columns(rows + ([["not PCEA", f"(parallelised automaton): {against}"]] if against else []))
 
 
 _PROMISES = (("guaranteed", "guaranteed"), ("not guaranteed", "not_guaranteed"))
@@ -84,7 +90,20 @@ def _predicates(facts: Facts) -> list[str]:
     return _columns(rows, right=(1, 2))
 
 
+def _q_tree(automaton: Facts) -> Iterator[str]:
+    """Return the lines of a q-tree, of a large one the first."""
+    lines = automaton.get("q_tree", [])
+    if lines:
+        yield "a line of values is shared by all events below it; values of a single event are left out"
+        yield from lines[:MOST_ROWS]
+    if len(lines) > MOST_ROWS:
+        yield f"and {len(lines) - MOST_ROWS:,} more"
+
+
 def _automaton(automaton: Facts) -> Iterator[str]:
+    if automaton["model"] in ("PCEA", "atoms"):
+        yield from _labelled(automaton)
+        return
     states, transitions, silent = automaton["states"], automaton["transitions"], automaton["silent"]
     if automaton["against_registers"] is not None:
         yield "CEA of the pattern without its filters between events, which no bounded number of registers can test"
@@ -95,7 +114,7 @@ def _automaton(automaton: Facts) -> Iterator[str]:
     rows = [
         [
             f"{t['source']} → {t['target']}",
-            "●" if t["kept"] else "○",
+            _mark(t),
             _formula(t) if registered else t["text"],
             f"into {', '.join(t['writes'])}" if registered and t["writes"] else "",
             f"in {', '.join(t['kept'])}" if t["kept"] and not registered else "",
@@ -104,6 +123,49 @@ def _automaton(automaton: Facts) -> Iterator[str]:
     ]
     rows += [[f"{step['source']} → {step['target']}", "", "(no event)", "", ""] for step in silent]
     yield from _columns(rows)
+
+
+def _labelled(automaton: Facts) -> Iterator[str]:
+    """Return the lines of an automaton whose states are named by what has been read."""
+    states = [state for state in automaton["states"] if "label" in state]
+    finals = ", ".join(str(state["id"]) for state in states if state["kind"] == "final")
+    n = f"{len(states):,} state{'s' if len(states) > 1 else ''}"
+    if automaton["model"] == "PCEA":
+        yield f"{n}, final: {finals}; an event finds a partial match in each source; ● keeps the event, ○ does not"
+    else:
+        yield f"{n}, one for each atom, final: {finals}; ● keeps the event, ○ does not"
+        yield "';' comes before an event that is later, ':' before one at the very next position"
+    yield from _shortened([[f"state {state['id']}", state["label"]] for state in states])
+    rows = []
+    for t in automaton.get("rules", automaton["transitions"]):
+        sources = t["sources"] if "sources" in t else [t["source"]] if t["source"] else []
+        keys = t.get("keys", ())
+        found = [f"{source} by {' AND '.join(key)}" for source, key in zip(sources, keys, strict=False) if key]
+        rows.append(
+            [
+                f"{_cut([str(source) for source in sources]) or '∅'} → {t['target']}",
+                _mark(t),
+                t["text"],
+                f"in {', '.join(t['kept'])}" if t["kept"] else "",
+                _cut(found, "; "),
+            ]
+        )
+    yield from _shortened(rows)
+
+
+def _mark(transition: Facts) -> str:
+    return "●" if transition["kept"] else "○"
+
+
+def _cut(items: Sequence[str], sign: str = ", ") -> str:
+    more = len(items) - MOST_SOURCES
+    return sign.join([*items[:MOST_SOURCES], f"{more:,} more"] if more > 1 else items)
+
+
+def _shortened(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from _columns(rows[:MOST_ROWS])
+    if len(rows) > MOST_ROWS:
+        yield f"and {len(rows) - MOST_ROWS:,} more"
 
 
 def _formula(transition: Facts) -> str:
@@ -160,10 +222,13 @@ def _analysis(facts: Facts) -> Iterator[str]:
         ["predicates", " and ".join(analysis["tiers"]) or "none evaluated"],
         ["memory", f"{analysis['memory_bytes']:,} bytes of partial matches and buffers at the end"],
     ]
+    if analysis["held"]:
+        held = ", ".join(f"{n:,} {name}" for name, n in analysis["held"].items())
+        rows.append(["in reach", f"{held} at the end"])
     met = analysis["determinised"]
     if met is None:
         engine = facts["plan"]["engine"]["chosen"]
-        rows.append(["determinised", f"nothing: {engine} need no automaton"])
+        rows.append(["determinised", f"nothing: {engine} are not determinised"])
     else:
         rows.append(["determinised", f"states met: {met['n_states']:,}, symbols met: {met['n_symbols']:,}"])
         rows += [["", f"{i} = {{{', '.join(map(str, states))}}}"] for i, states in enumerate(met["states"])]

@@ -59,6 +59,11 @@ def predicate_text(predicate: s.Predicate) -> str:
     return _predicate(predicate, _EITHER)
 
 
+def expression_text(expression: s.Expression) -> str:
+    """Return the text of an expression."""
+    return _expression(expression)
+
+
 def _predicate(predicate: s.Predicate, around: int) -> str:
     match predicate:
         case s.Or():

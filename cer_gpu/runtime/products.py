@@ -111,6 +111,13 @@ class Products(Runtime):
         held: int = sum(array.nbytes for array in arrays)
         return super().n_bytes + held
 
+    @property
+    def held(self) -> dict[str, int]:
+        """Nodes, unions and keys in reach of the last event."""
+        self._collect(self._last_clocks[0])
+        nodes, unions = self._tops[N_NODES], self._tops[N_UNIONS]
+        return {"nodes": int(nodes), "unions": int(unions), "keys": int(self._in_use.sum())}
+
     # ---- events -------------------------------------------------------------------------------------------
 
     def feed(self, events: Relevant) -> Iterator[Found]:

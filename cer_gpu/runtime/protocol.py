@@ -71,6 +71,11 @@ class Runtime(ABC):
         return np.zeros((0, 2), np.int64)
 
     @property
+    def held(self) -> dict[str, int]:
+        """Numbers of what it holds that complex events to come may need, by its name; {}: not counted."""
+        return {}
+
+    @property
     def n_bytes(self) -> int:
         """Bytes of the partial matches and of the buffers that the loop writes to."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))

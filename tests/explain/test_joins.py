@@ -1,4 +1,7 @@
-"""Filters between events in an explanation: kinds, places, indexes, promises, automaton and counts of candidates."""
+"""Filters between events in an explanation: kinds, places, indexes, promises, automaton and counts of candidates.
+
+Those that a parallelised automaton evaluates are in test_parallel_facts.py; here no query has one.
+"""
 
 import json
 import re
@@ -10,14 +13,20 @@ import strategies
 from cases import Case
 
 import cer_gpu
+from cer_gpu.ceql.parser import parse
 from cer_gpu.explain.writing import predicate_text, printable
+from cer_gpu.planning.passes import plan_of
 
 NUMBERS = {"type": pa.string(), "x": pa.int64(), "y": pa.int64(), "k": pa.int64()}
 TIMED = {**NUMBERS, "ts": pa.timestamp("ms"), "us": pa.timestamp("us")}
 
 
+def by_instances(text):
+    return cer_gpu.Query(plan_of(parse(text), "type", None, None, in_parallel=False))
+
+
 def explained(pattern, clauses="", events=None, **options):
-    return cer_gpu.compile(f"SELECT * FROM S WHERE {pattern} {clauses}").explain(events, **options)
+    return by_instances(f"SELECT * FROM S WHERE {pattern} {clauses}").explain(events, **options)
 
 
 def facts_of(*arguments, **options):
@@ -179,7 +188,7 @@ def test_what_is_not_guaranteed_is_said(pattern, said):
 
 def test_a_strategy_compares_all_of_one_end():
     query = "SELECT {} * FROM S WHERE A AS a ; B AS b FILTER b.x = a.x"
-    missing = [cer_gpu.compile(query.format(s)).explain().to_dict()["model"]["not_guaranteed"] for s in ("ALL", "MAX")]
+    missing = [by_instances(query.format(s)).explain().to_dict()["model"]["not_guaranteed"] for s in ("ALL", "MAX")]
     assert missing == [[], ["listing of the chosen alone: MAX compares all that end at one event"]]
 
 
@@ -196,9 +205,7 @@ def test_stored_events_stay_until_they_are_out_of_reach():
     assert "grows" in facts_of(related)["plan"]["memory"]
     assert "grows" not in facts_of(neighbours)["plan"]["memory"]
     query = "SELECT MAX * FROM S WHERE A AS a ; B AS b{} PARTITION BY [k] WITHIN 5 EVENTS"
-    memories = [
-        cer_gpu.compile(query.format(f)).explain().to_dict()["plan"]["memory"] for f in ("", " FILTER a.x = b.x")
-    ]
+    memories = [by_instances(query.format(f)).explain().to_dict()["plan"]["memory"] for f in ("", " FILTER a.x = b.x")]
     assert ["kept for good" in memory for memory in memories] == [True, False]
 
 
@@ -319,7 +326,8 @@ def test_every_filter_between_random_events_is_explained(data):
     case = Case(data, join_strategies.full_join_cases())
     explanation = case.compiled.explain(case.table, analyze=True)
     facts, said = explanation.to_dict(), str(explanation)
-    graph = case.compiled._plan.graph
+    plan = case.compiled._plan
+    graph = plan.graph if plan.parallel is None else plan.parallel.graph
     if graph is None:  # a filter of FIRST(x), where x holds one event
         assert facts["model"]["name"] == "CEA"
         assert (facts["relations"], facts["steps"], facts["analysis"]["candidates"]) == ([], [], [])
@@ -331,6 +339,11 @@ def test_every_filter_between_random_events_is_explained(data):
     assert all(any(line.endswith(printable(text)) for line in clauses) for text in texts)
     assert "Filters between events" in said
     assert facts["analysis"]["n_complex_events"] == case.compiled.evaluate(case.table, threads=1).num_rows
-    assert len(facts["steps"]) == len(facts["analysis"]["candidates"]) == len(graph.edges)
+    if plan.parallel is None:
+        assert len(facts["steps"]) == len(facts["analysis"]["candidates"]) == len(graph.edges)
+        assert facts["model"]["against_parallel"] is not None
+    else:
+        assert len(facts["steps"]) == sum(len(t.sources) for t in plan.parallel.transitions)
+        assert set(facts["analysis"]["held"]) == {"nodes", "unions", "keys"}
     assert all(0 <= n["n_passed"] <= n["n_tested"] for n in facts["analysis"]["candidates"])
     assert json.loads(json.dumps(facts)) == facts

@@ -93,7 +93,7 @@ def test_figure_1_in_dot():
 
 def test_figure_2_in_svg():
     picture = ElementTree.fromstring(to_svg(pcea_facts(FIGURE_2)))
-    assert picture.findtext(f"{SVG}title") == "Parallelized complex event automaton of 5 states"
+    assert picture.findtext(f"{SVG}title") == "Parallelised complex event automaton of 5 states"
     states = [group for group in picture.iter(f"{SVG}g") if "state" in (group.get("class") or "")]
     names = {group.findtext(f"{SVG}text"): group.get("class") for group in states}
     assert names == {
