@@ -1,4 +1,4 @@
-"""Compare conjunctions with joins of DuckDB, and with dictionaries of recent events in plain Python, as engines keep them.
+"""Compare conjunctions with joins of DuckDB, and with dictionaries of recent events in plain Python.
 
 As in `join_peers`: the same events at the same time, and the answers are compared.
 """
@@ -40,7 +40,8 @@ def plans(name: str, window: int) -> dict[str, str]:
     for plan, bucket in (("keys", ""), ("keys and buckets", f"p // {window}")):
         s, r = (f"{each}.g = t.g AND " if bucket else "" for each in "sr")
         found[plan] = (
-            f"SELECT count(*) FROM {of('T', 't', bucket)} JOIN {of('S', 's', bucket, about=True)} ON {s}{second} AND {st}"
+            f"SELECT count(*) FROM {of('T', 't', bucket)}"
+            f" JOIN {of('S', 's', bucket, about=True)} ON {s}{second} AND {st}"
             f" JOIN {of('R', 'r', bucket, about=True)} ON {r}{third} AND {rt} AND {rs}"
         )
     return found

@@ -38,6 +38,7 @@ TEXTS = {
 """Queries by name, with a place for the length of the window."""
 PARTITIONED = "SELECT * FROM S WHERE T ; S ; R PARTITION BY [id] WITHIN {} [at]"
 COUNTED, AT_LENGTH = "counted", "listed"
+BY_INDEXES = "by indexes of instances"
 ANSWERS = (1, 100, 10_000, 1_000_000)
 """Answers at one end, of the family that lists them."""
 CHUNK = 1 << 20
@@ -80,10 +81,10 @@ def _workload(name: str, window: int, how: str = COUNTED, **options: object) -> 
 def _ways(name: str, window: int) -> list[Workload]:
     """Return the ways to evaluate one pattern: as a parallelised automaton, by indexes, and by partitions."""
     found = [_workload(name, window, AT_LENGTH), _workload(name, window, AT_LENGTH, in_parallel=False)]
-    found[1] = replace(found[1], name=f"{found[1].name}, by indexes of instances")
+    found[1] = replace(found[1], name=f"{found[1].name}, {BY_INDEXES}")
     if name == CHAIN:
         text = PARTITIONED.format(window)
-        found.append(replace(found[0], name=f"{found[0].name}, PARTITION BY [id]", text=text))
+        found.append(replace(found[0], name=f"{found[0].name}, partitioned by id", text=text))
     return found
 
 
