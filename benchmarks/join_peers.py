@@ -43,6 +43,8 @@ class Question:
         Type of each event, and the bound that its x is below, for FlinkCEP.
     above : float, optional
         The bound of x over the x of the first event, for FlinkCEP.
+    texts : dict
+        Queries by name, with a place for the window.
     """
 
     name: str
@@ -52,11 +54,12 @@ class Question:
     time_column: str | None = None
     steps: tuple[tuple[str, float], ...] = ()
     above: float | None = None
+    texts: dict[str, str] = field(default_factory=lambda: TEXTS, hash=False)
 
     @property
     def text(self) -> str:
         """Return the query in CEQL."""
-        return TEXTS[self.name].format(self.window)
+        return self.texts[self.name].format(self.window)
 
     def query(self) -> cer_gpu.Query:
         """Return the query, compiled."""
@@ -285,17 +288,18 @@ def compare(peer: Peer, question: Question, plan: str, n_events: int, patience: 
     }
 
 
-def against_peers(console: Console, options: argparse.Namespace) -> Iterator[tuple[str, list[Row], str]]:
-    """Yield title, rows and a remark of the table: a row for each question and peer that ran."""
+def compared(
+    console: Console, options: argparse.Namespace, peers: list[Peer], asked: list[Question], share: float
+) -> list[Row]:
+    """Return a row for each question and peer that ran, with its fastest plan."""
     rows: list[Row] = []
-    n_events = max(int(options.events * SHARE), 10)
-    peers = all_peers(options)
+    n_events = max(int(options.events * share), 10)
     for peer in peers:
         reason = peer.missing()
         if reason is not None:
             console.print(f"skipped: {reason}", highlight=False)
             continue
-        for question in questions():
+        for question in asked:
             tried = []
             for plan in peer.plans(question):
                 with console.status(f"{peer.name()}, {plan}: {question.name}, window {question.window:,}"):
@@ -303,6 +307,11 @@ def against_peers(console: Console, options: argparse.Namespace) -> Iterator[tup
                 rate = tried[-1]["peer, million events/s"]
                 console.print(f"[dim]{peer.name()}, {plan}: {question.name}, {question.window:,}: {rate:.3g}[/]")
             rows += sorted(tried, key=lambda row: float(str(row["times as fast"])))[:1]
-    order = [question.name for question in questions()]
+    order = [question.name for question in asked]
     rows.sort(key=lambda row: (order.index(str(row["workload"])), str(row["window"]).zfill(9)))
-    yield TITLE, rows, NOTE
+    return rows
+
+
+def against_peers(console: Console, options: argparse.Namespace) -> Iterator[tuple[str, list[Row], str]]:
+    """Yield title, rows and a remark of the table: a row for each question and peer that ran."""
+    yield TITLE, compared(console, options, all_peers(options), questions(), SHARE), NOTE

@@ -22,6 +22,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import cer_gpu
+from cer_gpu.ceql.parser import parse
+from cer_gpu.planning.passes import plan_of
 
 Row = dict[str, object]
 WARM_UP = 100_000
@@ -46,6 +48,8 @@ class Workload:
         Number of events made, as a multiple of the number that the caller asks for.
     by_automaton : bool
         True: the automaton evaluates the query, even if stacks could.
+    in_parallel : bool
+        False: the pattern is not made a parallelised automaton, even if it could be one.
     relevant : float, optional
         The share of events that the query's window holds, to measure the memory of each of them.
     """
@@ -58,10 +62,13 @@ class Workload:
     output: str = "positions"
     time_column: str | None = None
     by_automaton: bool = False
+    in_parallel: bool = True
     relevant: float | None = None
 
     def query(self) -> cer_gpu.Query:
         """Return the query, compiled."""
+        if not self.in_parallel:
+            return cer_gpu.Query(plan_of(parse(self.text), "type", self.time_column, None, in_parallel=False))
         query = cer_gpu.compile(self.text, time_column=self.time_column)
         return cer_gpu.Query(replace(query._plan, chain=None)) if self.by_automaton else query
 

@@ -28,7 +28,7 @@ import cer_gpu
 Row = dict[str, object]
 Results = dict[str, list[Row]]
 RESULTS = Path(__file__).parent / "results"
-NUMBERS = ("n", "window", "keys", "relevant, %", "length", "predicates", "bytes of an event")
+NUMBERS = ("n", "window", "keys", "relevant, %", "length", "predicates", "bytes of an event", "answers at an end")
 """Columns that tell rows of the same name apart, besides the peer."""
 LEFT_OUT = {"events", "GB/s read", "peak, MiB"}
 """Columns that pages leave to the full tables, except for the family that is about them."""

@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 
+import conjunction_peers
 import gpu
 import join_peers
 from peers import TITLE, against_peers
@@ -64,6 +65,7 @@ def main(arguments: list[str]) -> int:
         action="store_true",
         help="for all, which saves the time of starting them; memory is not told then",
     )
+    parser.add_argument("--long", action="store_true", help="also the memory of conjunctions over ten times the events")
     parser.add_argument("--compare", action="store_true", help="show rates as ratios to the results that are kept")
     parser.add_argument(
         "--save", action="store_true", help="write <machine>.json, .md and pictures; with --only, into those kept"
@@ -76,7 +78,7 @@ def main(arguments: list[str]) -> int:
     results: Results = {}
     notes: dict[str, str] = {}
     begun = time.perf_counter()
-    for family in families(options.events):
+    for family in families(options.events, long=options.long):
         if any(word in family.title.lower() for word in words):
             results[family.title] = measured(family, console, options)
             notes[family.title] = family.about
@@ -84,7 +86,11 @@ def main(arguments: list[str]) -> int:
     if any(word in gpu.TITLE.lower() for word in words):
         results[gpu.TITLE], notes[gpu.TITLE] = gpu.rows(options.events, options.repeat), gpu.ABOUT
         show(console, gpu.TITLE, results[gpu.TITLE])
-    compared = {TITLE: against_peers, join_peers.TITLE: join_peers.against_peers}
+    compared = {
+        TITLE: against_peers,
+        join_peers.TITLE: join_peers.against_peers,
+        conjunction_peers.TITLE: conjunction_peers.against_peers,
+    }
     for compare in (compared[title] for title in compared if any(word in title.lower() for word in words)):
         for title, rows, note in compare(console, options) if options.seconds else ():
             results[title], notes[title] = rows, note

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import conjunctions
 import joins
 import pyarrow as pa
 import stock
@@ -203,8 +204,8 @@ def _flights() -> list[Workload]:
     ]
 
 
-def families(n_events: int) -> list[Family]:
-    """Return all families, with `n_events` events in most of their streams."""
+def families(n_events: int, *, long: bool = False) -> list[Family]:
+    """Return all families, with `n_events` events in most of their streams; `long`: those that take minutes, too."""
     rare = partial(random_types, shares={"C": RARE})
     rare_again = partial(repeated, shares={"C": RARE})
     rare_plain = partial(random_types, shares={"C": RARE}, plain=True)
@@ -244,6 +245,13 @@ def families(n_events: int) -> list[Family]:
             _listing(10 * n_events),
         ),
         Family(joins.TITLE, joins.ABOUT, joins.workloads()),
+        Family(conjunctions.TITLE, conjunctions.ABOUT, conjunctions.workloads(), conjunctions.measure),
+        Family(conjunctions.LISTED, conjunctions.ABOUT_LISTED, conjunctions.listings(), conjunctions.listed),
+        *(
+            [Family(conjunctions.HELD, conjunctions.ABOUT_HELD, conjunctions.held_workloads(), conjunctions.held)]
+            if long
+            else []
+        ),
         Family("Partitions", "One of so many keys at random for each event; C is rare.", _partitions()),
         Family("Share of relevant events", "All others are of a type that the query does not name.", _relevant()),
         Family(

@@ -34,7 +34,7 @@ def run(script: str, *arguments: str) -> str:
 def results(tmp_path_factory) -> tuple[Path, str]:
     """Measure everything; return the folder of the results, and the output."""
     folder = tmp_path_factory.mktemp("results")
-    options = ("--seconds", "0.01", "--one-process", "--save", "--results", str(folder))
+    options = ("--seconds", "0.01", "--one-process", "--long", "--save", "--results", str(folder))
     return folder, run("run.py", *TINY, *options)
 
 
@@ -50,6 +50,10 @@ def test_everything_is_measured_and_stored(results):
     assert any(15e6 < row["complex events"] < 25e6 for row in found["Complex events listed per second"])
     assert len({row["workload"] for row in found["Joins"]}) == 7
     assert {row["workload"] for row in found["Joins against peers"]} < {row["workload"] for row in found["Joins"]}
+    assert len({row["workload"] for row in found["Conjunctions"]}) == 8
+    assert {row["answers at an end"] for row in found["Answers of conjunctions"]} == {1, 100, 10_000, 1_000_000}
+    assert len({row["peer"] for row in found["Conjunctions against peers"]}) >= 2
+    assert len(found["Memory of conjunctions"]) == 2
     assert all(row["why"] for row in found["Peers left out"])
     assert {"Flink SQL", "FlinkCEP"} <= {row["workload"] for row in found["Peers left out"]}  # no --flink was given
     first = found["GPU"][0]  # the name of the GPU, or the reason why there are no figures
@@ -103,6 +107,26 @@ def test_every_plan_of_a_join_finds_the_complex_events_of_the_query(monkeypatch)
         assert found > 100
         question = peers.Question(peers.RARELY, 7, plans)
         assert {plan: peers.DuckDB().ask(question, table, plan)[1] for plan in plans} == dict.fromkeys(plans, found)
+
+
+def test_every_way_to_a_conjunction_finds_the_same_answers(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    conjunctions, peers = (importlib.import_module(name) for name in ("conjunctions", "conjunction_peers"))
+    table = conjunctions.visits(3_000)
+    for name, smaller in (("id", 7), ("loc", 3)):
+        table = table.set_column(table.column_names.index(name), name, pc.bit_wise_and(table[name], smaller))
+    window = 60
+    for name in (conjunctions.QUERY, conjunctions.ALL_OF):
+        plans = peers.plans(name, window)
+        question = peers.Question(name, window, plans, texts=conjunctions.TEXTS)
+        found = question.query().evaluate(table).num_rows
+        assert found > 100
+        assert {plan: peers.DuckDB().ask(question, table, plan)[1] for plan in plans} == dict.fromkeys(plans, found)
+        assert peers.Dictionaries().ask(question, table, "dictionaries")[1] == found
+    for name in (conjunctions.ALL_OF, conjunctions.CHAIN):
+        ways = conjunctions._ways(name, window)
+        assert len({way.query().physical_plan().runtime for way in ways}) == len(ways)
+        assert len({way.query().evaluate(table).num_rows for way in ways}) == 1
 
 
 def test_the_tables_of_the_documentation_are_those_of_the_results(tmp_path):
