@@ -68,7 +68,7 @@ class Unions(NamedTuple):
         Columns UNION_NODE to UNION_RANK; -1 for no union.
     starts : clock, shape (unions,), written
         Clock of the latest start among the products of the node (``max-start``).
-    descent : int32, shape (deepest,), written
+    descent : int32, shape (DEEPEST,), written
         Scratch: the way down a heap.
     """
 
