@@ -20,10 +20,12 @@ WIDEST = 6
 def recogniser_of(plan: Plan) -> Recogniser | None:
     """Return the recogniser of a plan for the ends of its complex events, or None if it has none.
 
-    There is none for a window of more than `WIDEST` events, partitions, several streams, CONSUME BY, LIMIT and
-    strategies, for filters that registers cannot test, and where the automaton is too large.
+    There is none for a conjunction, for a window of more than `WIDEST` events, partitions, several streams, CONSUME BY,
+    LIMIT and strategies, for filters that registers cannot test, and where the automaton is too large.
     """
-    if plan.graph is None or plan.partition or plan.several_streams or plan.consume != "NONE" or plan.limit is not None:
+    if plan.graph is None or plan.cea is None:
+        return None
+    if plan.partition or plan.several_streams or plan.consume != "NONE" or plan.limit is not None:
         return None
     if plan.within is None or plan.within.kind != "events" or plan.within.length >= WIDEST + 1:
         return None
@@ -39,7 +41,7 @@ def _made(
     syntax = parse(text, dict(relations))
     streams = [name.name for name in syntax.streams]
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
-    plan = plan_of(syntax, type_column, None, None)
+    plan = plan_of(syntax, type_column, None, None, in_parallel=False)
     assert plan.graph is not None
     try:
         return build_recogniser(formula, plan.graph, plan.guards, width)

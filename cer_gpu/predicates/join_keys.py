@@ -43,6 +43,10 @@ def bind_keys(
 
 def _columns(binder: RelationBinder, expressions: Sequence[s.Expression]) -> list[SideColumn]:
     """Return columns for the values of one variable: those of comparisons where all of these agree."""
+    if len(expressions) == 2:
+        pair = binder.equal_columns(*expressions)
+        return list(pair) if pair is not None else [binder.exact_column(each) for each in expressions]
+    binder.check_transitive(expressions)
     alone = [binder.equal_columns(expression, expression) for expression in expressions]
     columns = [pair[0] for pair in alone if pair is not None]
     if len(columns) == len(expressions) and all(

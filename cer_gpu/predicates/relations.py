@@ -137,6 +137,21 @@ class RelationBinder(Shared):
         columns = self._side_columns("=", x, y, {self.single.kind(x), self.single.kind(y)}, x.span)
         return None if columns is None else (columns[1], columns[2])
 
+    def check_transitive(self, expressions: Sequence[s.Expression]) -> None:
+        """Refuse decimals and floats among three values or more that are to be equal, as a decimal is compared rounded.
+
+        Raises
+        ------
+        QueryTypeError
+        """
+        kinds = {self.single.kind(of_event(expression)) for expression in expressions}
+        if {DECIMAL, FLOAT} <= kinds:
+            raise self.single.error(
+                "decimals and floats are among three values or more that are to be equal",
+                expressions[0].span,
+                "cast these columns to one type",
+            )
+
     def exact_column(self, expression: s.Expression) -> SideColumn:
         """Return a column of an expression over one event that equals those of any types for equal values."""
         x = of_event(expression)
@@ -250,14 +265,17 @@ class RelationBinder(Shared):
         self, op: str, a: t.Value, b: t.Value, a_scale: Fraction, b_scale: Fraction, plus: int = 0
     ) -> tuple[str, SideColumn, SideColumn, bool] | None:
         """Compare a / a_scale with (b + plus) / b_scale, of which one scale is a multiple of the other."""
-        if a_scale == b_scale and not plus:
+        unlike = (a.dtype == t.U8) != (b.dtype == t.U8)
+        if a_scale == b_scale and not plus and not unlike:
             return op, OrderKey(a), OrderKey(b), False
         if op == "<>":
             return None
         if a_scale <= b_scale:
-            return inclusive(op), OrderKey(a), Bound(b, op, int(b_scale / a_scale), plus), False
+            bound = Bound(b, op, int(b_scale / a_scale), plus, unsigned=a.dtype == t.U8)
+            return inclusive(op), OrderKey(a), bound, False
         assert not plus
-        return inclusive(op), Bound(a, t.MIRRORED[op], int(a_scale / b_scale)), OrderKey(b), False
+        bound = Bound(a, t.MIRRORED[op], int(a_scale / b_scale), unsigned=b.dtype == t.U8)
+        return inclusive(op), bound, OrderKey(b), False
 
     def _moments(
         self, op: str, x: s.Expression, y: s.Expression, span: s.Span

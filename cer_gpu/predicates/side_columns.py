@@ -354,7 +354,9 @@ def _clipped(
 ) -> tuple[Int64, Bools | None]:
     """Return bounds within ``least .. greatest``, and where an integer can pass."""
     if bounds.dtype == np.int64:
-        return bounds, equal
+        if least < 0:
+            return bounds, equal
+        bounds = bounds.astype(object)
     if op in ("<", "<="):
         possible = bounds >= least
     elif op in (">", ">="):
