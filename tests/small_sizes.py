@@ -10,7 +10,7 @@ from cer_gpu.engine import evaluator
 from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
-from cer_gpu.predicates import symbols
+from cer_gpu.predicates import side_columns, symbols
 from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, products, run, stacks
 from cer_gpu.runtime import live_intervals as intervals
 
@@ -40,6 +40,7 @@ SMALL = (
     (partitions, "SWEEP_FROM", 2),
     (retention, "TRIM_FROM", 5),
     (strings, "MAX_VALUES", 2),
+    (side_columns, "SWEEP_FROM", 2),
     (symbols, "MAX_WORDS", 3),
     (streams, "BATCH_ROWS", 3),
     (streams, "_CHUNK_ROWS", 2),

@@ -31,7 +31,7 @@ from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import GuardWords
-from cer_gpu.predicates.side_columns import SideColumns, TextNumbers
+from cer_gpu.predicates.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
@@ -183,6 +183,7 @@ class Pipeline:
         with self._stages.stage(PREDICATES):
             symbols, rows = self.guards.select(columns, self._symbols)
         self.tiers.add(self.guards.tier)
+        self._sweep_texts()
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
         if self.partitions is not None:
             with self._stages.stage(PARTITIONS):
@@ -236,6 +237,15 @@ class Pipeline:
             kept = ~self.runtime.idle(partitions.n)
             partitions.keep(kept)
             self.runtime.keep_partitions(kept)
+
+    def _sweep_texts(self) -> None:
+        """Drop the texts that no partial match holds, once there are many."""
+        bound = self.binding.compared
+        if bound is None or not (self._texts.wants_sweep and self.runtime.keeps_texts):
+            return
+        self.release()  # held-back events have their numbers already
+        columns = [1 + column for column in text_columns(bound.columns)]
+        self.runtime.renumber_texts(columns, self._texts.keep(self.runtime.texts_in(columns)))
 
     def _relevant(
         self,

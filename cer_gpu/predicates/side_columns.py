@@ -42,6 +42,8 @@ Keys = tuple[Int64, Bools | None]
 """Values of a column, and a mask of the valid ones (None: all)."""
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
+SWEEP_FROM = 1 << 16
+"""Least number of texts for a sweep, which drops those that no partial match holds."""
 MAX_COLUMNS = 63
 """Most columns of a query: one word says which are valid."""
 
@@ -97,6 +99,7 @@ class TextNumbers:
         self._of_dictionary: dict[str, PerDictionary] = {}
         self._ranks: Int64 = np.zeros(1, np.int64)
         self._n_ranked = 0
+        self._sweep_at = SWEEP_FROM
 
     @property
     def n_texts(self) -> int:
@@ -127,6 +130,20 @@ class TextNumbers:
             self._ranks = np.empty(len(order), np.int64)
             self._ranks[order] = np.arange(len(order))
         return self._ranks
+
+    @property
+    def wants_sweep(self) -> bool:
+        """True if there are many more texts than after the last sweep."""
+        return self.n_texts >= self._sweep_at
+
+    def keep(self, numbers: Int64) -> Int64:
+        """Drop all texts but those of some numbers, and return the new number of each text by its old one."""
+        kept = np.unique(numbers)
+        renumbered = np.full(self.n_texts, -1, np.int64)
+        renumbered[kept] = np.arange(len(kept))
+        self.restore(self._coder.values().take(pa.array(kept)))
+        self._sweep_at = max(SWEEP_FROM, 2 * len(kept))
+        return renumbered
 
     def texts(self) -> pa.Array:
         """Return the texts in the order of their numbers."""
@@ -242,6 +259,11 @@ class Truth:
 
 
 SideColumn = Raw | OrderKey | Bound | TextNumber | ExactText | Truth
+
+
+def text_columns(columns: Sequence[SideColumn]) -> list[int]:
+    """Return the columns that hold numbers of texts."""
+    return [k for k, column in enumerate(columns) if isinstance(column, TextNumber | ExactText)]
 
 
 class SideColumns:

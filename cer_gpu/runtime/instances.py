@@ -53,6 +53,7 @@ class InstanceGraph(Runtime):
     engine = "instances"
     reads_chain = False
     keeps_partitions = True
+    keeps_texts = True
 
     def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
         joins = options.joins
@@ -253,6 +254,28 @@ class InstanceGraph(Runtime):
             self._indexes = self._indexes._replace(forgotten=self._forgotten)
         if self.options.window == COUNT_WINDOW:
             self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
+
+    # ---- texts ----------------------------------------------------------------------------------------------
+
+    def texts_in(self, columns: list[int]) -> Int64:
+        """Return the numbers of texts held of some columns of `Relevant.attributes`."""
+        self._drop(self._last_clocks[0])
+        held = [self._valid_texts(q, column)[0] for q in range(len(self._heights)) for column in columns]
+        return np.concatenate([np.empty(0, np.int64), *held])
+
+    def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
+        """Exchange the numbers of texts held of some columns, given the new number for each old one."""
+        for q in range(len(self._heights)):
+            for column in columns:
+                numbers, valid = self._valid_texts(q, column)
+                self._stacks.values[q, column, valid] = renumbered[numbers]
+        self._rebuild()
+
+    def _valid_texts(self, atom: int, column: int) -> tuple[Int64, Int64]:
+        """Return the numbers of texts of the instances of an atom, where there are any, and those instances."""
+        n = self._heights[atom]
+        valid = np.flatnonzero(self._stacks.values[atom, 0, :n] >> (column - 1) & 1)
+        return self._stacks.values[atom, column, valid], valid
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 

@@ -90,6 +90,13 @@ class ParallelTables:
             columns = [c for place in transition.places for c in self._columns.get((place, variable), ())]
             yield from pairwise(columns)
 
+    def values_of(self, columns: list[int]) -> list[tuple[int, int]]:
+        """Return the tables, each with a value of its keys, that have values of some columns of events."""
+        found = {
+            (table, value): None for table, key in self._keys for value, column in enumerate(key) if column in columns
+        }
+        return list(found)
+
     def automaton(self, table: ParallelTable) -> Automaton:
         """Return the arrays for the symbols met so far."""
         pattern = self.pattern

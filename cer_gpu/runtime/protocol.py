@@ -38,6 +38,8 @@ class Runtime(ABC):
         True: listing is a stage of its own, after the partial matches of a piece are updated.
     keeps_partitions : bool
         True: several partitions are held at once, and may be dropped and numbered anew.
+    keeps_texts : bool
+        True: numbers of texts are held, and may be exchanged for others.
     options : RunOptions
     stages : Stages
         Takes the time of the stages that the runtime tells apart.
@@ -47,6 +49,7 @@ class Runtime(ABC):
     reads_chain: ClassVar[bool]
     lists_by_itself: ClassVar[bool] = False
     keeps_partitions: ClassVar[bool] = False
+    keeps_texts: ClassVar[bool] = False
     options: RunOptions
     stages: Stages = NO_STAGES
 
@@ -102,6 +105,14 @@ class Runtime(ABC):
 
     def reserve_partitions(self, n: int) -> None:
         """Make room for so many partitions."""
+        raise NotImplementedError
+
+    def texts_in(self, columns: list[int]) -> Int64:
+        """Return the numbers of texts held of some columns of `Relevant.attributes`; only where it `keeps_texts`."""
+        raise NotImplementedError
+
+    def renumber_texts(self, columns: list[int], renumbered: Int64) -> None:
+        """Exchange the numbers of texts held of some columns, given the new number for each old one."""
         raise NotImplementedError
 
     @abstractmethod
