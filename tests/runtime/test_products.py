@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 import reference as ref
 import strategies
-from cases import Case, assert_same, by_instances, pushed, rows_of, sorted_rows
+from cases import Case, assert_same, by_instances, counts_of, pushed, rows_of, sorted_rows
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from small_sizes import small_sizes
@@ -339,7 +339,7 @@ def test_counts_are_the_numbers_of_rows(pattern, clauses):
     ends = Counter(query.evaluate(table)["end"].to_pylist())
     assert ends
     counts = query.evaluate(table, output="count")
-    assert counts.to_pydict() == {"end": sorted(ends), "count": [ends[end] for end in sorted(ends)]}
+    assert counts_of(counts) == sorted(ends.items())
 
 
 def test_counts_are_products_of_sums():
@@ -491,7 +491,7 @@ def test_shares_are_even_and_cover_all(pattern, n, output):
     assert sorted_rows(*parts) == sorted_rows(whole)
     sizes = [part.num_rows for part in parts]
     if output != "count":
-        assert whole.num_rows > 50_000
+        assert whole.num_rows > 10_000
         assert max(sizes) <= 1.1 * whole.num_rows / n
         assert min(sizes) >= 0.9 * whole.num_rows / n
 
