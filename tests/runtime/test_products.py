@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from small_sizes import small_sizes
 
 import cer_gpu
+from cer_gpu.automaton.encoding import NODE_FIELDS, UNION_LEFT, UNION_NODE, UNION_RANK, UNION_RIGHT, UNION_START
 from cer_gpu.backend.jit import kernel
 from cer_gpu.backend.products.arena import DEEPEST, N_TOPS, N_UNIONS, Nodes, Unions, united
 
@@ -219,16 +220,19 @@ class Heaps:
 
     def __init__(self, n_unions, dtype):
         self.tops = np.zeros(N_TOPS, np.int64)
-        columns = {name: np.empty(0, np.int64) for name in Nodes._fields}
-        self.nodes = Nodes(**columns | {"tops": self.tops, "factors": np.empty((0, 0), np.int32)})
-        links, starts = np.full((n_unions, 4), -1, np.int32), np.zeros(n_unions, dtype)
-        self.unions = Unions(links, starts, np.zeros(DEEPEST, np.int32))
+        self.nodes = Nodes(self.tops, np.empty((0, NODE_FIELDS), np.int64), -1, -1, -1, -1, NODE_FIELDS)
+        links = np.full((n_unions, 8), -1, np.int32)
+        self.unions = Unions(links, links.view(dtype), np.zeros(DEEPEST, np.int32))
         self.dtype = dtype
 
     def insert(self, root, node, start, clock, length):
-        latest = self.dtype(0) if root < 0 else self.unions.starts[root]
+        latest = self.dtype(0) if root < 0 else self.starts[root]
         numbers = self.dtype(start), self.dtype(clock), self.dtype(length)
         return int(insert(tuple(self.nodes), tuple(self.unions), root, latest, np.int32(node), *numbers))
+
+    @property
+    def starts(self):
+        return self.unions.starts[:, UNION_START]
 
     def below(self, root):
         """Return the unions from a root down."""
@@ -237,29 +241,29 @@ class Heaps:
             union = todo.pop()
             if union >= 0:
                 found.append(union)
-                todo += map(int, self.unions.links[union, 1:3])
+                todo += map(int, self.unions.links[union, [UNION_LEFT, UNION_RIGHT]])
         return found
 
     def held(self, root):
-        return {int(self.unions.links[u, 0]): self.unions.starts[u].item() for u in self.below(root)}
+        return {int(self.unions.links[u, UNION_NODE]): self.starts[u].item() for u in self.below(root)}
 
     def check(self, root):
-        links, starts = self.unions.links, self.unions.starts
+        links, starts = self.unions.links, self.starts
         below = self.below(root)
         assert len(below) == len(set(below))
         assert len(self.held(root)) == len(below)
         for u in below:
-            left, right, rank = map(int, links[u, 1:])
+            left, right, rank = map(int, links[u, [UNION_LEFT, UNION_RIGHT, UNION_RANK]])
             for child in (left, right):
                 if child >= 0:
                     assert child < u  # older, which collection relies on
                     assert starts[child] <= starts[u]  # condition 5
-            ranks = [int(links[child, 3]) if child >= 0 else 0 for child in (left, right)]
+            ranks = [int(links[child, UNION_RANK]) if child >= 0 else 0 for child in (left, right)]
             assert ranks[0] >= ranks[1] == rank - 1
         spine = 0
         u = root
         while u >= 0:
-            spine, u = spine + 1, int(links[u, 2])
+            spine, u = spine + 1, int(links[u, UNION_RIGHT])
         assert spine <= math.log2(len(below) + 1)
 
 
