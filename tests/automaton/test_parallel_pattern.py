@@ -23,7 +23,8 @@ Q0 = "T ALL S ALL R FILTER T.a = S.a AND S.a = R.a AND S.b = R.b"
 
 
 def plan_of(text):
-    return cer_gpu.compile(text if "<-" in text else f"SELECT * FROM S WHERE {text}")._plan
+    whole = "<-" in text or text.startswith("SELECT")
+    return cer_gpu.compile(text if whole else f"SELECT * FROM S WHERE {text}")._plan
 
 
 def pattern_of(text):
