@@ -17,7 +17,7 @@ import reference as ref
 import reference_conjunctive as cq
 import rendering
 import strategies
-from cases import Case, assert_same, bound_rows_of, counts_of, plain, pushed, rows_of, sorted_rows
+from cases import Case, assert_same, bound_rows_of, by_instances, counts_of, plain, pushed, rows_of, sorted_rows
 from hypothesis import assume, note
 from hypothesis import strategies as st
 from small_sizes import small_sizes
@@ -54,6 +54,16 @@ def test_all_has_its_meaning(formula, types, n, expected):
     query = cer_gpu.compile(f"SELECT * FROM S WHERE {formula}")
     assert sorted(rows_of(query.evaluate(table))) == expected
     assert query.evaluate(table, output="ends")["end"].to_pylist() == sorted({end for _, end, _ in expected})
+
+
+@pytest.mark.parametrize("formula", ["(A ; B) ALL C", "(A OR B) ALL C", "A ALL B", "A ALL A"])
+@pytest.mark.parametrize("n", [0, 1, 3, 6])
+def test_ends_in_windows_of_few_events_are_those_of_the_rows(formula, n):
+    table = pa.table({"type": list("ABCABCAABCBA")})
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE {formula} WITHIN {n} EVENTS")
+    expected = sorted({end for _, end, _ in rows_of(query.evaluate(table))})
+    assert query.evaluate(table, output="ends")["end"].to_pylist() == expected
+    assert by_instances(query).evaluate(table, output="ends")["end"].to_pylist() == expected
 
 
 # papers: PCEA, example stream S0

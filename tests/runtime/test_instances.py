@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
+from cases import by_instances
 from small_sizes import small_sizes
 
 import cer_gpu
@@ -33,7 +34,7 @@ def pairs_of(data, window, passes):
 
 
 def found_by(text, data, **options):
-    answer = cer_gpu.compile(text).evaluate(pa.table(data), **options)
+    answer = by_instances(cer_gpu.compile(text)).evaluate(pa.table(data), **options)
     return sorted((p[0], p[-1]) for p in answer["positions"].to_pylist())
 
 
@@ -136,7 +137,7 @@ def test_texts_of_two_dictionaries_are_compared_by_their_values():
     kinds = pa.array(["A", "B"])
     first = pa.record_batch({"type": kinds, "s": pa.array(["x", "y"]).dictionary_encode()})
     second = pa.record_batch({"type": kinds, "s": pa.array(["y", "x"]).dictionary_encode()})
-    query = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.s = a.s")
+    query = by_instances(cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.s = a.s"))
     table = pa.Table.from_batches([first, second])
     assert query.evaluate(table)["positions"].to_pylist() == [[0, 3]]
     query = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.s > a.s")

@@ -1,7 +1,7 @@
 """Listing and counting of what a node of a final state stands for.
 
 papers: PCEA, theorem 5.2: without preprocessing and with output-linear delay, as every union that is visited has a
-product in the window.  Where a node was chosen, its sources wait in an *agenda* until each has a node, too; the unions
+product in the window.  When a node was chosen, its sources wait in an *agenda* until each has a node, too; the unions
 below the one that was chosen wait on a stack.
 """
 

@@ -1,6 +1,6 @@
 """The loop of parallelised automata: relevant events -> nodes and unions -> complex events.
 
-papers: PCEA, algorithm 1.  Of one event all transitions look at what was there before it (FireTransitions); then the
+papers: PCEA, algorithm 1.  All transitions of one event look at what was there before it (FireTransitions); then the
 complex events that it ends are listed; then its partial matches are put into the lists that wait for them
 (UpdateIndices).  Lists that several transitions gather alike stand in the look-up table once.
 """
