@@ -6,6 +6,7 @@ from typing import Any
 
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.explain.words import window_text
+from cer_gpu.explain.writing import attribute_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
@@ -77,9 +78,16 @@ def _memory(plan: Plan) -> str:
 
 
 def _dealing(dealing: Dealing) -> dict[str, Any]:
-    """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None."""
+    """Return the ways to deal events to threads and to tasks, each with the reason if it is not exact, else None.
+
+    `shared` are the values that all events of a complex event share, by which tasks can be dealt the events.
+    """
     return {
         "threads": {"chosen": dealing.threads, "why": dealing.against_threads},
         "tasks": dealing.tasks,
         "chosen": next(name for name, why in dealing.tasks.items() if why is None),
+        "shared": [
+            attribute_text(column) if kind is None else f"{name_text(kind)}.{attribute_text(column)}"
+            for kind, column in dealing.shared
+        ],
     }

@@ -207,6 +207,8 @@ class _Picture:
         yield f'<g class="state {state["kind"]}" data-state="{state["id"]}">'
         for loop in self.loops.get(state["id"], ()):
             yield f'<g class="loop" data-transition="{loop["number"]}">'
+            if len(_lines(loop["text"])) > 1:
+                yield f"<title>{escape(printable(loop['text']))}</title>"
             yield from self._loop(x, y, _lines(loop["text"]))
             yield "</g>"
         yield f'<circle class="disc" cx="{x:.1f}" cy="{y:.1f}" r="{RADIUS:g}"/>'

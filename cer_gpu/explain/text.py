@@ -185,7 +185,9 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows.append(["memory", plan["memory"]])
     threads = dealing["threads"]
     rows.append(["threads", _THREADS.get(threads["chosen"], f"one: {threads['why']}")])
-    rows.append(["Spark tasks", f"{dealing['chosen']}: {_WAYS[dealing['chosen']]}"])
+    by_values = dealing["chosen"] == "partition" and dealing["shared"]
+    way = f"each gets all events of some values of {_cut(dealing['shared'], ' = ')}" if by_values else None
+    rows.append(["Spark tasks", f"{dealing['chosen']}: {way or _WAYS[dealing['chosen']]}"])
     for name, against in dealing["tasks"].items():
         if name != dealing["chosen"]:
             rows.append(["", f"{name} would be exact too" if against is None else f"not {name}: {against}"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from typing import Any
 
@@ -125,26 +126,27 @@ class JoinPlan:
         atoms = self.graph.atoms
         if self.partitioned or atoms[atom].initial:
             return []
-        found = []
-        for other in range(len(atoms)):
-            if other == atom or atom not in self._reach[other]:
-                continue
-            on_the_way = [a for a in self._reach[other] if a == atom or atom in self._reach[a]]
-            if any(a in self._reach[a] for a in on_the_way) and not self._starts_without(atom, other):
-                found.append(other)
-        return found
+        repeated = {a for a in range(len(atoms)) if a in self._reach[a] and (a == atom or atom in self._reach[a])}
+        if not repeated:
+            return []
+        passed = self._passed[atom]
+        others = (other for other in range(len(atoms)) if passed >> other & 1 and atom in self._reach[other])
+        return [other for other in others if other != atom and not repeated.isdisjoint(self._reach[other])]
 
-    def _starts_without(self, atom: int, other: int) -> bool:
-        """Return True if a path leads from an atom back to a start without another atom."""
-        seen, todo = {atom}, [atom]
+    @cached_property
+    def _passed(self) -> list[int]:
+        """For each atom the atoms that every path from a start to it passes before, as bits; all if there is none."""
+        atoms = self.graph.atoms
+        passed = [0 if atom.initial else -1 for atom in atoms]
+        todo = [i for i, atom in enumerate(atoms) if atom.initial]
         while todo:
-            each = todo.pop()
-            if self.graph.atoms[each].initial:
-                return True
-            before = {edge.source for edge in self.graph.edges if edge.target == each} - seen - {other}
-            seen |= before
-            todo += before
-        return False
+            atom = todo.pop()
+            seen = passed[atom] | 1 << atom
+            for target in self._after[atom]:
+                if passed[target] & ~seen:
+                    passed[target] &= seen
+                    todo.append(target)
+        return passed
 
     def _pairs(self, number: int) -> Iterator[Pair]:
         """Yield the ways to test a relation on two events; for none, note that it is tested on whole paths."""

@@ -3,10 +3,12 @@
 import itertools
 import math
 import re
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
+import conjunction_strategies
 import join_strategies
 import lark
 import pytest
@@ -178,6 +180,34 @@ def test_svg_of_large_automata_has_no_overlap(pattern):
     assert_drawn(cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").explain())
 
 
+@strategies.property_test(0.3)
+def test_pictures_of_random_conjunctions_have_no_overlap(data):
+    explanation = Case(data, conjunction_strategies.full_cases()).compiled.explain()
+    automaton = explanation.to_dict()["automaton"]
+    assume(len(automaton["states"]) <= 30)
+    assert_drawn(explanation)
+    states, edges = drawn_by_dot(explanation.to_dot())
+    assert states == [str(state["id"]) for state in automaton["states"]]
+    steps = automaton["transitions"] + automaton["silent"]
+    assert [edge[:2] for edge in edges] == [(str(step["source"]), str(step["target"])) for step in steps]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        " ; ".join(f"E{i}" for i in range(12)) + " FILTER " + " AND ".join(f"E{i}.x = E{i + 1}.x" for i in range(11)),
+        " ALL ".join("ABCDE") + " FILTER " + " AND ".join(f"A.x = {kind}.x" for kind in "BCDE"),
+        "(A ALL B ALL C) ; D FILTER A.x = D.x AND B.y = D.y AND C.z = D.z",
+        "(A ; B : C) ALL (D ; E)",
+    ],
+)
+def test_labels_of_states_overlap_nothing(pattern):
+    explanation = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").explain()
+    assert_drawn(explanation)
+    svg = explanation.to_svg()
+    assert all(escape(state["label"]) in svg for state in explanation.to_dict()["automaton"]["states"][1:4])
+
+
 def test_a_wide_picture_is_drawn_from_top_to_bottom():
     wide = cer_gpu.compile("SELECT * FROM S WHERE " + " ; ".join("ABCDEFGHIJKLMNO")).explain().to_svg()
     assert float(ElementTree.fromstring(wide).get("width")) < 600
@@ -200,7 +230,8 @@ def test_pictures_hold_the_automaton_of_filters_between_events(data):
     assert len(edges) == len(automaton["transitions"]) + len(automaton["silent"])
     said = str(explanation)
     lines = said[said.index("\nAutomaton") : said.index("\nPlan")].splitlines()
-    assert sum(" → " in line for line in lines) == len(edges)
+    steps = automaton.get("rules", automaton["transitions"]) + automaton["silent"]
+    assert sum(" → " in line for line in lines) == len(steps)
     assert all(f"register {register['name']} holds" in said for register in automaton.get("registers", ()))
 
 
