@@ -16,6 +16,8 @@ from hypothesis import assume, note
 from hypothesis import strategies as st
 
 import cer_gpu
+from cer_gpu.ceql.parser import parse
+from cer_gpu.planning.passes import plan_of
 
 MOST_VALUATIONS = 10_000
 MOST_ROWS = 10_000
@@ -171,6 +173,14 @@ def assert_same(one: pa.Table, other: pa.Table) -> None:
 def by_automaton(query: cer_gpu.Query) -> cer_gpu.Query:
     """Return the query, to be evaluated by the automaton even if stacks could."""
     return cer_gpu.Query(replace(query._plan, chain=None))
+
+
+def by_instances(query: cer_gpu.Query) -> cer_gpu.Query:
+    """Return the query, to be evaluated by instances of its atoms even if a parallelised automaton could."""
+    plan = query._plan
+    relations = {type_: list(columns) for type_, columns in plan.relations} or None
+    syntax = parse(plan.text, relations)
+    return cer_gpu.Query(plan_of(syntax, plan.type_column, plan.time_column, plan.time_unit, in_parallel=False))
 
 
 def sorted_rows(*tables):

@@ -250,10 +250,12 @@ def conjunctive_queries(draw, limits=False, most=4):
         atoms_types = [types[k % len(types)] for k in range(n)]
     else:
         atoms_types = [draw(st.sampled_from(types)) for _ in range(n)]
-    aliases = draw(st.permutations(["one", "A_2", "an atom", "e1"]))
+    partition_by = draw(st.just(()) | st.just(()) | s.partition_keys())
+    free = {"t", "A_2", "an atom", "e1"} - {names[0] for names in partition_by}  # columns of "bindings" differ
+    aliases = draw(st.permutations(sorted(free)))
     atoms = tuple(
         cq.Atom(type_, draw(terms(own, kind_of)), alias if draw(st.integers(0, 3)) == 3 else None)
-        for type_, own, alias in zip(atoms_types, variables, aliases, strict=False)
+        for type_, own, alias in zip(atoms_types, variables, [*aliases, "e2"], strict=False)
     )
     known = sorted(set().union(*(atom.variables for atom in atoms)))
     # 0.0 and -0.0 are equal: with self joins they could be two heads of one row
@@ -268,7 +270,7 @@ def conjunctive_queries(draw, limits=False, most=4):
     return cq.ConjunctiveQuery(
         tuple(head),
         atoms,
-        partition_by=draw(st.just(()) | st.just(()) | s.partition_keys()),
+        partition_by=partition_by,
         within=within,
         limit=draw(st.sampled_from([1, 2, 3, 0])) if limits else None,
         name=draw(st.sampled_from(["Q", "Q", "answers", "B", "of two"])),

@@ -24,7 +24,16 @@ import cer_gpu.backend
 
 SCALARS = {"int", "bool", "float", "clock"}
 CLOCKS = {"uint64", "float64"}
-SHARED = ("arguments", "tecs", "listing", "joins.filters", "joins.instances")
+SHARED = (
+    "arguments",
+    "tecs",
+    "listing",
+    "joins.filters",
+    "joins.instances",
+    "products.arena",
+    "products.keys",
+    "products.listing",
+)
 """Modules whose groups of arguments others share."""
 
 

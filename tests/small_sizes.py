@@ -11,7 +11,7 @@ from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import symbols
-from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, run, stacks
+from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, products, run, stacks
 from cer_gpu.runtime import live_intervals as intervals
 
 SMALL = (
@@ -24,6 +24,8 @@ SMALL = (
     (instances, "INITIAL_SIZE", 2),
     (instances, "INITIAL_DEPTH", 1),
     (instances, "PICKED", 3),
+    (products, "INITIAL_SIZE", 2),
+    (products, "INITIAL_DEPTH", 4),
     (chain_counter, "INITIAL_SIZE", 2),
     (keyed_stacks, "INITIAL_SIZE", 2),
     (keyed_stacks, "GENTLE_FROM", 8),

@@ -124,6 +124,9 @@ PATTERNS += [
     "A AS a ; B AS b FILTER b.f > a.f + 3 AND b.k = a.k",
     "A AS a ; B+ AS b ; C AS c FILTER b.t < a.t + 9 AND b.k >= PREV(b).k AND c.s <= a.s AND c.t > 2 * b.t - LAST(b).t",
     "A AS a : (B OR A) AS b ; C AS c FILTER b.k <> a.k OR c.k * b.k = a.k + 1",
+    "A ; B ; C FILTER A.k = B.k AND B.s = C.s",
+    "A ALL B ALL C FILTER A.k = B.k AND B.k = C.k AND B.s = C.s",
+    "(A ALL A AS b) ; C FILTER A.k = C.k AND b.s = C.s",
 ]
 CLAUSES = [
     "",
@@ -150,7 +153,7 @@ def test_real_calls_fit_their_contracts(output):
                     assert by_automaton(query).evaluate(table, output=output).num_rows == found.num_rows
                     query.evaluate(table[:30], output=output, share=(0, 2))
     names = {name for _, name in called}
-    assert {"window_lows", "assign_partitions"} <= names
+    assert {"window_lows", "assign_partitions", "update_events", "collect", "rehash"} <= names
     assert (
         {"count_events", "count_chain"} if output == "count" else {"run_events", "push_events", "list_ends"}
     ) <= names

@@ -78,7 +78,7 @@ class Unions(NamedTuple):
     starts : clock, shape (unions, 4), written
         The same memory; column UNION_START has the clock of the latest start among the products of the node
         (``max-start``).
-    descent : int32, shape (deepest,), written
+    descent : int32, shape (DEEPEST,), written
         Scratch: the way down a heap.
     """
 

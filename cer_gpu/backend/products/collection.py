@@ -44,9 +44,9 @@ def collect(automaton, nodes, unions, keys, clocks, length, moved_nodes, moved_u
         Last clock of each partition; one for all if windows end for all at once.
     length : clock
         Length of the window.
-    moved_nodes : int32, shape (nodes + 1,), written
+    moved_nodes : int32, shape (nodes in use + 1,), written
         New number of each node; -1 for one that is dropped.
-    moved_unions : int32, shape (unions + 1,), written
+    moved_unions : int32, shape (unions in use + 1,), written
     used : int64, shape (tables,), written
         Rows of each table with a list that is not empty.
     """

@@ -40,7 +40,7 @@ class Automaton(NamedTuple):
         Columns of the event that must be equal.
     tables : int32, shape (keys,)
         Table of each key.
-    columns : int32, shape (keys, values)
+    columns : int32, shape (keys, most values)
         Columns of the event that make a key, then -1.
     unions : int32, shape (unions of marks, unions of marks)
         Mark of an event that has two marks; empty if none has.
