@@ -349,6 +349,7 @@ class Products(Runtime):
             np.zeros((size, N_AGENDA), np.int64),
             np.zeros(size, np.int64),
             np.zeros(size, np.int64),
+            np.zeros((size, 3), np.int64),
             np.zeros((n_fired, 2), np.int64),
             np.zeros(n_fired, self._length.dtype),
             np.zeros(max(4 * n_rows, size), np.int64),

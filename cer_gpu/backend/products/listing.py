@@ -27,9 +27,9 @@ from cer_gpu.backend.saturating import plus, times
 
 _U = np.uint64
 
-# an entry of the stack: a union, the agenda for its node, the number of chosen nodes before it, and the height of the
-# agendas; while counting: the product and the sum so far
-WAITING, AGENDA, DEPTH, HEIGHT, N_WAITING = range(5)
+# an entry of the stack: a union, the agenda for its node, the number of chosen nodes before it, the height of the
+# agendas, and 1 if no other source waits for a node
+WAITING, AGENDA, DEPTH, HEIGHT, IS_LAST, N_WAITING = range(6)
 
 # an agenda: a node, the next of its sources, and the agenda behind it (-1: none)
 OF_NODE, NEXT_SOURCE, BEHIND, N_AGENDA = range(4)
@@ -40,12 +40,14 @@ class Listing(NamedTuple):
 
     Attributes
     ----------
-    waiting : int64, shape (longest, 4), written
+    waiting : int64, shape (longest, 5), written
     agendas : int64, shape (most agendas, 3), written
     chosen : int64, shape (deepest,), written
         Nodes of the complex event under way.
     ordered : int64, shape (deepest,), written
         The same, by their positions, the latest first.
+    before : int64, shape (deepest, 3), written
+        Position, reported position and mark of the nodes chosen before the last one, the earliest first.
     fired : int64, shape (firings + 1, 2), written
         Nodes of the event under way, each with its transition.
     starts : clock, shape (firings + 1,), written
@@ -58,6 +60,7 @@ class Listing(NamedTuple):
     agendas: Any
     chosen: Any
     ordered: Any
+    before: Any
     fired: Any
     starts: Any
     scratch: Any
@@ -88,24 +91,20 @@ def begin(automaton, nodes, unions, listing, node):
     if n_sources_of(automaton, nodes, node) == 0:
         return np.int64(0)
     listing.agendas[0, OF_NODE], listing.agendas[0, NEXT_SOURCE], listing.agendas[0, BEHIND] = node, 1, -1
-    _wait(
-        listing,
-        np.int64(0),
-        np.int64(nodes.records[_U(node), _U(nodes.first_factor)]),
-        np.int64(0),
-        np.int64(1),
-        np.int64(1),
-    )
+    first = np.int64(nodes.records[_U(node), _U(nodes.first_factor)])
+    is_last = n_sources_of(automaton, nodes, node) == 1
+    _wait(listing, np.int64(0), first, np.int64(0), np.int64(1), np.int64(1), np.int64(is_last))
     return np.int64(1)
 
 
 @helper
-def _wait(listing, n, union, agenda, depth, height):
+def _wait(listing, n, union, agenda, depth, height, is_last):
     w = _U(n)
     listing.waiting[w, WAITING] = union
     listing.waiting[w, AGENDA] = agenda
     listing.waiting[w, DEPTH] = depth
     listing.waiting[w, HEIGHT] = height
+    listing.waiting[w, IS_LAST] = is_last
 
 
 @helper
@@ -120,13 +119,14 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
     top = _U(n - 1)
     union, agenda = _U(listing.waiting[top, WAITING]), listing.waiting[top, AGENDA]
     depth, height = listing.waiting[top, DEPTH], listing.waiting[top, HEIGHT]
+    is_last = listing.waiting[top, IS_LAST]
     n -= 1
     left, right = np.int64(unions.links[union, UNION_LEFT]), np.int64(unions.links[union, UNION_RIGHT])
     if is_live(unions, right, clock, length):
-        _wait(listing, n, right, agenda, depth, height)
+        _wait(listing, n, right, agenda, depth, height, is_last)
         n += 1
     if is_live(unions, left, clock, length):
-        _wait(listing, n, left, agenda, depth, height)
+        _wait(listing, n, left, agenda, depth, height, is_last)
         n += 1
     node = np.int64(unions.links[union, UNION_NODE])
     listing.chosen[_U(depth)] = node
@@ -151,8 +151,87 @@ def advance(automaton, nodes, unions, listing, n, clock, length):
         agenda,
     )
     factor = np.int64(nodes.records[_U(node), _U(nodes.first_factor + next_source)])
-    _wait(listing, n, factor, height, depth, height + 1)
+    is_last = np.int64(next_source + 1 == n_sources_of(automaton, nodes, node))
+    while is_last == 1 and agenda >= 0:
+        behind = _U(agenda)
+        owner = listing.agendas[behind, OF_NODE]
+        is_last = np.int64(listing.agendas[behind, NEXT_SOURCE] >= n_sources_of(automaton, nodes, owner))
+        agenda = listing.agendas[behind, BEHIND]
+    _wait(listing, n, factor, height, depth, height + 1, is_last)
     return n + 1, np.int64(0)
+
+
+@helper
+def note_before(automaton, nodes, listing, depth):
+    """Note the nodes chosen before the last one, for `write_last`."""
+    order_chosen(nodes, listing, depth)
+    for i in range(depth):
+        node = _U(listing.ordered[_U(depth - 1 - i)])
+        row = _U(i)
+        listing.before[row, 0] = nodes.records[node, NODE_POSITION]
+        listing.before[row, 1] = place_of(nodes, node)
+        listing.before[row, 2] = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
+
+
+@helper
+def write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_values, most, clock, length):
+    """Write a complex event for each node of a heap that is the last source, as long as there is room.
+
+    Returns
+    -------
+    int, int, int
+        Number of waiting unions, of rows and of values.  It stops at a node with sources of its own, and after `most`
+        complex events.
+    """
+    before, last = listing.before, _U(depth - 1)
+    agenda = listing.waiting[_U(n - 1), AGENDA]
+    earliest, first_place, end_place = before[0, 0], before[0, 1], before[last, 1]
+    timed, marked = output.times.shape[1] > 0, output.marks.shape[0] > 0
+    while n > 0 and listing.waiting[_U(n - 1), DEPTH] == depth and listing.waiting[_U(n - 1), AGENDA] == agenda:
+        if most == 0 or n + 2 >= listing.waiting.shape[0]:
+            break
+        if n_out + 1 >= output.offsets.shape[0] or n_values + depth >= output.positions.shape[0]:
+            break
+        u = _U(listing.waiting[_U(n - 1), WAITING])
+        node = _U(unions.links[u, UNION_NODE])
+        if n_sources_of(automaton, nodes, node) > 0:
+            break
+        most -= 1
+        height = listing.waiting[_U(n - 1), HEIGHT]
+        n -= 1
+        left, right = np.int64(unions.links[u, UNION_LEFT]), np.int64(unions.links[u, UNION_RIGHT])
+        if is_live(unions, right, clock, length):
+            _wait(listing, n, right, agenda, depth, height, np.int64(1))
+            n += 1
+        if is_live(unions, left, clock, length):
+            _wait(listing, n, left, agenda, depth, height, np.int64(1))
+            n += 1
+        position, place = nodes.records[node, NODE_POSITION], place_of(nodes, node)
+        mark = automaton.transitions[_U(nodes.records[node, NODE_TRANSITION]), FIRE_MARK]
+        row = _U(n_out)
+        output.spans[0, row] = place if position < earliest else first_place
+        output.spans[1, row] = end_place
+        if timed:
+            start = node if position < earliest else _U(listing.ordered[last])
+            output.times[0, row] = nodes.records[start, _U(nodes.time)]
+            output.times[1, row] = nodes.records[_U(listing.ordered[0]), _U(nodes.time)]
+        i = 0
+        while i < depth:
+            if mark > 0 and position < before[_U(i), 0]:
+                output.positions[_U(n_values)] = place
+                if marked:
+                    output.marks[_U(n_values)] = mark
+                n_values += 1
+                mark = 0
+            if before[_U(i), 2] > 0:
+                output.positions[_U(n_values)] = before[_U(i), 1]
+                if marked:
+                    output.marks[_U(n_values)] = before[_U(i), 2]
+                n_values += 1
+            i += 1
+        n_out += 1
+        output.offsets[row + _U(1)] = n_values
+    return n, n_out, n_values
 
 
 @helper

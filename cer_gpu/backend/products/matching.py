@@ -32,15 +32,18 @@ from cer_gpu.backend.products.keys import Automaton, Keys, look_ahead, look_up, 
 from cer_gpu.backend.products.listing import (
     DEPTH,
     HEIGHT,
+    IS_LAST,
     Listing,
     advance,
     begin,
     count_products,
     has_room,
     is_consecutive,
+    note_before,
     order_chosen,
     write,
     write_end,
+    write_last,
 )
 from cer_gpu.backend.saturating import MOST_SIGNED, plus
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL, TOO_MANY
@@ -281,6 +284,7 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
     limit = np.int64(0) if demand.gathered == 1 else np.int64(options.limit)
     dealt = demand.n_shares > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
+    fast = writes and not dealt and demand.strict == 0 and automaton.unions.shape[0] == 0
     n_here, n_out, n_values = regs[N_HERE], regs[N_OUT], regs[N_VALUES]
     n, pending, n_dealt = regs[N_WAITING], regs[PENDING], regs[DEALT]
     status = DONE
@@ -318,6 +322,18 @@ def _list_node(options, demand, automaton, nodes, unions, listing, output, clock
         if not has_room(listing, listing.waiting[top, HEIGHT], n, depth):
             status = GROW_PATH
             break
+        if fast and listing.waiting[top, IS_LAST] == 1:
+            if limit > 0 and n_here >= limit:
+                n = np.int64(0)
+                break
+            note_before(automaton, nodes, listing, depth)
+            rows = n_out
+            most = limit - n_here if limit > 0 else np.int64(-1)
+            n, n_out, n_values = write_last(automaton, nodes, unions, listing, output, n, depth, n_out, n_values, most,
+                                            clock, length)  # fmt: skip
+            n_here += n_out - rows
+            if n_out > rows:
+                continue
         n, pending = advance(automaton, nodes, unions, listing, n, clock, length)
         if dealt and (depth == 2 or (depth == 1 and pending > 0)):
             # what begins with these events is one part of several
