@@ -450,6 +450,14 @@ def test_one_variable_of_three_types_is_equal_exactly(names, pattern):
     check_exact([VALUES[name] for name in names], pattern, of_equal_numbers)
 
 
+def test_decimals_and_floats_among_three_values_are_refused():
+    """Their equality is not transitive: they are compared as floats, and with integers exactly."""
+    table = table_of_columns([VALUES[name] for name in ("decimal", "float64", "int64")])
+    query = compiled("SELECT * FROM S WHERE A ; B ; C FILTER A.c0 = B.c1 AND B.c1 = C.c2")
+    with pytest.raises(cer_gpu.errors.QueryTypeError, match="decimals and floats"):
+        query.evaluate(table)
+
+
 @pytest.mark.parametrize(
     "pattern", ["A ; B ; C FILTER A.c0 = B.c1 AND B.c1 = C.c2", "A ALL B ALL C FILTER A.c0 = B.c1 AND C.c2 = A.c0"]
 )
