@@ -319,6 +319,7 @@ class _Builder:
         p, q, left_moved, right_moved = state
         of_left = [step for step in sides[0].after(p) if left_moved or not step[1]]
         of_right = [step for step in sides[1].after(q) if right_moved or not step[1]]
+        p, q = sides[0].waiting(p), sides[1].waiting(q)
         for node, contiguous, loops in of_left:
             yield (node, q, True, False), contiguous, loops
         for node, contiguous, loops in of_right:
@@ -374,6 +375,14 @@ class _Side:
     part: _Part
     end: int
     steps: dict[int, list[tuple[int, bool, tuple[int, ...]]]] = field(default_factory=dict)
+    _alike: dict[tuple[bool, frozenset[tuple[int, bool, tuple[int, ...]]]], int] = field(default_factory=dict)
+
+    def waiting(self, node: int | None) -> int | None:
+        """Return the node, or another from which the side goes on alike once the other side has made a step."""
+        if node is None:
+            return None
+        steps = frozenset(step for step in self.after(node) if not step[1])
+        return self._alike.setdefault((node in self.last, steps), node)
 
     @property
     def last(self) -> tuple[int, ...]:

@@ -121,7 +121,9 @@ def choices(formula: NormalForm) -> Iterator[NormalForm]:
 
 def guards_of(formula: NormalForm) -> tuple[Guard, ...]:
     """Return the guards of the atoms of a formula, each once, from left to right."""
-    return tuple(dict.fromkeys(part.guard for part in walk(formula) if isinstance(part, Atom)))
+    # a guard that many atoms share is hashed once
+    guards = {id(part.guard): part.guard for part in walk(formula) if isinstance(part, Atom)}
+    return tuple(dict.fromkeys(guards.values()))
 
 
 def unrelated(formula: NormalForm) -> NormalForm:

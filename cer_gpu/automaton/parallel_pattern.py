@@ -34,7 +34,7 @@ from cer_gpu.ceql.traversal import walk
 MAX_TRANSITIONS = 4096
 """Most transitions."""
 MAX_SELF_JOINS = 256
-"""Most sets of places for which one event may be read: they are exponential in the atoms of a self join."""
+"""Most sets of several places at which one event may be: they are exponential in the atoms of a self join."""
 
 
 @dataclass(frozen=True)
@@ -395,9 +395,9 @@ class _Builder:
         while waiting:
             chosen = waiting.pop(0)
             yield chosen
-            n += 1
-            if n + len(waiting) > MAX_SELF_JOINS:
-                raise NotParallelError(f"one event may be at more than {MAX_SELF_JOINS} sets of places")
+            n += len(chosen) > 1
+            if n > MAX_SELF_JOINS:
+                raise NotParallelError(f"one event may be at more than {MAX_SELF_JOINS} sets of several places")
             waiting += [
                 (*chosen, leaf)
                 for leaf in range(chosen[-1] + 1, len(places))

@@ -37,7 +37,7 @@ from cer_gpu.runtime.events import Int64, Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Found, Length, Runtime
 
-INITIAL_SIZE = 1 << 14
+INITIAL_SIZE = 1 << 15
 """Initial room for nodes, for unions and for keys; a power of two."""
 INITIAL_DEPTH = 1 << 8
 """Initial room for the listing."""
@@ -206,7 +206,8 @@ class Products(Runtime):
         """Return the positions that complex events to come may hold, ascending."""
         self._collect(self._last_clocks[0])
         column = self._nodes.place if self.options.placed else NODE_POSITION
-        return np.unique(self._nodes.records[: self._tops[N_NODES], column])
+        held = self._nodes.records[: self._tops[N_NODES], column]
+        return np.ascontiguousarray(held[np.diff(held, prepend=-1) > 0])  # nodes stand in the order of their events
 
     # ---- partitions -----------------------------------------------------------------------------------------
 

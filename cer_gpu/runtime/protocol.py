@@ -31,7 +31,7 @@ class Runtime(ABC):
     Attributes
     ----------
     engine : str
-        The family that `explain` shows: "stacks", "automaton", "counter", "instances" or "recogniser".
+        The family that `explain` shows: "stacks", "automaton", "counter", "instances", "products" or "recogniser".
     reads_chain : bool
         True: symbols come from a `Chain`; False: from a `Determinization`.
     lists_by_itself : bool
