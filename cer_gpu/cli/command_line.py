@@ -116,7 +116,8 @@ def read_query(given: str) -> tuple[str | None, str]:
     path = Path(given)
     if os.path.isfile(given):
         return given, read_query_file(given)
-    if given.endswith(".ceql") or (given and not any(c.isspace() for c in given)):  # a query has several words
+    one_word = given and not any(c.isspace() for c in given) and "<-" not in given  # other queries have several
+    if given.endswith(".ceql") or one_word:
         siblings = sorted(p.name for p in path.parent.glob("*.ceql"))
         near = did_you_mean(path.name, siblings, "queries there")
         raise OptionError(f"{given!r} is neither a file nor the text of a query" + (f"\nhint: {near}" if near else ""))

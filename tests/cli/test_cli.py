@@ -230,6 +230,7 @@ A = "SELECT * FROM S WHERE A"
         (["SELECT * FROM S WHERE", "events.parquet"], "expected"),
         ([f"{A} ; B WITHIN 3 HOURS", "events.parquet"], "--time-column"),
         (["missing.ceql", "events.parquet"], "'missing.ceql' is neither a file nor"),
+        (["Q(x)<-A(nope=x)", "events.parquet"], "no column 'nope'"),
         (["late_query", "events.parquet"], "'late_query' is neither a file nor"),
         (["bad.ceql", "events.parquet"], "bad.ceql: is not text in UTF-8"),
         ([A, "events.parquet", "--device", "cuda"], "device='cpu'"),
