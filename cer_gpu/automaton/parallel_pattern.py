@@ -80,6 +80,8 @@ class ParallelPattern:
         Number of places in the conjunction with which the pattern begins; they are the first.
     trees : tuple of (tuple of int, QTree)
         For each part of the conjunction its places and its compact q-tree, whose atoms are numbered as these places.
+    without_choice : bool
+        True if every run reads an event for each place.
     shares_events : bool
         True if several partial matches that a transition gathers may hold one event.
     ambiguous : bool
@@ -93,6 +95,7 @@ class ParallelPattern:
     finals: frozenset[int]
     n_conjunction: int
     trees: tuple[tuple[tuple[int, ...], QTree], ...]
+    without_choice: bool
     shares_events: bool
     ambiguous: bool
 
@@ -207,6 +210,7 @@ class _Builder:
             frozenset(v for v, members in enumerate(self.variables) if any(m.place == place for m in members))
             for place in range(len(graph.atoms))
         ]
+        self._check_implied()
         finals: list[int] = []
         if self.n_conjunction and not self._steps:
             finals = [self._part(tuple(range(self.n_conjunction)))]
@@ -220,6 +224,9 @@ class _Builder:
                     shared = self.of_place[edge.source] & self.of_place[edge.target]
                     source = Source(self._step(edge.source), tuple(sorted(shared)))
                     self._add(ParallelTransition((edge.target,), (source,), self._step(edge.target)))
+        shares_events = any(self._are_one(pair) for pair in combinations(range(self.n_conjunction), 2))
+        if shares_events:
+            joined_labels([graph.atoms[place].kept for place in range(self.n_conjunction)])
         return ParallelPattern(
             graph,
             self.variables,
@@ -228,7 +235,8 @@ class _Builder:
             frozenset(finals),
             self.n_conjunction,
             tuple(self.trees.items()),
-            any(self._are_one(pair) for pair in combinations(range(self.n_conjunction), 2)),
+            all(map(self._is_always, range(len(graph.atoms)))),
+            shares_events,
             graph.ambiguous,
         )
 
@@ -248,7 +256,7 @@ class _Builder:
     def _variables(self) -> tuple[tuple[Member, ...], ...]:
         """Return the sets of values that the filters make equal."""
         groups: list[dict[Member, None]] = []
-        self.direct: set[tuple[int, int]] = set()  # places that one filter compares
+        self.direct: set[frozenset[Member]] = set()  # values that one filter compares
         for relation in self.graph.relations:
             sides = equal_sides(relation.predicate)
             if sides is None:
@@ -259,8 +267,7 @@ class _Builder:
                 if any(self.graph.atoms[place].repeats[0] for place in held):
                     raise NotParallelError("a filter reads events of an iteration")
                 members.append([Member(place, expression) for place in sorted(held)])
-            self.direct |= {(a.place, b.place) for a in members[0] for b in members[1]}
-            self.direct |= {(b.place, a.place) for a in members[0] for b in members[1]}
+            self.direct |= {frozenset((a, b)) for a in members[0] for b in members[1]}
             if not members[0] or not members[1]:
                 continue
             together = dict.fromkeys(members[0] + members[1])
@@ -282,8 +289,20 @@ class _Builder:
             for source, target in edges:
                 if source in places and target not in places and places & self._reach(target):
                     raise NotParallelError("a filter compares events that do not directly follow one another")
-                both = source in places and target in places
-                if both and (source, target) not in self.direct and not all(map(self._is_always, places)):
+
+    def _check_implied(self) -> None:
+        """Refuse values that are equal only where the event of a third place is there, which another run may lack.
+
+        Values are compared at one place, between places of the conjunction, and along edges.
+        """
+        edges = {frozenset((edge.source, edge.target)) for edge in self.graph.edges}
+        for members in self.variables:
+            if all(self._is_always(member.place) for member in members):
+                continue
+            for one, other in combinations(members, 2):
+                together = max(one.place, other.place) < self.n_conjunction
+                joined = one.place == other.place or together or frozenset((one.place, other.place)) in edges
+                if joined and frozenset((one, other)) not in self.direct:
                     raise NotParallelError("two values are equal only where a third event is there")
 
     def _reach(self, place: int) -> set[int]:
@@ -416,6 +435,22 @@ def _name(variable: int) -> str:
     return str(variable)
 
 
+def joined_labels(kept: Sequence[frozenset[str]]) -> list[frozenset[str]]:
+    """Return the unions of some sets of variables, the empty one first.
+
+    Raises
+    ------
+    NotParallelError
+        When they are more than MAX_SELF_JOINS.
+    """
+    labels = {frozenset[str](): None}
+    for one in kept:
+        labels |= {one | other: None for other in labels}
+        if len(labels) > MAX_SELF_JOINS:
+            raise NotParallelError(f"one event may be in more than {MAX_SELF_JOINS} sets of variables")
+    return list(labels)
+
+
 def equal_sides(predicate: s.Predicate) -> list[tuple[str, s.Expression]] | None:
     """Return both sides of an equality of two events, each with its variable, or None if a filter is not one."""
     if not (isinstance(predicate, s.Comparison) and predicate.op == "="):
@@ -465,19 +500,14 @@ class ParallelTable(Table):
             frozenset[str]().union(*(atoms[place].kept for place in transition.places))
             for transition in self.pattern.transitions
         ]
-        labels = dict.fromkeys([frozenset[str](), *kept])
-        if self.pattern.shares_events:  # parts of a conjunction may hold one event
-            for one in (todo := list(labels)):
-                for other in list(labels):
-                    if one | other not in labels:
-                        labels[one | other] = None
-                        todo.append(one | other)
-        self.labels = list(labels)
+        # parts of a conjunction may hold one event
+        in_conjunction = range(self.pattern.n_conjunction if self.pattern.shares_events else 0)
+        joined = joined_labels([atoms[place].kept for place in in_conjunction])
+        self.labels = list(dict.fromkeys([*joined, *kept]))
         number = {held: i for i, held in enumerate(self.labels)}
         self.marks = np.array([number[held] for held in kept], np.int32)
-        n = len(self.labels) if self.pattern.shares_events else 0
-        self.unions = np.array([[number[a | b] for b in self.labels[:n]] for a in self.labels[:n]], np.int32)
-        self.unions = self.unions.reshape(n, n)
+        n = len(joined) if self.pattern.shares_events else 0
+        self.unions = np.array([[number[a | b] for b in joined] for a in joined], np.int32)[:n, :n].copy()
 
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""

@@ -55,8 +55,8 @@ def dealing_of(plan: Plan) -> Dealing:
 def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value all events of a complex event share; empty: there is none."""
     pattern = plan.parallel
-    if pattern is None or plan.consume != "NONE":
-        return ()
+    if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
+        return ()  # an event that is a complex event by itself may have no such value
     atoms = pattern.graph.atoms
     for members in pattern.variables:
         found: dict[str | None, set[str]] = {}

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, STRING, kind_of
+from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.moments import per_second
 from cer_gpu.errors import QueryTooLargeError, QueryTypeError
 from cer_gpu.predicates import terms as t
@@ -71,7 +72,15 @@ class BoundRelations:
     def shape(self) -> tuple[Any, ...]:
         """Kinds of columns and comparisons, which batches of another schema must share."""
         kinds = tuple((type(c), getattr(c, "op", ""), getattr(c, "unsigned", False), _dtype(c)) for c in self.columns)
-        return self.conditions, kinds
+        return self.conditions, kinds, tuple(_units(column_type(self.binder.schema, n, None, None)) for n in self.names)
+
+
+def _units(data_type: pa.DataType) -> Fraction:
+    """Return how many stored numbers of a type make up one; 1 for types that store no other numbers."""
+    if pa.types.is_decimal(data_type):
+        return Fraction(10 ** int(data_type.scale))
+    timed = pa.types.is_temporal(data_type) and kind_of(data_type) is not None
+    return per_second(data_type) if timed else Fraction(1)
 
 
 def _dtype(column: SideColumn) -> str:

@@ -355,7 +355,7 @@ class Products(Runtime):
             np.zeros(n_fired, self._length.dtype),
             np.zeros(max(4 * n_rows, size), np.int64),
         )
-        for old, new in zip(getattr(self, "_listing", ()), made, strict=False):
+        for old, new in zip(getattr(self, "_listing", ())[:-1], made, strict=False):
             new[: len(old)] = old
         self._listing = made
 

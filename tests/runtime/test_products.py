@@ -19,7 +19,7 @@ import pytest
 import reference as ref
 import strategies
 from cases import Case, assert_same, by_instances, counts_of, pushed, rows_of, sorted_rows
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, note, settings
 from hypothesis import strategies as st
 from small_sizes import small_sizes
 
@@ -540,3 +540,44 @@ def test_rows_of_one_end_are_listed_again_alike():
     limited = rows_of(compiled(query._plan.text + " LIMIT 2").evaluate(table))
     firsts = [list(group)[:2] for _, group in itertools.groupby(rows, key=lambda row: row[1])]
     assert limited == [row for group in firsts for row in group]
+
+
+# ---------------------------------------------------------------------------------------------------- choices
+
+SHAPES = [
+    "A AS a ; (B AS b OR C AS c)",
+    "(A AS a OR C AS c) ; B AS b",
+    "(A AS a OR B AS b) ; C AS c ; D AS d",
+    "A AS a ; (B AS b OR C AS c ; B AS b) ; D AS d",
+    "A AS a ; (B AS b OR C AS b) ; D AS d",
+    "(A AS a ALL B AS b) ; (C AS c OR D AS d)",
+    "(A AS a ALL B AS b) ; (C AS c OR D AS d) ; A AS e",
+    "A AS a OR (B AS b ; C AS c)",
+    "A AS a ALL B AS b ALL (C AS c FILTER c.x = c.y)",
+]
+
+
+@strategies.property_test(0.6)
+def test_equalities_beside_choices_give_the_rows_of_instances(data):
+    """A value that two others share makes them equal only where its event is there."""
+    shape = data.draw(st.sampled_from(SHAPES), label="shape")
+    names = [name for name in "abcde" if f"AS {name}" in shape]
+    value = st.builds("{}.{}".format, st.sampled_from(names), st.sampled_from("xy"))
+    one = st.tuples(value, value).filter(lambda sides: sides[0][0] != sides[1][0])
+    filters = data.draw(st.lists(one, min_size=1, max_size=4), label="filters")
+    text = f"SELECT * FROM S WHERE {shape} FILTER {' AND '.join(map(' = '.join, filters))}"
+    note(text)
+    query = cer_gpu.compile(text)
+    assume(query._plan.parallel is not None)
+    number = st.sampled_from([0, 0, 1, 1, 2, None])
+    events = data.draw(st.lists(st.tuples(st.sampled_from("ABCD"), number, number), max_size=9), label="events")
+    table = pa.table(
+        {
+            "type": pa.array([event[0] for event in events], pa.string()),
+            "x": pa.array([event[1] for event in events], pa.int64()),
+            "y": pa.array([event[2] for event in events], pa.int64()),
+        }
+    )
+    for output in ("bindings", "count", "ends"):
+        expected = by_instances(query).evaluate(table, output=output)
+        assert sorted_rows(query.evaluate(table, output=output)) == sorted_rows(expected)

@@ -156,7 +156,7 @@ def _has_room_for(automaton, nodes, unions, keys, symbol):
 
 
 @helper
-def _ahead_of(keys, event, regs):
+def _ahead_of(keys, event):
     """Return the row of an event in `Keys.hashes`: those ahead begin with a multiple of their number."""
     return event % _U(keys.hashes.shape[0])
 
@@ -168,7 +168,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
     clock, length = window.clocks[event], window.length
     position = events.positions[event]
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
-    ahead = _ahead_of(keys, event, regs)
+    ahead = _ahead_of(keys, event)
     for i in range(automaton.first_keys[symbol], automaton.first_keys[symbol + _U(1)]):
         look_up(automaton, keys, attributes, event, ahead, partition, position, automaton.needed[_U(i)])
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
@@ -213,7 +213,7 @@ def _fire(events, attributes, window, automaton, nodes, unions, keys, listing, e
 def _keep(events, attributes, window, automaton, nodes, unions, keys, listing, event, regs):
     """Put the nodes of an event into the lists that wait for them, and drop those that no list has."""
     clock, length, position = window.clocks[event], window.length, events.positions[event]
-    ahead = _ahead_of(keys, event, regs)
+    ahead = _ahead_of(keys, event)
     partition = np.int64(events.partitions[event]) if events.partitions.shape[0] > 0 else np.int64(0)
     first_list = _U(ROW_VALUES + automaton.columns.shape[1])
     for i in range(regs[N_FIRED]):
@@ -239,7 +239,7 @@ def _list_event(options, demand, automaton, nodes, unions, listing, output, cloc
     """List or count the complex events that end with the nodes of an event; return the status."""
     ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
     if demand.counting == 1 and demand.gathered == 0 and demand.strict == 0:
-        return _count_event(automaton, nodes, unions, listing, clock, length, regs)
+        return _count_event(options.limit, automaton, nodes, unions, listing, clock, length, regs)
     status = DONE
     while status == DONE and regs[ROOT] < regs[N_FIRED]:
         i = _U(regs[ROOT])
@@ -263,7 +263,7 @@ def _list_event(options, demand, automaton, nodes, unions, listing, output, cloc
 
 
 @helper
-def _count_event(automaton, nodes, unions, listing, clock, length, regs):
+def _count_event(limit, automaton, nodes, unions, listing, clock, length, regs):
     total = np.uint64(0)
     for i in range(regs[N_FIRED]):
         if automaton.transitions[_U(listing.fired[_U(i), FIRED_TRANSITION]), FIRE_FINAL] == 1:
@@ -272,6 +272,8 @@ def _count_event(automaton, nodes, unions, listing, clock, length, regs):
             if found == np.uint64(0):
                 return GROW_PATH
             total = plus(total, found)
+    if limit > 0:
+        total = min(total, np.uint64(limit))
     if total > MOST_SIGNED:
         return TOO_MANY
     regs[N_HERE] = np.int64(total)
