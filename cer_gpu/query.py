@@ -14,6 +14,7 @@ from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.columnar.clocks import TIME_UNITS
+from cer_gpu.columnar.fields import column_type
 from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
 from cer_gpu.errors import (
     CerError,
@@ -256,6 +257,8 @@ class Query:
         """
         binding = self._bindings.bind(schema)
         binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
+        for name in self._plan.unread:
+            column_type(schema, name.name, self.text, name.span)
         return binding
 
     def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:

@@ -165,6 +165,12 @@ class ConjunctiveQuery:
             elif term.name in own:
                 tests.append(s.Comparison("=", own[term.name].read(), place.read(), place.span))
                 self._equal.add(term.name)
+            elif term.name.upper() == "NULL":
+                raise self._error(
+                    "NULL is no term of an atom: no value is equal to it",
+                    term.span,
+                    "a filter of SELECT ... WHERE f ALL g FILTER x.a IS NULL asks for missing values",
+                )
             elif term.name == NO_NAME:
                 self._unread.append(place.attribute)
             else:

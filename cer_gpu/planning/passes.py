@@ -85,6 +85,7 @@ def plan_of(
         variables=tuple(dict.fromkeys(variables)),
         attributes=None if attributes is None else tuple(attributes.values()),
         head=syntax.head,
+        unread=syntax.unread,
         streams=streams,
         partition=syntax.partition,
         within=syntax.within,

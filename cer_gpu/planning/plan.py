@@ -39,6 +39,8 @@ class Plan:
         Attributes of the events in "events"; None: all columns.
     head : tuple of HeadVariable or None
         Head of a conjunctive query, whose results are answers: choices of an event for each atom; None for others.
+    unread : tuple of Name
+        Attributes of the atoms that nothing reads, but events must have.
     relations : tuple of (str, tuple of str)
         Columns of types whose atoms have arguments by position: the option that reads `text` again.
     """
@@ -55,6 +57,7 @@ class Plan:
     variables: tuple[str, ...]
     attributes: tuple[Name, ...] | None
     head: tuple[HeadVariable, ...] | None
+    unread: tuple[Name, ...]
     streams: tuple[str, ...]
     partition: tuple[tuple[Name, ...], ...]
     within: Within | None

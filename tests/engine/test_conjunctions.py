@@ -313,3 +313,14 @@ def test_long_streams_give_the_reference(data):
         answer = case.compiled.evaluate(case.table, output=output)
         assert_same(with_checkpoints(case, output), answer)
     assert_right(case, answer, output, long=True)
+
+
+@pytest.mark.parametrize("text", ["Q() <- A(m = _), B(n = 1)", "Q() <- A(m = x), B(n = 1)"])
+def test_events_must_have_attributes_that_nothing_compares(text):
+    with pytest.raises(cer_gpu.QueryTypeError, match="no column 'm'"):
+        cer_gpu.compile(text).evaluate(pa.table({"type": ["A", "B"], "n": [1, 1]}))
+
+
+def test_null_is_no_term():
+    with pytest.raises(cer_gpu.QueryError, match="NULL is no term"):
+        cer_gpu.compile("Q() <- A(n = NULL), B(n = NULL)")
