@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import (
-    CHOOSE_ALL,
-    CONSUME_NONE,
-    CONSUME_PARTITION,
     COUNT_WINDOW,
 )
-from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
+from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
 from cer_gpu.backend.joins.whole_paths import General
-from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import room
-from cer_gpu.errors import EventsError
-from cer_gpu.runtime.counts import CountBuffers, CountOutput
 from cer_gpu.runtime.events import Int64, Relevant, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
-from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
-from cer_gpu.runtime.protocol import Found, Length, Runtime
+from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
+from cer_gpu.runtime.protocol import Length
 
 INITIAL_SIZE = 1 << 12
 """Initial room for instances of each atom; a power of two."""
@@ -38,7 +30,7 @@ PICKED = 1 << 10
 """Initial room for the events of a path."""
 
 
-class InstanceGraph(Runtime):
+class InstanceGraph(Joining):
     """Runtime that stores events as instances of the atoms of a pattern, and finds complex events backwards from ends.
 
     Parameters
@@ -51,37 +43,17 @@ class InstanceGraph(Runtime):
     """
 
     engine = "instances"
-    reads_chain = False
-    keeps_partitions = True
-    keeps_texts = True
+    loops: ClassVar[Any] = loops
 
     def __init__(self, table: AtomTable, options: RunOptions, length: Length) -> None:
         joins = options.joins
         assert joins is not None
-        self.options = options
+        n_forgotten = int(forgets_by_partition(options))
+        super().__init__(options, length, distinct=table.graph.ambiguous, n_forgotten=n_forgotten)
         self._table = table
         self._indexes: Indexes
         self._joins: JoinTables = joins
-        self._length = np.uint64(2**64 - 1) if length is None else length
         n_atoms = len(table.graph.atoms)
-        strategy = options.strategy
-        distinct = table.graph.ambiguous
-        choice = STRATEGIES[strategy].choice
-        gathered = distinct or choice != CHOOSE_ALL
-        k, n = options.share or (0, 1)
-        whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
-        self._demand = Demand(
-            int(options.counted),
-            int(gathered),
-            choice,
-            int(distinct),
-            int(strategy == "STRICT"),
-            k,
-            n,
-            int(whole),
-            0,
-        )
-        self._regs = np.zeros(loops.N_REGS, np.int64)
         self._heights = np.zeros(n_atoms, np.int64)
         self._bottoms = np.zeros(n_atoms, np.int64)
         self._path = np.zeros((INITIAL_DEPTH, loops.N_ENTRY), np.int64)
@@ -89,10 +61,6 @@ class InstanceGraph(Runtime):
         self._scratch = np.zeros(INITIAL_DEPTH, np.int64)
         self._picked = np.zeros(PICKED, np.int64)
         self._work = np.zeros((joins.depth, 2), np.int64)
-        by_partition = options.partitioned and options.consume == CONSUME_PARTITION
-        self._forgotten = np.full(1 if by_partition else 0, -1, np.int64)
-        self._last_clocks = np.zeros(1, self._length.dtype)
-        self._n_partitions = 1
         self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
         self._stacks = self._room(INITIAL_SIZE)
         self._make_indexes()
@@ -104,13 +72,6 @@ class InstanceGraph(Runtime):
             atoms=np.zeros(n_arguments + 1, np.int64),
             instances=np.zeros(n_arguments + 1, np.int64),
         )
-        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
-        self._counted = CountOutput(timed=options.timed, share=None)
-
-    @property
-    def numbers_events(self) -> bool:
-        """True where a window counts the events of a partition."""
-        return self.options.window == COUNT_WINDOW
 
     @property
     def tested(self) -> Int64:
@@ -125,31 +86,11 @@ class InstanceGraph(Runtime):
 
     # ---- events -------------------------------------------------------------------------------------------
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
-        """Process relevant events and yield full buffers, in order."""
-        n, noted, regs = len(events.symbols), 0, self._regs
-        regs[loops.EVENT] = 0
-        while True:
-            match Status(self._match(events, n)):
-                case Status.DONE:
-                    break
-                case Status.GROW_NODES:
-                    event = int(regs[loops.EVENT])
-                    self._note_clocks(events, noted, event)
-                    noted = event
-                    self._make_room(events.window_clocks[event])
-                case Status.GROW_PATH:
-                    self._path = np.concatenate([self._path, np.zeros_like(self._path)])
-                    n_rows = int(regs[loops.N_OUT] - regs[loops.FIRST_OUT])
-                    self._scratch = np.zeros(max(4 * n_rows, len(self._scratch)), np.int64)
-                case Status.OUTPUT_FULL:
-                    yield from self._emptied()
-                case other:
-                    raise AssertionError(other)
-        self._note_clocks(events, noted, n)
+    def _lengthen(self, n_rows: int) -> None:
+        self._path = np.concatenate([self._path, np.zeros_like(self._path)])
+        self._scratch = np.zeros(max(4 * n_rows, len(self._scratch)), np.int64)
 
-    def _match(self, events: Relevant, n: int) -> int:
-        counts = self._counted.to_fill if self.options.counted else [np.empty(0, np.int64)] * 3
+    def _run(self, events: Relevant, n: int) -> int:
         groups = plain(
             Window(events.window_clocks, self._length),
             self.options.as_group,
@@ -161,7 +102,7 @@ class InstanceGraph(Runtime):
             self._indexes,
             loops.Path(self._path, self._fresh, self._scratch, self._picked),
             Matches(*self._out.to_fill),
-            Counts(*counts),
+            Counts(*self._counts_to_fill),
         )
         status: int = loops.match_events(tuple(events.as_group), events.attributes, *groups, n, self._regs)
         return status
@@ -181,33 +122,6 @@ class InstanceGraph(Runtime):
         assert self.options.texts is not None
         return self.options.texts.ranks()
 
-    def _emptied(self) -> Iterator[Found]:
-        """Hand over what is complete, and make room in the buffers."""
-        regs = self._regs
-        if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
-            yield self.flush()
-            return
-        n = int(regs[loops.FIRST_OUT] if self._demand.gathered else regs[loops.N_OUT])
-        n_out, n_values = int(regs[loops.N_OUT]), int(regs[loops.N_VALUES])
-        if not n:
-            self._out.widen(n_out, n_values)
-            return
-        found, rest = self._out.split(n, n_out, n_values)
-        regs[loops.N_OUT], regs[loops.N_VALUES] = len(rest), len(rest.positions)
-        regs[loops.FIRST_OUT] = 0
-        yield found
-
-    def flush(self) -> Found:
-        """Return what was found since the last full buffer."""
-        regs = self._regs
-        if self.options.counted:
-            counts: CountBuffers = self._counted.take(int(regs[loops.N_ENDS]))
-            regs[loops.N_ENDS] = 0
-            return counts
-        found: MatchBuffers = self._out.take(int(regs[loops.N_OUT]), int(regs[loops.N_VALUES]))
-        regs[loops.N_OUT] = regs[loops.N_VALUES] = 0
-        return found
-
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         self._drop(self._last_clocks[0])
@@ -216,13 +130,6 @@ class InstanceGraph(Runtime):
         return np.unique(np.concatenate([row[bottom:height] for row, bottom, height in held]))
 
     # ---- partitions -----------------------------------------------------------------------------------------
-
-    def _note_clocks(self, events: Relevant, begin: int, end: int) -> None:
-        """Note the last clocks, of each partition if its events are counted, after the events from `begin` to `end`."""
-        if self.options.window == COUNT_WINDOW:
-            self._last_clocks[events.partitions[begin:end]] = events.window_clocks[begin:end]
-        elif end > begin:
-            self._last_clocks[0] = events.window_clocks[end - 1]
 
     def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
         """Return which of the first partitions hold nothing."""
@@ -237,23 +144,13 @@ class InstanceGraph(Runtime):
         numbers = (np.cumsum(kept) - 1).astype(np.int32)
         for row, height in zip(self._stacks.partitions, self._heights, strict=True):
             row[:height] = numbers[row[:height]]
-        n = int(kept.sum())
-        for array, empty in ((self._forgotten, -1), (self._last_clocks, 0)):
-            if len(array) >= len(kept) > 0:
-                array[:n] = array[: len(kept)][kept]
-                array[n:] = empty
+        self._renumber_partitions(kept)
         self._rebuild()
 
     def reserve_partitions(self, n: int) -> None:
         """Make room for so many partitions."""
-        if n <= self._n_partitions:
-            return
-        self._n_partitions = max(n, 2 * self._n_partitions)
-        if len(self._forgotten):
-            self._forgotten = _longer(self._forgotten, self._n_partitions, -1)
-            self._indexes = self._indexes._replace(forgotten=self._forgotten)
-        if self.options.window == COUNT_WINDOW:
-            self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
+        super().reserve_partitions(n)
+        self._indexes = self._indexes._replace(forgotten=self._forgotten)
 
     # ---- texts ----------------------------------------------------------------------------------------------
 
@@ -351,12 +248,9 @@ class InstanceGraph(Runtime):
 
     def _drop(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return the height of the highest stack."""
-        clocks = self._last_clocks
-        if self.options.window != COUNT_WINDOW:
-            clocks = np.array([clock], self._length.dtype)
         moved = np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64)
         groups = plain(self._graph, self._stacks, self._indexes)
-        return int(drop_dead(*groups, clocks, self._length, moved))
+        return int(drop_dead(*groups, self._clocks_at(clock), self._length, moved))
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""
@@ -370,21 +264,13 @@ class InstanceGraph(Runtime):
                     larger[..., :size] = array
             self._make_indexes()
         except MemoryError:
-            raise EventsError(
-                f"no memory for more than {size} events of a step\nhint: add WITHIN, or a shorter one"
-            ) from None
+            raise no_memory(size, "events of a step") from None
         self._rebuild()
 
 
 def _deep(array: npt.NDArray[Any]) -> bool:
     """Return True for arrays with a row for each atom, and not one number."""
     return array.ndim > 1
-
-
-def _longer(array: npt.NDArray[Any], n: int, empty: Any) -> npt.NDArray[Any]:
-    grown = np.full(n, empty, array.dtype)
-    grown[: len(array)] = array
-    return grown
 
 
 def _filled(array: npt.NDArray[Any], heights: Int64, n: int) -> npt.NDArray[Any]:

@@ -6,15 +6,13 @@ papers: PCEA, section 5.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import (
-    CHOOSE_ALL,
     CONSUME_NONE,
-    CONSUME_PARTITION,
     COUNT_WINDOW,
     NODE_FIELDS,
     NODE_POSITION,
@@ -22,20 +20,16 @@ from cer_gpu.automaton.encoding import (
     ROW_VALUES,
 )
 from cer_gpu.automaton.parallel_pattern import ParallelTable
-from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.backend.arguments import Counts, Demand, Matches, Window, plain
+from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.products import matching as loops
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
 from cer_gpu.backend.products.collection import collect, rehash
 from cer_gpu.backend.products.keys import Automaton, Keys
 from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, Listing
-from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import room
-from cer_gpu.errors import EventsError
-from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Int64, Relevant, RunOptions
-from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
-from cer_gpu.runtime.protocol import Found, Length, Runtime
+from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
+from cer_gpu.runtime.protocol import Found, Length
 
 INITIAL_SIZE = 1 << 15
 """Initial room for nodes, for unions and for keys; a power of two."""
@@ -49,7 +43,7 @@ MOST = 2**31 - 1
 """Most nodes, and most unions."""
 
 
-class Products(Runtime):
+class Products(Joining):
     """Runtime of parallelised automata (papers: PCEA, algorithm 1).
 
     Parameters
@@ -62,32 +56,17 @@ class Products(Runtime):
     """
 
     engine = "products"
-    reads_chain = False
-    keeps_partitions = True
-    keeps_texts = True
+    loops: ClassVar[Any] = loops
 
     def __init__(self, table: ParallelTable, options: RunOptions, length: Length) -> None:
         tables = options.parallel
         assert tables is not None
-        self.options = options
-        self._table, self._tables = table, tables
-        self._length = np.uint64(2**64 - 1) if length is None else length
-        choice = STRATEGIES[options.strategy].choice
         distinct = table.pattern.ambiguous and not (options.labelled and table.pattern.is_told_by_labels)
-        gathered = distinct or choice != CHOOSE_ALL
-        k, n = options.share or (0, 1)
-        whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
-        strict = STRATEGIES[options.strategy].consecutive
-        only_ends = options.only_ends and not gathered and not strict
-        flags = int(options.counted), int(gathered), choice, int(distinct), int(strict), k, n, int(whole)
-        self._demand = Demand(*flags, int(only_ends))
-        self._regs = np.zeros(loops.N_REGS, np.int64)
+        # one position alone is that of all partitions
+        n_forgotten = 2 if forgets_by_partition(options) else int(options.consume != CONSUME_NONE)
+        super().__init__(options, length, distinct=distinct, n_forgotten=n_forgotten)
+        self._table, self._tables = table, tables
         self._tops = np.zeros(N_TOPS, np.int64)
-        self._by_partition = options.partitioned and options.consume == CONSUME_PARTITION
-        n_forgotten = 2 if self._by_partition else int(options.consume != CONSUME_NONE)
-        self._forgotten = np.full(n_forgotten, -1, np.int64)
-        self._last_clocks = np.zeros(1, self._length.dtype)
-        self._n_partitions = 1
         self._deepen(INITIAL_DEPTH)
         self._nodes = self._room_for_nodes(INITIAL_SIZE)
         self._unions = self._room_for_unions(INITIAL_SIZE)
@@ -95,15 +74,8 @@ class Products(Runtime):
         self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((AHEAD, n_keys + 1), np.uint64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
         self._rows, self._bases = self._room_for_rows([INITIAL_SIZE] * len(tables.n_values))
-        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
-        self._counted = CountOutput(timed=options.timed, share=None)
         self._n_symbols = 0
         self._arrays: Automaton
-
-    @property
-    def numbers_events(self) -> bool:
-        """True where a window counts the events of a partition."""
-        return self.options.window == COUNT_WINDOW
 
     @property
     def n_bytes(self) -> int:
@@ -123,30 +95,10 @@ class Products(Runtime):
 
     def feed(self, events: Relevant) -> Iterator[Found]:
         """Process relevant events and yield full buffers, in order."""
-        n, noted, regs = len(events.symbols), 0, self._regs
-        regs[loops.EVENT] = regs[loops.AHEAD] = 0
-        while True:
-            match Status(self._update(events, n)):
-                case Status.DONE:
-                    break
-                case Status.GROW_NODES:
-                    event = int(regs[loops.EVENT])
-                    self._note_clocks(events, noted, event)
-                    noted = event
-                    self._make_room(events.window_clocks[event])
-                case Status.GROW_PATH:
-                    n_rows = int(regs[loops.N_OUT] - regs[loops.FIRST_OUT])
-                    self._deepen(2 * len(self._listing.waiting), n_rows)
-                case Status.OUTPUT_FULL:
-                    yield from self._emptied()
-                case Status.TOO_MANY:
-                    raise too_many_at(int(events.reported[int(regs[loops.EVENT])]))
-                case other:
-                    raise AssertionError(other)
-        self._note_clocks(events, noted, n)
+        self._regs[loops.AHEAD] = 0
+        return super().feed(events)
 
-    def _update(self, events: Relevant, n: int) -> int:
-        counts = self._counted.to_fill if self.options.counted else [np.empty(0, np.int64)] * 3
+    def _run(self, events: Relevant, n: int) -> int:
         groups = plain(
             Window(events.window_clocks, self._length),
             self.options.as_group,
@@ -157,7 +109,7 @@ class Products(Runtime):
             self._keys,
             self._listing,
             Matches(*self._out.to_fill),
-            Counts(*counts),
+            Counts(*self._counts_to_fill),
         )
         status: int = loops.update_events(tuple(events.as_group), events.attributes, *groups, n, self._regs)
         return status
@@ -175,33 +127,6 @@ class Products(Runtime):
         scratch = self._found, self._hashes
         return Keys(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
-    def _emptied(self) -> Iterator[Found]:
-        """Hand over what is complete, and make room in the buffers."""
-        regs = self._regs
-        if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
-            yield self.flush()
-            return
-        n = int(regs[loops.FIRST_OUT] if self._demand.gathered else regs[loops.N_OUT])
-        n_out, n_values = int(regs[loops.N_OUT]), int(regs[loops.N_VALUES])
-        if not n:
-            self._out.widen(n_out, n_values)
-            return
-        found, rest = self._out.split(n, n_out, n_values)
-        regs[loops.N_OUT], regs[loops.N_VALUES] = len(rest), len(rest.positions)
-        regs[loops.FIRST_OUT] = 0
-        yield found
-
-    def flush(self) -> Found:
-        """Return what was found since the last full buffer."""
-        regs = self._regs
-        if self.options.counted:
-            counts: CountBuffers = self._counted.take(int(regs[loops.N_ENDS]))
-            regs[loops.N_ENDS] = 0
-            return counts
-        found: MatchBuffers = self._out.take(int(regs[loops.N_OUT]), int(regs[loops.N_VALUES]))
-        regs[loops.N_OUT] = regs[loops.N_VALUES] = 0
-        return found
-
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending."""
         self._collect(self._last_clocks[0])
@@ -210,13 +135,6 @@ class Products(Runtime):
         return np.ascontiguousarray(held[np.diff(held, prepend=-1) > 0])  # nodes stand in the order of their events
 
     # ---- partitions -----------------------------------------------------------------------------------------
-
-    def _note_clocks(self, events: Relevant, begin: int, end: int) -> None:
-        """Note the last clocks, of each partition if its events are counted, after the events from `begin` to `end`."""
-        if self.options.window == COUNT_WINDOW:
-            self._last_clocks[events.partitions[begin:end]] = events.window_clocks[begin:end]
-        elif end > begin:
-            self._last_clocks[0] = events.window_clocks[end - 1]
 
     def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
         """Return which of the first partitions hold nothing."""
@@ -239,23 +157,8 @@ class Products(Runtime):
         if self._nodes.partition >= 0:
             held = self._nodes.records[: self._tops[N_NODES], self._nodes.partition]
             held[:] = numbers[held]
-        n_kept = int(kept.sum())
-        arrays = [(self._last_clocks, 0)] + ([(self._forgotten, -1)] if self._by_partition else [])
-        for array, empty in arrays:
-            if len(array) >= len(kept) > 0:
-                array[:n_kept] = array[: len(kept)][kept]
-                array[n_kept:] = empty
+        self._renumber_partitions(kept)
         self._rehash(np.diff(self._bases).tolist(), numbers.astype(np.int64))
-
-    def reserve_partitions(self, n: int) -> None:
-        """Make room for so many partitions."""
-        if n <= self._n_partitions:
-            return
-        self._n_partitions = max(n, 2 * self._n_partitions)
-        if self._by_partition:
-            self._forgotten = _longer(self._forgotten, self._n_partitions, -1)
-        if self.options.window == COUNT_WINDOW:
-            self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
 
     # ---- texts ----------------------------------------------------------------------------------------------
 
@@ -359,14 +262,14 @@ class Products(Runtime):
             new[: len(old)] = old
         self._listing = made
 
+    def _lengthen(self, n_rows: int) -> None:
+        self._deepen(2 * len(self._listing.waiting), n_rows)
+
     def _collect(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock."""
-        clocks = self._last_clocks
-        if self.options.window != COUNT_WINDOW:
-            clocks = np.array([clock], self._length.dtype)
         groups = plain(self._automaton, self._nodes, self._unions, self._keys)
         moved = (np.empty(n + 1, np.int32) for n in self._tops)
-        collect(*groups, clocks, self._length, *moved, self._used)
+        collect(*groups, self._clocks_at(clock), self._length, *moved, self._used)
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""
@@ -386,9 +289,7 @@ class Products(Runtime):
             if (2 * (self._counts + tables.n_keys) > sizes).any():
                 self._rehash(np.where(4 * (self._used + tables.n_keys) > sizes, 2 * sizes, sizes).tolist())
         except MemoryError:
-            raise EventsError(
-                f"no memory for more than {n_nodes} partial matches\nhint: add WITHIN, or a shorter one"
-            ) from None
+            raise no_memory(n_nodes, "partial matches") from None
 
     def _larger(self, size: int, n: int, added: int) -> int:
         """Return a size with which three quarters, and room for what an event adds, are free beside `n`."""
@@ -412,9 +313,3 @@ class Products(Runtime):
 def _power(n: int) -> int:
     """Return the least power of two that is not less than a number."""
     return 1 << max(n - 1, 1).bit_length()
-
-
-def _longer(array: npt.NDArray[Any], n: int, empty: Any) -> npt.NDArray[Any]:
-    grown = np.full(n, empty, array.dtype)
-    grown[: len(array)] = array
-    return grown

@@ -1,0 +1,197 @@
+"""The part that the runtimes of joins share: feeding of a loop, its buffers, and what is kept for each partition."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.encoding import CHOOSE_ALL, CONSUME_NONE, CONSUME_PARTITION, COUNT_WINDOW
+from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.backend.arguments import Demand
+from cer_gpu.backend.status import Status
+from cer_gpu.errors import EventsError
+from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
+from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
+from cer_gpu.runtime.protocol import Found, Length, Runtime
+
+
+class Joining(Runtime):
+    """Runtime of joins, whose one loop stores partial matches and lists or counts what an event ends.
+
+    Parameters
+    ----------
+    options : RunOptions
+    length
+        Length of the window, uint64 or float64; None if there is none.
+    distinct : bool
+        True if one complex event may be found several times.
+    n_forgotten : int
+        Number of positions up to which CONSUME BY has forgotten, before partitions are reserved.
+
+    Attributes
+    ----------
+    loops : module
+        The module of the loop, with the numbers of its registers.
+    """
+
+    reads_chain = False
+    keeps_partitions = True
+    keeps_texts = True
+    loops: ClassVar[Any]
+
+    def __init__(self, options: RunOptions, length: Length, *, distinct: bool, n_forgotten: int) -> None:
+        self.options = options
+        self._length = np.uint64(2**64 - 1) if length is None else length
+        self._demand = demand_of(options, distinct=distinct)
+        self._regs = np.zeros(self.loops.N_REGS, np.int64)
+        self._forgotten = np.full(n_forgotten, -1, np.int64)
+        self._last_clocks = np.zeros(1, self._length.dtype)
+        self._n_partitions = 1
+        self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
+        self._counted = CountOutput(timed=options.timed, share=None)
+
+    @property
+    def numbers_events(self) -> bool:
+        """True where a window counts the events of a partition."""
+        return self.options.window == COUNT_WINDOW
+
+    # ---- events -------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _run(self, events: Relevant, n: int) -> int:
+        """Call the loop, and return its status."""
+
+    @abstractmethod
+    def _make_room(self, clock: Any) -> None:
+        """Drop what is out of reach for an event of this clock; take more memory where little is free."""
+
+    @abstractmethod
+    def _lengthen(self, n_rows: int) -> None:
+        """Make room for a longer listing, and for choosing among so many rows."""
+
+    def feed(self, events: Relevant) -> Iterator[Found]:
+        """Process relevant events and yield full buffers, in order."""
+        n, noted, regs, loops = len(events.symbols), 0, self._regs, self.loops
+        regs[loops.EVENT] = 0
+        while True:
+            match Status(self._run(events, n)):
+                case Status.DONE:
+                    break
+                case Status.GROW_NODES:
+                    event = int(regs[loops.EVENT])
+                    self._note_clocks(events, noted, event)
+                    noted = event
+                    self._make_room(events.window_clocks[event])
+                case Status.GROW_PATH:
+                    self._lengthen(int(regs[loops.N_OUT] - regs[loops.FIRST_OUT]))
+                case Status.OUTPUT_FULL:
+                    yield from self._emptied()
+                case Status.TOO_MANY:
+                    raise too_many_at(int(events.reported[int(regs[loops.EVENT])]))
+                case other:
+                    raise AssertionError(other)
+        self._note_clocks(events, noted, n)
+
+    def _emptied(self) -> Iterator[Found]:
+        """Hand over what is complete, and make room in the buffers."""
+        regs, loops = self._regs, self.loops
+        if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
+            yield self.flush()
+            return
+        n = int(regs[loops.FIRST_OUT] if self._demand.gathered else regs[loops.N_OUT])
+        n_out, n_values = int(regs[loops.N_OUT]), int(regs[loops.N_VALUES])
+        if not n:
+            self._out.widen(n_out, n_values)
+            return
+        found, rest = self._out.split(n, n_out, n_values)
+        regs[loops.N_OUT], regs[loops.N_VALUES] = len(rest), len(rest.positions)
+        regs[loops.FIRST_OUT] = 0
+        yield found
+
+    def flush(self) -> Found:
+        """Return what was found since the last full buffer."""
+        regs, loops = self._regs, self.loops
+        if self.options.counted:
+            counts: CountBuffers = self._counted.take(int(regs[loops.N_ENDS]))
+            regs[loops.N_ENDS] = 0
+            return counts
+        found: MatchBuffers = self._out.take(int(regs[loops.N_OUT]), int(regs[loops.N_VALUES]))
+        regs[loops.N_OUT] = regs[loops.N_VALUES] = 0
+        return found
+
+    @property
+    def _counts_to_fill(self) -> list[Int64]:
+        return self._counted.to_fill if self.options.counted else [np.empty(0, np.int64)] * 3
+
+    # ---- clocks and partitions --------------------------------------------------------------------------------
+
+    def _note_clocks(self, events: Relevant, begin: int, end: int) -> None:
+        """Note the last clocks, of each partition if its events are counted, after the events from `begin` to `end`."""
+        if self.options.window == COUNT_WINDOW:
+            self._last_clocks[events.partitions[begin:end]] = events.window_clocks[begin:end]
+        elif end > begin:
+            self._last_clocks[0] = events.window_clocks[end - 1]
+
+    def _clocks_at(self, clock: Any) -> npt.NDArray[Any]:
+        """Return the last clock of each partition if its events are counted, else a clock for all."""
+        return self._last_clocks if self.options.window == COUNT_WINDOW else np.array([clock], self._length.dtype)
+
+    def _renumber_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Move what is kept for each partition to the new number of the partition."""
+        n = int(kept.sum())
+        arrays = [(self._last_clocks, 0)] + ([(self._forgotten, -1)] if forgets_by_partition(self.options) else [])
+        for array, empty in arrays:
+            if len(array) >= len(kept) > 0:
+                array[:n] = array[: len(kept)][kept]
+                array[n:] = empty
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        if n <= self._n_partitions:
+            return
+        self._n_partitions = max(n, 2 * self._n_partitions)
+        if forgets_by_partition(self.options):
+            self._forgotten = _longer(self._forgotten, self._n_partitions, -1)
+        if self.options.window == COUNT_WINDOW:
+            self._last_clocks = _longer(self._last_clocks, self._n_partitions, 0)
+
+
+def forgets_by_partition(options: RunOptions) -> bool:
+    """Return True if CONSUME BY forgets what one partition has read, and not what all have."""
+    return options.partitioned and options.consume == CONSUME_PARTITION
+
+
+def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
+    """Return what a loop of joins is asked for; `distinct` if one complex event may be found several times."""
+    strategy = STRATEGIES[options.strategy]
+    gathered = distinct or strategy.choice != CHOOSE_ALL
+    k, n = options.share or (0, 1)
+    whole = gathered or options.counted or options.limit > 0 or options.consume != CONSUME_NONE
+    only_ends = options.only_ends and not gathered and not strategy.consecutive
+    return Demand(
+        counting=int(options.counted),
+        gathered=int(gathered),
+        strategy=strategy.choice,
+        distinct=int(distinct),
+        strict=int(strategy.consecutive),
+        share=k,
+        n_shares=n,
+        whole=int(whole),
+        only_ends=int(only_ends),
+    )
+
+
+def _longer(array: npt.NDArray[Any], n: int, empty: Any) -> npt.NDArray[Any]:
+    grown = np.full(n, empty, array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+def no_memory(n: int, what: str) -> EventsError:
+    """Return the error for partial matches that the memory does not hold."""
+    return EventsError(f"no memory for more than {n} {what}\nhint: add WITHIN, or a shorter one")
