@@ -182,7 +182,7 @@ def _needed(query: Query, first: str) -> tuple[str, ...] | None:
 
 
 def _shared_value(df: DataFrame, query: Query, columns: Sequence[str]) -> Column:
-    """Return the value that all events of a complex event share; NULL for events that can be part of none.
+    """Return the value that all events of a complex event share (`Dealing.shared`); NULL for events that have none.
 
     Equal values are equal here; unequal ones may be, too.
     """

@@ -112,9 +112,11 @@ class ParallelPattern:
 
     def variables_of(self, place: int) -> frozenset[int]:
         """Return the variables that the event of a place has values of."""
-        return frozenset(
-            v for v, members in enumerate(self.variables) if any(member.place == place for member in members)
-        )
+        return _variables_at(self.variables, place)
+
+
+def _variables_at(variables: tuple[tuple[Member, ...], ...], place: int) -> frozenset[int]:
+    return frozenset(v for v, members in enumerate(variables) if any(member.place == place for member in members))
 
 
 @dataclass(frozen=True)
@@ -180,16 +182,12 @@ def _conjunction(formula: NormalForm) -> int:
     first = formula
     while isinstance(first, Then | Related):
         first = first.left if isinstance(first, Then) else first.body
-    parts = list(walk(first))
-    if not isinstance(first, Both):
-        if any(isinstance(part, Both) for part in walk(formula)):
-            raise NotParallelError("a conjunction stands behind another step, in an iteration, or under OR")
-        return 0
+    parts = list(walk(first)) if isinstance(first, Both) else []
     if not all(isinstance(part, Atom | Both | Related) for part in parts):
         raise NotParallelError("a side of the conjunction is not a single event")
-    of_others = sum(isinstance(part, Both) for part in walk(formula)) - sum(isinstance(part, Both) for part in parts)
-    if of_others:
-        raise NotParallelError("a conjunction stands behind another step")
+    if sum(isinstance(part, Both) for part in walk(formula)) > sum(isinstance(part, Both) for part in parts):
+        where = "behind another step" if parts else "behind another step, in an iteration, or under OR"
+        raise NotParallelError(f"a conjunction stands {where}")
     return sum(isinstance(part, Atom) for part in parts)
 
 
@@ -206,10 +204,7 @@ class _Builder:
         if any(edge.contiguous for edge in graph.edges):
             raise NotParallelError("steps follow one another without a gap")
         self.variables = self._variables()
-        self.of_place = [
-            frozenset(v for v, members in enumerate(self.variables) if any(m.place == place for m in members))
-            for place in range(len(graph.atoms))
-        ]
+        self.of_place = [_variables_at(self.variables, place) for place in range(len(graph.atoms))]
         self._check_implied()
         finals: list[int] = []
         if self.n_conjunction and not self._steps:

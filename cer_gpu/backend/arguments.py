@@ -91,7 +91,7 @@ class Demand(NamedTuple):
     gathered : int
         1 if those of one end are gathered before any is handed over.
     strategy : int
-        Choice among those of one end (`cer_gpu.backend.joins.choosing`).
+        Choice among those of one end: CHOOSE_ALL to CHOOSE_MAX (`cer_gpu.automaton.encoding`).
     distinct : int
         1 if one may be found several times.
     strict : int
@@ -100,7 +100,7 @@ class Demand(NamedTuple):
     n_shares : int
         List share k of n.
     whole : int
-        1 if the shares are dealt by ends, 0 if by candidates for the event before the end.
+        1 if the shares are dealt by ends, 0 if by the events chosen right before the end.
     only_ends : int
         1 if of each end only its place and time are wanted.
     """

@@ -98,6 +98,11 @@ class Output(ABC):
         self._columns, self._labels, self._retained = columns, labels, retained
 
     @classmethod
+    def is_labelled(cls, head: tuple[Any, ...] | None) -> bool:
+        """Return True if it is `labelled`, or if the results are answers, as those of a query with a head are."""
+        return cls.labelled or head is not None
+
+    @classmethod
     def retains(cls, head: tuple[Any, ...] | None) -> bool:
         """Return True if attributes of events are retained for the results of a query with this head, or None."""
         return cls.keeps_events or bool(head and not cls.counted and cls.most_at_an_end != 1)

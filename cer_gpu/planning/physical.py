@@ -66,7 +66,7 @@ class PhysicalPlan:
     @property
     def labelled(self) -> bool:
         """True if complex events that differ only in the variables of their events are different."""
-        return _labelled(self.plan, self.output)
+        return self.output.is_labelled(self.plan.head)
 
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
@@ -100,11 +100,6 @@ class Asked:
         return self.plan.graph is not None
 
     @property
-    def labelled(self) -> bool:
-        """True if complex events that differ only in the variables of their events are different."""
-        return _labelled(self.plan, self.output)
-
-    @property
     def gathers(self) -> bool:
         """True if the pattern is a parallelised automaton."""
         return self.plan.parallel is not None
@@ -129,7 +124,8 @@ class Asked:
     def lists_chain(self) -> bool:
         """True if instance stacks can list the complex events of a chain."""
         # a step whose variables depend on the guard has no mark of its own
-        unclear = self.labelled and any(step.labels is None for step in self.plan.chain or ())
+        labelled = self.output.is_labelled(self.plan.head)
+        unclear = labelled and any(step.labels is None for step in self.plan.chain or ())
         return not self.output.counted and self.is_chain and not self.share and not unclear
 
     @property
@@ -192,10 +188,6 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
-
-
-def _labelled(plan: Plan, output: type[Output]) -> bool:
-    return output.labelled or plan.head is not None
 
 
 def _without_choice(plan: Plan) -> Plan:

@@ -36,7 +36,7 @@ class ParallelTables:
     n_keys : int
         Number of keys: columns of an event for a table.
     most_sources, most_fired, most_feeds : int
-        Most sources of a transition, transitions that one event fires, and lists that it feeds.
+        Bounds: sources of a transition, transitions that one event fires, and lists that it feeds.
     """
 
     def __init__(self, pattern: ParallelPattern, bound: BoundRelations, columns: list[list[int]]) -> None:
