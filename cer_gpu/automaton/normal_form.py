@@ -58,30 +58,69 @@ class Either(Node):
 
 
 @dataclass(frozen=True)
+class Absent:
+    """Events that must not lie in a gap: they satisfy `guard` (do not, when `negated`), and all `relations`.
+
+    `sites` are the definitions of such an event that the relations name; `stream` as that of an `Atom`.
+    """
+
+    guard: Guard
+    relations: tuple[s.Relation, ...] = ()
+    negated: bool = False
+    sites: frozenset[int] = frozenset()
+    stream: str | None = None
+
+
+@dataclass(frozen=True)
 class Then(Node):
-    """`left`, then `right`: later, or at the very next position when `contiguous`."""
+    """`left`, then `right`: later, or at the very next position when `contiguous`.
+
+    None of `absent` lies strictly between the two.  A side that is `optional` may be missing: the other then stands
+    alone.  No normal form has an empty valuation.
+    """
 
     left: NormalForm
     right: NormalForm
     contiguous: bool
+    absent: tuple[Absent, ...] = ()
+    optional: tuple[bool, bool] = (False, False)
     parts = ("left", "right")
 
 
 @dataclass(frozen=True)
 class Both(Node):
-    """``left ALL right``: both, in any order, interleaved or sharing events."""
+    """``left ALL right``: both, in any order, interleaved or sharing events.
+
+    One stands alone where the other is `optional` and missing.
+    """
 
     left: NormalForm
     right: NormalForm
+    optional: tuple[bool, bool] = (False, False)
     parts = ("left", "right")
 
 
 @dataclass(frozen=True)
 class Repeat(Node):
-    """`body` one or more times, joined by ``;`` or, when `contiguous`, by ``:``."""
+    """`body` from `least` (1 or more) to `most` times (None: no bound), joined by ``;``, or by ``:`` when `contiguous`.
+
+    None of `absent` lies strictly between two of them.
+    """
 
     body: NormalForm
     contiguous: bool
+    least: int = 1
+    most: int | None = None
+    absent: tuple[Absent, ...] = ()
+    parts = ("body",)
+
+
+@dataclass(frozen=True)
+class Trailing(Node):
+    """`body` at the end of a whole pattern: none of `absent` comes after it until its window has passed."""
+
+    body: NormalForm
+    absent: tuple[Absent, ...]
     parts = ("body",)
 
 
@@ -94,7 +133,7 @@ class Related(Node):
     parts = ("body",)
 
 
-NormalForm = Atom | Either | Then | Both | Repeat | Related
+NormalForm = Atom | Either | Then | Both | Repeat | Related | Trailing
 
 
 def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:

@@ -67,13 +67,15 @@ class Attribute(Node):
     """A column of an event, or a field of a struct (`cer_gpu.ceql.paths`).
 
     `variable` is None for the filtered event itself; `event` says which event of the variable: "EACH", "FIRST", "LAST",
-    or "PREV" (the event of the variable just before the chosen one).
+    or "PREV" (the event of the variable just before the chosen one).  With `lag` n > 0 it is the attribute of the event
+    n before in the stream, or in the substream of PARTITION BY (``LAG(a, n)``).
     """
 
     name: str
     span: Span = _span()
     variable: Name | None = None
     event: str = "EACH"
+    lag: int = 0
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,32 @@ class Arithmetic(Node):
     parts = ("left", "right")
 
 
-Expression = Literal | Duration | Attribute | Negative | Arithmetic
+@dataclass(frozen=True)
+class Call(Node):
+    """``function(operand, ...)``: a scalar function, its name in lower case (`abs`, `round`, `hour`, ...)."""
+
+    function: str
+    operands: tuple[Expression, ...]
+    span: Span = _span()
+    parts = ("operands",)
+
+
+@dataclass(frozen=True)
+class Aggregate(Node):
+    """``function(x.attribute)`` in a measure, over the events that a variable holds.
+
+    `function` is "COUNT", "SUM", "AVG", "MIN", "MAX" or "LIST"; COUNT has no attribute, and COUNT(*) no variable: it
+    counts all kept events.
+    """
+
+    function: str
+    variable: Name | None
+    attribute: Attribute | None
+    span: Span = _span()
+    parts = ("attribute",)
+
+
+Expression = Literal | Duration | Attribute | Negative | Arithmetic | Call | Aggregate
 
 
 @dataclass(frozen=True)
@@ -311,14 +338,44 @@ class Disjunction(Node):
 
 
 @dataclass(frozen=True)
+class Absence(Node):
+    """``!(R [AS x] [FILTER filter])`` in the gap of a sequence, or at the end of a pattern: no such event lies there.
+
+    `site` numbers the event as a definition, as that of an `EventType`, for filters between it and other events.
+    """
+
+    event: Name
+    variable: Name | None
+    filter: Filter | None
+    span: Span = _span()
+    site: int = field(default=-1, compare=False, repr=False)
+    parts = ("filter",)
+
+
+@dataclass(frozen=True)
 class Sequence(Node):
-    """``left ; right``, or ``left : right`` when contiguous."""
+    """``left ; right``; ``left : right`` when `contiguous`; ``left -> right`` when `next`.
+
+    `absent` are the events that must not lie between the two: ``left ; !R ; right``.
+    """
 
     left: Formula
     right: Formula
     contiguous: bool
     span: Span = _span()
-    parts = ("left", "right")
+    next: bool = False
+    absent: tuple[Absence, ...] = ()
+    parts = ("left", "absent", "right")
+
+
+@dataclass(frozen=True)
+class TrailingAbsence(Node):
+    """``formula ; !R`` at the end of a whole pattern: no such event until the window that begins there has passed."""
+
+    formula: Formula
+    absent: tuple[Absence, ...]
+    span: Span = _span()
+    parts = ("formula", "absent")
 
 
 @dataclass(frozen=True)
@@ -333,15 +390,21 @@ class Conjunction(Node):
 
 @dataclass(frozen=True)
 class Iteration(Node):
-    """``formula +``, or ``formula :+`` when contiguous."""
+    """`formula` from `least` to `most` times (None: no bound): ``+``, ``?``, ``*``, ``{n,m}`` and their kin.
+
+    They are joined by ``;``, by ``:`` when `contiguous`, or by ``->`` when `next`.
+    """
 
     formula: Formula
     contiguous: bool
     span: Span = _span()
+    least: int = 1
+    most: int | None = None
+    next: bool = False
     parts = ("formula",)
 
 
-Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | Conjunction | Iteration
+Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | TrailingAbsence | Conjunction | Iteration
 
 
 # ---- the query ---------------------------------------------------------------------------------------------
@@ -357,13 +420,28 @@ class SelectItem:
 
 
 @dataclass(frozen=True)
+class Measure(Node):
+    """``expression [AS name]`` in SELECT; `name` is its alias, else its text."""
+
+    expression: Expression
+    name: str
+    span: Span = _span()
+    parts = ("expression",)
+
+
+@dataclass(frozen=True)
 class Select:
-    """The SELECT clause: `items` is None for ``*`` and empty for ``NONE``."""
+    """The SELECT clause: `items` is None for ``*`` and empty for ``NONE``.
+
+    `measures` are the columns of its measures, in the order of the clause; `items` are then the variables beside them
+    and those that the measures name.
+    """
 
     items: tuple[SelectItem, ...] | None = None
     strategy: str = "ALL"
     strategy_span: Span = _span()
     span: Span = _span()
+    measures: tuple[Measure, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -398,6 +476,10 @@ class QuerySyntax:
         Attributes in its atoms that no filter reads, as their variables stand once: a schema must have them, too.
     relations : tuple of (str, tuple of str)
         Types of its atoms with arguments by position, and the columns of each: the option that reads the text again.
+    chooses_first : bool
+        True for ``THEN WITHIN``: the strategy chooses among all complex events of an end, and the window then drops.
+    having : Predicate or None
+        The condition over measures of HAVING: an attribute without a variable is the name of a measure.
     """
 
     text: str = field(compare=False, repr=False)
@@ -413,6 +495,8 @@ class QuerySyntax:
     head: tuple[HeadVariable, ...] | None = None
     unread: tuple[Name, ...] = ()
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    chooses_first: bool = False
+    having: Predicate | None = None
 
 
 def subformulas(formula: Formula) -> list[Formula]:
