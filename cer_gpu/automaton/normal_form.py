@@ -165,6 +165,11 @@ def guards_of(formula: NormalForm) -> tuple[Guard, ...]:
     return tuple(dict.fromkeys(guards.values()))
 
 
+def copies_of(repeat: Repeat) -> int:
+    """Return how many copies of its body stand for a repetition: the last one repeats where there is no bound."""
+    return repeat.most or repeat.least
+
+
 def unrelated(formula: NormalForm) -> NormalForm:
     """Return a formula without its filters between events: the skeleton, whose valuations they choose from."""
     if not any(isinstance(part, Related) for part in walk(formula)):

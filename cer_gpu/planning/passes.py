@@ -75,7 +75,7 @@ def plan_of(
     return Plan(
         text=syntax.text,
         guards=guards,
-        cea=None if conjunction else build_cea(alone, selected),
+        cea=None if conjunction else build_cea(alone, selected, guards),
         graph=graph,
         parallel=parallel,
         against_parallel=against_parallel,

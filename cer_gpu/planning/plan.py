@@ -72,7 +72,7 @@ class Plan:
     def negates(self) -> bool:
         """True if some event of the pattern must not satisfy a guard."""
         if self.cea is not None:
-            return any(transition.negated for transition in self.cea.transitions)
+            return any(t.negated or any(negated for _, negated in t.barred) for t in self.cea.transitions)
         graph = self.graph if self.parallel is None else self.parallel.graph
         assert graph is not None
         return any(negated for atom in graph.atoms for _, negated in atom.tests)
