@@ -51,11 +51,18 @@ def find_chain(
     number = {guard: i for i, guard in enumerate(guards)}
     numbers: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
     steps: list[Step] = []
-    for part, contiguous in sequence(unrelated(formula)):
+    for part, joint in sequence(unrelated(formula)):
+        if any(joint.optional):
+            return "a step may be missing"
+        if joint.absent:
+            return "events must be absent between two steps"
+        contiguous = joint.contiguous
         repeated = isinstance(part, Repeat)
         if isinstance(part, Repeat):
             if part.contiguous:
                 return "':+' asks for neighbouring events"
+            if part.absent or part.least != 1 or part.most is not None:
+                return "a step is repeated otherwise than by '+'"
             part = part.body
         atoms = _alternatives(part)
         if atoms is None:
