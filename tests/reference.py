@@ -42,7 +42,7 @@ Decisions that the papers leave open:
   type is a variable there only if some event of it has no alias.
 - A query with measures has the rows of "bindings" over the variables that its items and measures name, each with the
   values of its measures; HAVING drops some of these rows, before LIMIT and after ANY, and changes nothing that CONSUME
-  forgets. Aggregates pass over NULL, COUNT(x) and LIST(x.a) do not. COUNT(*) is the number of kept positions.
+  forgets. Aggregates pass over NULL, COUNT(x) and LIST(x.a) do not. COUNT(*) names all variables.
 - An answer of a conjunctive query is a t-homomorphism (papers: PCEA): each choice of one event for each atom is a row,
   and is counted, even if other rows have the same positions and the same head.
 """
@@ -492,8 +492,11 @@ def bound_variables(query: Query) -> tuple[str, ...]:
     if query.select == "*":
         aliased = types_of_an_alias(query.formula)
         return tuple(name for name in variables_in_order(query.formula) if name not in aliased)
-    named = () if query.select == "NONE" else query.select
-    return tuple(dict.fromkeys((*named, *(x for _, measure in query.measures for x in measured_variables(measure)))))
+    named = [] if query.select == "NONE" else [*query.select]
+    for _, measure in query.measures:
+        counts_all = any(isinstance(node, Aggregate) and node.variable is None for node in descendants(measure))
+        named += variables_in_order(query.formula) if counts_all else measured_variables(measure)
+    return tuple(dict.fromkeys(named))
 
 
 def selected_attributes(query: Query) -> tuple[str, ...] | None:

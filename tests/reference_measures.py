@@ -101,4 +101,4 @@ def _aggregated(function: str, values: list[Any]) -> Any:
     total = sum(known)
     if function == "AVG":
         return total / len(known)
-    return ref.wrap(total) if isinstance(total, int) else math.fsum(known)
+    return total if isinstance(total, int) else math.fsum(known)

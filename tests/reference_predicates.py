@@ -78,10 +78,14 @@ class Arith:
 
 @dataclass(frozen=True)
 class Call:
-    """`function(operand)`: abs, round, lower, upper, length, hour, day or weekday, NULL of NULL."""
+    """`function(operand)`: abs, round, lower, upper, length, hour, day or weekday, NULL of NULL.
+
+    `digits` are those behind the point that round keeps.
+    """
 
     function: str
     operand: Expression
+    digits: int = 0
 
 
 @dataclass(frozen=True)
@@ -260,15 +264,19 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             if isinstance(a, int) and isinstance(b, int):
                 return _int_arithmetic(op, a, b)
             return _float_arithmetic(op, float(a), float(b))
+        case Call("round", operand, digits):
+            return _rounded(value_of(operand, event, chosen), digits)
         case Call(function, operand):
             value = value_of(operand, event, chosen)
             return None if value is None else FUNCTIONS[function](value)
     raise TypeError(expression)
 
 
-def _rounded(value: float) -> float:
-    """Return the nearest whole number of the same type, the even one of two as near."""
-    return value if isinstance(value, int) or not math.isfinite(value) else math.copysign(round(value), value)
+def _rounded(value: float | None, digits: int) -> float | None:
+    """Return the nearest number with so many digits, of the same type, the even one of two as near."""
+    if value is None or isinstance(value, int) or not math.isfinite(value):
+        return value
+    return math.copysign(round(value, digits), value)
 
 
 def _moment(milliseconds: int) -> dt.datetime:
@@ -277,7 +285,6 @@ def _moment(milliseconds: int) -> dt.datetime:
 
 FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "abs": lambda value: wrap(abs(value)) if isinstance(value, int) else abs(value),
-    "round": _rounded,
     "lower": str.lower,
     "upper": str.upper,
     "length": len,  # in code points

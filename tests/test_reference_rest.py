@@ -330,6 +330,10 @@ FUNCTION_VALUES = [
 ]
 
 
+def test_round_keeps_digits():
+    assert ref.value_of(Call("round", Attr("a"), 1), {"a": 0.25}) == 0.2
+
+
 @pytest.mark.parametrize(("function", "value", "expected"), FUNCTION_VALUES)
 def test_functions_have_their_values(function, value, expected):
     found = ref.value_of(Call(function, Attr("a")), {"a": value})
