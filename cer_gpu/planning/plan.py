@@ -10,7 +10,7 @@ from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import HeadVariable, Name, Within
+from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, Within, attributes
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,19 @@ class Plan:
     def relates(self) -> bool:
         """True if the pattern has filters between events, or a conjunction."""
         return self.graph is not None or self.parallel is not None
+
+    @property
+    def looks_back(self) -> bool:
+        """True if a predicate reads an earlier event of the stream (``LAG``), whatever its type."""
+        return any(attribute.lag for predicate in self.predicates for attribute in attributes(predicate))
+
+    @property
+    def predicates(self) -> list[Predicate]:
+        """Predicates on single events, and between events."""
+        found = [guard.predicate for guard in self.guards if guard.predicate is not None]
+        if self.parallel is not None:
+            return [*found, *self.parallel.predicates]
+        return found if self.graph is None else [*found, *(relation.predicate for relation in self.graph.relations)]
 
     @property
     def several_streams(self) -> bool:
