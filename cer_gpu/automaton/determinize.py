@@ -98,7 +98,7 @@ class Determinization(Table):
         waiting = sum(1 << i for i, fires in enumerate(self._guards) if any(guard == ANY for guard, _ in fires))
         closure = _silent_closure(cea)
         self._last = sum(1 << i for i, (_, _, target) in enumerate(edges) if closure[target] >> FINAL & 1)
-        reader = Reader(list(edges), closure)
+        self._reader = reader = Reader(list(edges), closure)
         self.has_gaps = strategy.consecutive or not reader.is_quiet(waiting)
         self.max_moves = 1 + max(mark for _, mark, _ in edges)
 
