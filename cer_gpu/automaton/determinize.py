@@ -99,7 +99,7 @@ class Determinization(Table):
         waiting = sum(1 << i for i, each in enumerate(self._edges) if any(t.guard == ANY and t.fires(0) for t in each))
         closure = _silent_closure(cea)
         self._last = sum(1 << i for i, (_, _, target) in enumerate(edges) if closure[target] >> FINAL & 1)
-        reader = Reader(list(edges), closure)
+        self._reader = reader = Reader(list(edges), closure)
         self.has_gaps = strategy.consecutive or not reader.is_quiet(waiting)
         self.max_moves = 1 + max(mark for _, mark, _ in edges)
 

@@ -34,6 +34,11 @@ NOT_STEADY = -1
 END_OF_LIST = -1
 """End of the states in a row of `Determinization.touched`, and of the steps in a row of `Chain.steps_of`."""
 
+# columns of `LatestStarts.moves`: columns of a partition's row of latest starts, of which the first three are: the one
+# that never holds any, the number of the event under way, and the latest start of what ends at that event
+START_TARGET, START_SOURCE = range(2)
+NO_START, FRESH_START, ENDED_START, FIRST_START = range(4)
+
 # windows: none; one for all partitions; one for each partition, which counts its events
 NO_WINDOW, GLOBAL_WINDOW, COUNT_WINDOW = range(3)
 

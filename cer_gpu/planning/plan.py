@@ -43,6 +43,8 @@ class Plan:
         Attributes of the atoms that nothing reads, but events must have.
     relations : tuple of (str, tuple of str)
         Columns of types whose atoms have arguments by position: the option that reads `text` again.
+    chooses_first : bool
+        True if the strategy chooses before the window drops what is longer (THEN WITHIN).
     """
 
     text: str
@@ -67,6 +69,7 @@ class Plan:
     time_column: str | None
     time_unit: str | None
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    chooses_first: bool = False
 
     @property
     def negates(self) -> bool:
@@ -94,6 +97,11 @@ class Plan:
         if self.parallel is not None:
             return [*found, *self.parallel.predicates]
         return found if self.graph is None else [*found, *(relation.predicate for relation in self.graph.relations)]
+
+    @property
+    def chooses_within(self) -> bool:
+        """True if there is a window, and complex events rule out only those that lie within it."""
+        return self.strategy.compares and self.within is not None and not self.chooses_first
 
     @property
     def several_streams(self) -> bool:
