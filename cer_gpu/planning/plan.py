@@ -10,7 +10,8 @@ from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import HeadVariable, Name, Within
+from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, Within
+from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,8 @@ class Plan:
         Attributes of the atoms that nothing reads, but events must have.
     relations : tuple of (str, tuple of str)
         Columns of types whose atoms have arguments by position: the option that reads `text` again.
+    measures : QueryMeasures
+        Measures of SELECT, and HAVING.
     """
 
     text: str
@@ -67,6 +70,17 @@ class Plan:
     time_column: str | None
     time_unit: str | None
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    measures: QueryMeasures = NO_MEASURES
+
+    @property
+    def having(self) -> Predicate | None:
+        """Condition of HAVING."""
+        return self.measures.having
+
+    @property
+    def single(self) -> frozenset[str]:
+        """Columns of "bindings" that hold at most one event."""
+        return frozenset(name for name in self.variables if name.rpartition(">")[2] in self.measures.single)
 
     @property
     def negates(self) -> bool:
