@@ -12,7 +12,7 @@ which spares the listing dead ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, Then, choices, unrelated
+from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, unrelated
 from cer_gpu.automaton.table import Table
 
 MAX_STEPS = 64
