@@ -212,6 +212,26 @@ def guards_of(formula: NormalForm) -> tuple[Guard, ...]:
     return tuple(dict.fromkeys(guards.values()))
 
 
+def is_plain(formula: NormalForm) -> bool:
+    """Return True for a formula without absences, options and counted repetitions, which the papers do not have."""
+    for part in walk(formula):
+        match part:
+            case Trailing():
+                return False
+            case Then() if part.absent or any(part.optional):
+                return False
+            case Both() if any(part.optional):
+                return False
+            case Repeat() if part.absent or (part.least, part.most) != (1, None):
+                return False
+    return True
+
+
+def copies_of(repeat: Repeat) -> int:
+    """Return how many copies of its body stand for a repetition: the last one repeats where there is no bound."""
+    return repeat.most or repeat.least
+
+
 def absences(formula: NormalForm) -> Iterator[Absent]:
     """Yield the absences in a formula, from the outermost on."""
     for part in walk(formula):

@@ -22,7 +22,6 @@ from cer_gpu.automaton.normal_form import (
 )
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
-from cer_gpu.ceql.traversal import walk
 from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
 
 _CONSUME = {
@@ -51,8 +50,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
             [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
         )
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
-    within_first = any(isinstance(part, Related | Both) for part in walk(formula))
-    lines += _chosen(syntax.within, strategy, within_first=within_first)
+    lines += _chosen(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
@@ -68,7 +66,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
 def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
     """Return the lines of window and strategy, in the order in which they drop complex events.
 
-    With filters between events and with ALL, a strategy chooses among those within the window (`within_first`).
+    A strategy chooses among those within the window (`within_first`), but for THEN WITHIN.
     """
     fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
     if not strategy.compares:
