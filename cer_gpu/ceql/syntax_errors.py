@@ -167,7 +167,7 @@ def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
     """Return a hint on operators of other languages after an event; `inside`: the place is within brackets."""
     if found == "!" and not inside:
         return _ABSENCE
-    if accepted == {"WITHIN"}:  # behind THEN
+    if accepted == {"WITHIN"} and found.upper() not in _CLAUSES:  # behind THEN
         return _JOINED
     if found.upper() == "AS" and "FILTER" in accepted and "AS" not in accepted:
         return _ABSENCE
