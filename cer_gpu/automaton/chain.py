@@ -187,7 +187,7 @@ class Chain(Table):
     is_gapped : bool
         True if events are absent from some gap.
     is_counted : bool
-        True if some step is repeated otherwise than by ``+``.
+        True if some step has two events at least.
     spare : int64 array, shape (steps + 1,), or (0,)
         0, then how many events each step has at least, beyond one; this and what follows is empty for a plain chain:
         one without absences, whose repeated steps are all ``+``.
@@ -209,8 +209,8 @@ class Chain(Table):
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self.is_gapped = any(step.barring for step in steps)
-        self.is_counted = any(step.repeated and (step.least > 1 or step.most is not None) for step in steps)
-        plain = not (self.is_gapped or self.is_counted or any(step.linked for step in steps))
+        self.is_counted = any(step.least > 1 for step in steps)
+        plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
         told = () if plain else steps
         self.spare: npt.NDArray[np.int64] = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
         most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in told]

@@ -40,8 +40,9 @@ EVENT, BEFORE, BOTTOMS = range(3)
 
 # a frame of the listing: a stack; how many of its instances are left, or the next one; likewise of the stack above, whose
 # instances come after them, or -1.  For chains with counts or absences: the number of its step's events once one of the
-# stack above is chosen, or if there is none one of the stack; and the position from which on the instances may lie
-STACK, LEFT, OTHER, COUNT, BAR, N_FRAME = range(6)
+# stack above is chosen, or if there is none one of the stack; the position from which on the instances may lie; and,
+# under PARTITION BY, the instance that as many lie above as the step still asks for
+STACK, LEFT, OTHER, COUNT, BAR, TARGET, N_FRAME = range(7)
 
 _U = np.uint64
 

@@ -100,7 +100,7 @@ def case(seed, *, keyed=False):
     steps = random_steps(rng)
     length = rng.choice([None, 0, 3, 8, 15, 30])
     n_keys = rng.choice([1, 2, 3]) if keyed else 1
-    events = random_events(rng, rng.randint(0, 14 if length is None else 14 if length > 8 else 30) * n_keys, n_keys)
+    events = random_events(rng, rng.randint(0, 13 if length is None else 20 if length > 8 else 40) * n_keys, n_keys)
     consume = rng.choice(["NONE", "NONE", "NONE", "ANY", "PARTITION"])
     return rng, steps, events, length, consume
 
