@@ -248,6 +248,11 @@ class Chain(Table):
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
         return self.steps_of, self.repeated, self.neighbours, self.spare, self.most, self.linked, self.bars
 
+    @property
+    def n_symbols(self) -> int:
+        """Number of symbols met so far."""
+        return len(self._symbols)
+
     def met(self, most: int) -> None:
         """Return None: a chain has no determinised states."""
 
