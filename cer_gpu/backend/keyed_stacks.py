@@ -12,7 +12,8 @@ that of the instance before it; the id `origin` is in row 0, and when row 0 is t
 * BAR, where events are absent from gaps: the position of the last one that barred the gap before the step; if the step
   does not begin with the instance, "before" is the nearest one below it with which it does, and is flagged;
 * where a step holds n > 1 events at least: how many instances lie below it in its stack, up to n - 1, and the distance
-  back to the last of these, 32 bits each, or -1 if that is not known; and the distance to the instance above it;
+  back to the last of these, 32 bits each, or -1 - k if fewer than k + 1 lie below it and the last of them is not known;
+  and the distance to the instance above it;
 * in the last column, unless windows end for all partitions at once, the owning partition, or -1 once it is dropped.
 
 A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
@@ -158,15 +159,25 @@ def has_counts(spare):
 
 @helper
 def _depth(instance, beside, spare, first, ring, origin, column):
-    """Return how many instances lie below a new one, up to `spare`, and the distance back to the last of these."""
+    """Return how many instances lie below a new one, up to `spare`, and the distance back to the last of these.
+
+    What was known of an instance that is dropped is not looked for before it can matter: the list is walked once in as
+    many events as the step asks for, or once for all that are dropped together.
+    """
     instances = ring.instances
     size = instances.shape[0]
     if beside < 0:
         return np.int64(0)
     depth = instances[_row(beside, origin, size), column]
-    n_below, bottom = (depth >> 32) + 1, beside - (depth & 0xFFFFFFFF)
-    if depth < 0 or bottom < first:
-        # what it knew is dropped, which happens once for all that are dropped together
+    known = depth >= 0
+    n_below, bottom = -depth, beside
+    if known:
+        n_below, bottom = (depth >> 32) + 1, beside - (depth & 0xFFFFFFFF)
+        known = bottom >= first
+        n_below -= not known
+    if not known:
+        if n_below < spare:
+            return -n_below - 1
         n_below, bottom = np.int64(1), beside
         while n_below < spare:
             lower = _lower(bottom, instances[_row(bottom, origin, size), LINKS])
@@ -615,7 +626,9 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
                 back = depth & 0xFFFFFFFF
                 if depth >= 0 and back > 0:
                     bottom = new_ids[_U(i - back)]
-                    instances[_U(alive), depth_at] = depth - back + alive - bottom if bottom >= 0 else np.int64(-1)
+                    instances[_U(alive), depth_at] = (
+                        depth - back + alive - bottom if bottom >= 0 else np.int64(-1) - (depth >> 32)
+                    )
             new_ids[_U(i)] = alive
             alive += 1
         else:
