@@ -246,7 +246,8 @@ class Chain(Table):
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
-        return self.steps_of, self.repeated, self.neighbours, self.spare, self.most, self.linked, self.bars
+        kind = np.zeros((0,) * (1 + len(self.most[:1])), np.bool_)
+        return self.steps_of, self.repeated, self.neighbours, kind, self.spare, self.most, self.linked, self.bars
 
     @property
     def n_symbols(self) -> int:

@@ -220,7 +220,8 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     steps_of, repeated, neighbours, consume = steps.steps_of, steps.repeated, steps.neighbours, options.consume
     tops, tops_latest, lasts, barred = tops_of.tops, tops_of.tops_latest, tops_of.lasts, tops_of.barred
     spare, bars_of = steps.spare, steps.bars
-    special, gapped, counted = spare.shape[0] > 0, bars_of.shape[1] > 0, has_counts(spare)
+    special = steps.kind.ndim == 2
+    gapped, counted = special and bars_of.shape[1] > 0, special and has_counts(spare)
     instances, latest_of = ring.instances, ring.latest_of
     n_steps = np.int64(repeated.shape[0])
     last = n_steps - 1
@@ -389,7 +390,8 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
     clocks, length = window.clocks, window.length
     repeated, neighbours, instances, latest_of = steps.repeated, steps.neighbours, ring.instances, ring.latest_of
     spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special, gapped = spare.shape[0] > 0, steps.bars.shape[1] > 0
+    special = steps.kind.ndim == 2
+    gapped = special and steps.bars.shape[1] > 0
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
     last = repeated.shape[0] - 1
@@ -602,7 +604,7 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     """
     steps, tops_of, ring = Steps(*steps), Tops(*tops_of), Ring(*ring)
     tops, instances = tops_of.tops, ring.instances
-    counted = has_counts(steps.spare)
+    counted = steps.kind.ndim == 2 and has_counts(steps.spare)
     depth_at = _U(instances.shape[1] - 3)
     n_stacks = tops.shape[1] // 2
     n = regs[NEXT_ID]

@@ -178,7 +178,8 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
     below, latest, began, barred, bars = stacks.below, stacks.latest, stacks.began, stacks.barred, stacks.bars
     spare, bars_of = steps.spare, steps.bars
-    special, gapped = spare.shape[0] > 0, bars.shape[1] > 0
+    special = steps.kind.ndim == 2
+    gapped = special and bars.shape[1] > 0
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
     by_index = repeated[last] or special
@@ -342,7 +343,8 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
     repeated, neighbours = steps.repeated, steps.neighbours
     places, below, latest, began, bars = stacks.places, stacks.below, stacks.latest, stacks.began, stacks.bars
     spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special, gapped = spare.shape[0] > 0, bars.shape[1] > 0
+    special = steps.kind.ndim == 2
+    gapped = special and bars.shape[1] > 0
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
     out_positions, out_marks = output.positions, output.marks
