@@ -11,6 +11,7 @@ from enum import StrEnum
 
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
@@ -141,8 +142,9 @@ class Asked:
     @property
     def counts_chain(self) -> bool:
         """True if the complex events of a chain can be counted step by step."""
-        neighbours = any(step.neighbour for step in self.plan.chain or ())
-        return self.output.counted and self.is_chain and not self.plan.partition and not neighbours
+        steps = self.plan.chain or ()
+        summed = len(steps) > 0 and not any(step.neighbour for step in steps) and n_sums(steps) <= MOST_ROWS
+        return self.output.counted and summed and not self.plan.partition
 
     @property
     def lists_chain(self) -> bool:
