@@ -55,6 +55,8 @@ def dealing_of(plan: Plan) -> Dealing:
 def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value all events of a complex event share; empty: there is none."""
     pattern = plan.parallel
+    if plan.looks_back:
+        return ()  # another task may have the events before
     if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
         return ()  # an event that is a complex event by itself may have no such value
     atoms = pattern.graph.atoms
@@ -79,6 +81,8 @@ def _against_keys(plan: Plan) -> str | None:
 
 
 def _against_ranges(plan: Plan) -> str | None:
+    if plan.looks_back:
+        return "LAG reads events that may lie before the range"
     if plan.window is None:
         return "the query has no WITHIN, so that a complex event may begin anywhere before"
     if plan.window == "events" and plan.partition:

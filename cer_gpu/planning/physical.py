@@ -69,6 +69,11 @@ class PhysicalPlan:
         """True if complex events that differ only in the variables of their events are different."""
         return self.output.is_labelled(self.plan.head)
 
+    @property
+    def limits_rows(self) -> bool:
+        """True if LIMIT applies to the rows that HAVING keeps, and not to the complex events that are listed."""
+        return self.plan.having is not None and self.plan.limit is not None and self.output.may_choose
+
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
@@ -196,7 +201,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     reason = chosen.reason.format(strategy=plan.strategy.name)
     if chosen.runtime == "automaton" and plan.against_chain is not None:
         reason += f" (no stacks: {plan.against_chain})"
-    waits = plan.within is not None and not plan.partition and not output.retains(plan.head)
+    waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
