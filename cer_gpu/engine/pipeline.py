@@ -24,6 +24,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.lags import Lags
 from cer_gpu.errors import EventsError
 from cer_gpu.output.choice import Choice
 from cer_gpu.output.retention import Retained
@@ -31,6 +32,7 @@ from cer_gpu.partition.partitions import Partitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.derived import lags_of, makers_of
 from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.predicates.symbols import SymbolTable
@@ -113,6 +115,8 @@ class Pipeline:
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
         self.guards = GuardWords(binding.guards, device, types_met)
+        self._makers = makers_of(binding.derived)
+        self._lags: Lags | None = None
         self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
         self.restart(reading)
 
@@ -131,6 +135,7 @@ class Pipeline:
             every = options.window == COUNT_WINDOW or self.table.has_gaps
             numbered = self.runtime.numbers_events or self.table.has_gaps
             self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
+        self._lags = self._make_lags(reading.deal)
         self._window: Window | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
@@ -155,6 +160,13 @@ class Pipeline:
             self.binding = binding
             self._compared = self._side_columns(binding)
             self.guards = GuardWords(binding.guards, self._device, self._types_met)
+            self._makers = makers_of(binding.derived)
+            if self._lags is not None:
+                self._lags.rebind(lags_of(binding.derived), binding.keys if self.physical.plan.partition else None)
+
+    def _make_lags(self, deal: tuple[int, int] | None) -> Lags | None:
+        lags, keys = lags_of(self.binding.derived), self._first.keys
+        return Lags(lags, keys if self.physical.plan.partition else None, keys.types, deal) if lags else None
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
         bound = binding.compared
@@ -170,8 +182,15 @@ class Pipeline:
             )
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield blocks; on a GPU, the predicates of the next block are already in flight."""
-        return self.guards.ahead(blocks, self._symbols)
+        """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
+        return self.guards.ahead(map(self._with_derived, blocks), self._symbols)
+
+    def _with_derived(self, block: Block) -> Block:
+        block.derive(self._makers)
+        if self._lags is not None:
+            with self._stages.stage(PREDICATES):
+                self._lags.add_to(block)
+        return block
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
@@ -318,6 +337,10 @@ class Pipeline:
             state.add_texts("texts", texts)
         if self._retained is not None:
             state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
+        if self._lags is not None:
+            arrays, texts, state.tables["lags"] = self._lags.snapshot()
+            state.add_arrays("lags", arrays)
+            state.add_texts("lag_texts", texts)
         state.facts["output"] = self.output.snapshot()
 
     def restore(self, state: State, binding: Binding) -> None:
@@ -332,6 +355,8 @@ class Pipeline:
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
         if self._retained is not None:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
+        if self._lags is not None:
+            self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
         self.output.restore(state.facts["output"])
 
 

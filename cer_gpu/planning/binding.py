@@ -19,6 +19,7 @@ from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.outputs import Columns, Head, Output
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.derived import DerivedColumn, read_by
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.predicates.join_keys import bind_keys
 from cer_gpu.predicates.relations import BoundRelations, bind_relations
@@ -67,6 +68,11 @@ class Binding:
     compared: BoundRelations | None
     joins: JoinTables | None
     parallel: ParallelTables | None
+
+    @cached_property
+    def derived(self) -> dict[str, DerivedColumn]:
+        """Columns that are made of the others before the predicates are evaluated, by name."""
+        return {**self.guards.derived, **({} if self.compared is None else self.compared.binder.derived)}
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -221,7 +227,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         joins = JoinTables(JoinPlan(plan.graph, compared, bool(plan.partition)))
     read = () if compared is None else compared.names
-    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions, *read]))
+    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions, *read, *read_by(guards.derived)]))
     return Binding(
         plan=plan,
         schema=schema,

@@ -83,7 +83,7 @@ def plan_of(
     return Plan(
         text=syntax.text,
         guards=guards,
-        cea=None if conjunction else build_cea(alone, selected),
+        cea=None if conjunction else build_cea(alone, selected, guards),
         graph=graph,
         parallel=parallel,
         against_parallel=against_parallel,
@@ -103,15 +103,15 @@ def plan_of(
         time_column=time_column,
         time_unit=time_unit,
         relations=syntax.relations,
+        chooses_first=syntax.chooses_first,
         measures=measures,
     )
 
 
 def strategy_notes(syntax: QuerySyntax) -> list[str]:
-    """Return a remark if the strategy chooses before the window applies; with filters between events none does."""
+    """Return a remark if the strategy chooses before the window applies (THEN WITHIN)."""
     within, strategy = syntax.within, STRATEGIES[syntax.select.strategy]
-    relates = any(True for _ in relations(syntax.formula))
-    if within is None or strategy.too_long is None or relates:
+    if within is None or strategy.too_long is None or not syntax.chooses_first:
         return []
     length = " ".join(syntax.text[slice(*within.span)].split())
     outcome = strategy.too_long.format(length if length.isprintable() else "the window")
