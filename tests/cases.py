@@ -138,8 +138,13 @@ def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
 
 def bound_rows_of(table: pa.Table | pa.RecordBatch, variables: Sequence[str]) -> list[ref.BoundRow]:
     """Return the rows of "bindings" as the reference writes them."""
-    held = [[(variable, tuple(p)) for p in table[variable].to_pylist()] for variable in variables]
+    held = [[(variable, _held(p)) for p in table[variable].to_pylist()] for variable in variables]
     return [(*row, tuple(column[k] for column in held)) for k, row in enumerate(rows_of(table))]
+
+
+def _held(value: list[int] | int | None) -> tuple[int, ...]:
+    """Return the positions in a column of "bindings": a list, or one of a variable that holds at most one event."""
+    return tuple(value) if isinstance(value, list) else () if value is None else (value,)
 
 
 def counts_of(table: pa.Table) -> list[tuple[int, int]]:

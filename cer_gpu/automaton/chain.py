@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, unrelated
+from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.automaton.table import Table
 
 MAX_STEPS = 64

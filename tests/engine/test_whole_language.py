@@ -34,9 +34,11 @@ def assert_columns(case, answer, output):
     more = {"bindings": list(ref.bound_variables(case.query)), "events": ["events"]}.get(output, [])
     assert answer.column_names == [*spans, *times, *keys, *more]
     positions = pa.list_(pa.int64())
-    types = {"positions": positions, **(dict.fromkeys(more, positions) if output == "bindings" else {})}
-    for name in [*spans, *(more if output == "bindings" else [])]:
-        assert answer.schema.field(name).type == types.get(name, pa.int64())
+    for name in spans:
+        assert answer.schema.field(name).type == (positions if name == "positions" else pa.int64())
+    for name in more if output == "bindings" else []:
+        several = name.rpartition(">")[2] in ref.variables_of_several(case.query.formula)[0]
+        assert answer.schema.field(name).type == (positions if several else pa.int64())
     found_ends = answer["end"].to_pylist()
     assert found_ends == sorted(found_ends)
     for time, at in zip(times, ends, strict=True) if times else ():
