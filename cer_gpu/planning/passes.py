@@ -49,13 +49,12 @@ def plan_of(
     streams = tuple(name.name for name in syntax.streams)
     known = variables_of(syntax.formula)
     measures = measures_of(syntax, known)
-    items = None if measures.variables is None else syntax.select.items
-    if items is None:
-        variables = column_names(syntax.formula)
-    else:
-        variables = [*(variable_name(item.variable) for item in items), *(measures.variables or ())]
-    attributes: dict[str, Name] | None = None
     items = syntax.select.items
+    everything = column_names(syntax.formula)
+    variables = everything if items is None else [variable_name(item.variable) for item in items]
+    for name in measures.variables:
+        variables += everything if name is None else [name]
+    attributes: dict[str, Name] | None = None
     if items and all(item.attributes is not None for item in items):
         attributes = {name.name: name for item in items for name in item.attributes or ()}
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
