@@ -25,6 +25,7 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.lags import Lags
+from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.partitions import Partitions
@@ -85,6 +86,8 @@ class Pipeline:
         Collects the types of events.
     stages
         Hook for the begin and end of each stage.
+    numbered
+        True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
 
     Attributes
     ----------
@@ -106,11 +109,13 @@ class Pipeline:
         device: str,
         types_met: TypesMet,
         stages: Stages = NO_STAGES,
+        numbered: bool = False,
     ) -> None:
         self.physical = physical
         self.binding = self._first = binding
         self.table = table
         self._device, self._types_met, self._stages = device, types_met, stages
+        self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
         self.guards = GuardWords(binding.guards, device, types_met)
@@ -145,6 +150,7 @@ class Pipeline:
             self._live = LiveIntervals(self.table, binding.window_length)
         self._retained = Retained(*binding.retained(physical.output)) if physical.output.retains(plan.head) else None
         self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
+        self._rows = RowNumbers(self.output) if self._numbered else None
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
@@ -216,6 +222,8 @@ class Pipeline:
         events = self._relevant(block, clocks, symbols, rows, partitions, ordinals)
         if self._retained is not None:
             self._retained.add(events.reported, columns.batch, rows)
+        if self._rows is not None:
+            self._rows.add(events.reported, columns.batch, rows)
         for piece in [events] if self._live is None else self._live.take(events):
             yield from self._run(piece)
 
@@ -224,17 +232,20 @@ class Pipeline:
         rest = self.runtime.flush()
         if len(rest):
             yield rest
-        if self._retained is None:
+        of_rows = None if self._rows is None else self._rows.retained
+        kept = [each for each in (self._retained, of_rows) if each is not None]
+        if not kept:
             return
         of_clocks = self.partitions is not None and self._options.window == GLOBAL_WINDOW
         if of_clocks and batch.given is not None and len(batch.given):
             self._places.append((batch.first, int(batch.given[0])))
-        if self._retained.wants_trim:
+        if any(each.wants_trim for each in kept):
             live = self.runtime.live()
-            if isinstance(live, int):
-                self._retained.keep_from(self._place_of(live))
-            else:
-                self._retained.keep(live)
+            for each in kept:
+                if isinstance(live, int):
+                    each.keep_from(self._place_of(live))
+                else:
+                    each.keep(live)
 
     def release(self) -> None:
         """Feed the held-back events to the runtime; they end no complex event."""
@@ -248,7 +259,8 @@ class Pipeline:
             keys: list[Any] = []
             if self.partitions is not None:
                 keys = self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
-            return self.output.rows(found, keys)
+            results = self.output.rows(found, keys)
+            return results if self._rows is None else self._rows.exchange(results, batch)
 
     def _sweep(self, partitions: Partitions) -> None:
         """Drop the partitions that hold nothing, once there are many."""
@@ -332,6 +344,8 @@ class Pipeline:
             state.add_texts("texts", texts)
         if self._retained is not None:
             state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
+        if self._rows is not None and self._rows.retained is not None:
+            state.arrays["rows"], state.tables["rows"] = self._rows.retained.snapshot()
         if self._lags is not None:
             arrays, texts, state.tables["lags"] = self._lags.snapshot()
             state.add_arrays("lags", arrays)
@@ -349,6 +363,8 @@ class Pipeline:
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
         if self._retained is not None:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
+        if self._rows is not None and self._rows.retained is not None:
+            self._rows.retained.restore(state.arrays["rows"], state.tables["rows"])
         if self._lags is not None:
             self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
 

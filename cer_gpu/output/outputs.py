@@ -82,6 +82,8 @@ class Output(ABC):
         True: complex events that differ only in the variables of their events are different.
     keeps_events : bool
         True: attributes of events are retained for as long as a complex event may hold them.
+    positions : tuple of str
+        Columns of every such result that hold positions; subclasses may have others besides.
     schema : pyarrow.Schema
     """
 
@@ -92,6 +94,7 @@ class Output(ABC):
     most_at_an_end: ClassVar[int] = 0
     labelled: ClassVar[bool] = False
     keeps_events: ClassVar[bool] = False
+    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.schema = self.schema_of(columns)
@@ -126,6 +129,11 @@ class Output(ABC):
                     "name"
                 )
         return pa.schema(fields)
+
+    @property
+    def columns_of_positions(self) -> list[int]:
+        """Numbers of the columns that hold positions, or lists of them."""
+        return [i for i, name in enumerate(self.schema.names) if name in self.positions]
 
     @classmethod
     @abstractmethod
@@ -200,6 +208,12 @@ class Bindings(Positions):
     def _fields(cls, columns: Columns) -> Fields:
         return [*super()._fields(columns), *((name, _POSITIONS) for name in columns.variables)]
 
+    @property
+    def columns_of_positions(self) -> list[int]:
+        """Numbers of the columns that hold positions, or lists of them."""
+        names = {*self.positions, *self._columns.variables}
+        return [i for i, name in enumerate(self.schema.names) if name in names]
+
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         columns = []
         for holds in self._holds:
@@ -238,6 +252,7 @@ class Count(Output):
     name = "count"
     row = "position"
     row_each = False
+    positions = ("end",)
     counted = True
 
     @classmethod
@@ -264,6 +279,7 @@ class Ends(Output):
     name = "ends"
     row = "end"
     row_each = False
+    positions = ("end",)
     most_at_an_end = 1
 
     @classmethod

@@ -14,6 +14,7 @@ from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import Columns, Head, Output
 from cer_gpu.partition.partitions import Keys
@@ -104,7 +105,9 @@ class Binding:
         """Columns and fields of the events in "events"."""
         if self.plan.attributes is not None:
             return tuple(name.name for name in self.plan.attributes)
-        return tuple(dict.fromkeys(name for name in self.schema.names if name != self.position_column))
+        return tuple(
+            dict.fromkeys(name for name in self.schema.names if name not in (self.position_column, ROW_COLUMN))
+        )
 
     def columns_for(self, output: type[Output]) -> list[str]:
         """Return the columns that an output needs, or their fields if it needs only those.
@@ -187,6 +190,8 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
     keys = Keys(plan.partition, schema, text)
     positions = [] if position_column is None else [position_column]
+    if ROW_COLUMN in schema.names:
+        positions.append(ROW_COLUMN)
     for name in positions:
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
