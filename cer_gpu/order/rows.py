@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
+from cer_gpu.io.sources import Source
 
 ROW_COLUMN = "$row"
 """The column of reordered or merged events with the number of each in its own input: int64, from 0."""
@@ -31,3 +32,10 @@ def check_no_rows(schema: pa.Schema) -> None:
             f"the events have a column {ROW_COLUMN!r}, which is what the column of their row numbers is called\n"
             "hint: rename it"
         )
+
+
+def without_rows(source: Source) -> Source:
+    """Return the same events without row numbers, so that positions count them in the order in which they are read."""
+    if ROW_COLUMN not in source.schema.names:
+        return source
+    return Source(source.schema.remove(source.schema.names.index(ROW_COLUMN)), source.batches, source.n_rows)
