@@ -124,11 +124,19 @@ class Steps(NamedTuple):
     steps_of : int32, shape (symbols, steps + 1)
     repeated : bool, shape (steps,)
     neighbours : bool, shape (steps + 1,)
+    spare : int64, shape (steps + 1,), or (0,)
+    most : int64, shape (steps,), or (0,)
+    linked : bool, shape (steps,), or (0,)
+    bars : int32, shape (symbols, steps), or (0, 0)
     """
 
     steps_of: Any
     repeated: Any
     neighbours: Any
+    spare: Any
+    most: Any
+    linked: Any
+    bars: Any
 
 
 class Tables(NamedTuple):

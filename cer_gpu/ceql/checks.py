@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
-from cer_gpu.ceql.surroundings import Surroundings
+from cer_gpu.ceql.structure import check_structure
+from cer_gpu.ceql.surroundings import Place, Surroundings
 from cer_gpu.ceql.traversal import fold, walk
 from cer_gpu.ceql.variables import Variables, combine, defined_names, variables
 from cer_gpu.errors import QueryError, did_you_mean
@@ -43,6 +44,7 @@ def check(
     checker = _Checker(query, found)
     checker.streams(has_type_column)
     fold(query.formula, checker.formula, s.subformulas)
+    check_structure(query, lambda message, span, hint: checker.error(message, span, lambda: hint))
     checker.on_both_sides()
     checker.select()
     checker.partition()
@@ -151,7 +153,17 @@ class _Checker:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
+            case s.Sequence() | s.TrailingAbsence():
+                for absence in formula.absent:
+                    self.absence(absence)
         return combine(formula, below)
+
+    def absence(self, absence: s.Absence) -> None:
+        """Check the filter of an absence, in which the event that must not be there is the only one of its names."""
+        if absence.filter is not None:
+            held = {name.name for name in (absence.event, absence.variable) if name is not None}
+            known = Variables(held, set(), set(held), one_event=True, some_event=True)
+            self.filter(absence.filter, known, absence)
 
     def on_both_sides(self) -> None:
         """Note the types of which one event can stand on both sides of ALL."""
@@ -172,7 +184,7 @@ class _Checker:
 
         fold(self.query.formula, types, s.subformulas)
 
-    def filter(self, filter_: s.Filter, known: Variables, place: s.Filtered | s.Negation) -> None:
+    def filter(self, filter_: s.Filter, known: Variables, place: Place) -> None:
         """Check a filter on a formula, or within NOT, that defines the `known` variables."""
         for item in walk(filter_):
             match item:
@@ -186,7 +198,7 @@ class _Checker:
                     self.skipped(item, known, place)
                     self.patterns(item.predicate)
 
-    def filtered(self, role: s.Role, known: Variables, place: s.Filtered | s.Negation, *, each: bool = True) -> None:
+    def filtered(self, role: s.Role, known: Variables, place: Place, *, each: bool = True) -> None:
         """Check a variable of a filter; `each`: the filter reads each event that it holds."""
         variable = role.variable
         self.stream_of(variable)
@@ -197,7 +209,7 @@ class _Checker:
         elif each and variable.name in self._whole.several:
             self.note(f"variable {variable.name!r} can hold several events; a filter on it must hold for each of them")
 
-    def skipped(self, relation: s.Relation, known: Variables, place: s.Filtered | s.Negation) -> None:
+    def skipped(self, relation: s.Relation, known: Variables, place: Place) -> None:
         """Note a PREV(x) where x holds one event at most; within NOT, refuse it."""
         for attribute in s.attributes(relation.predicate):
             if attribute.event != "PREV" or attribute.variable is None:
@@ -219,7 +231,7 @@ class _Checker:
         message = f"{clause} names {name.name!r}, which the formula does not define"
         self.error(message, name.span, lambda: did_you_mean(name.name, known(), "variables here"))
 
-    def unseen(self, name: s.Name, place: s.Filtered | s.Negation) -> None:
+    def unseen(self, name: s.Name, place: Place) -> None:
         """Refuse a variable that a filter at a place does not see, and say why."""
         around = self._surroundings
         if name.name not in self._whole:

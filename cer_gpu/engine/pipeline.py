@@ -27,6 +27,7 @@ from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.lags import Lags
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
+from cer_gpu.output.choice import Choice
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.partitions import Partitions
 from cer_gpu.planning.binding import Binding
@@ -148,9 +149,13 @@ class Pipeline:
         if physical.holds_back:
             assert binding.window_length is not None
             self._live = LiveIntervals(self.table, binding.window_length)
-        self._retained = Retained(*binding.retained(physical.output)) if physical.output.retains(plan.head) else None
+        retains = physical.output.retains(plan.head, plan.having)
+        self._retained = Retained(*binding.retained(physical.output)) if retains else None
         self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
-        self._rows = RowNumbers(self.output) if self._numbered else None
+        self._rows = RowNumbers(self.output, binding.names_streams) if self._numbered else None
+        if physical.limits_rows:
+            assert plan.limit is not None
+            self.output.choice = Choice(plan.limit, reading.share)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
@@ -350,6 +355,7 @@ class Pipeline:
             arrays, texts, state.tables["lags"] = self._lags.snapshot()
             state.add_arrays("lags", arrays)
             state.add_texts("lag_texts", texts)
+        state.facts["output"] = self.output.snapshot()
 
     def restore(self, state: State, binding: Binding) -> None:
         """Go on from a checkpoint with batches of a binding; the table must have been restored before."""
@@ -367,6 +373,7 @@ class Pipeline:
             self._rows.retained.restore(state.arrays["rows"], state.tables["rows"])
         if self._lags is not None:
             self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
+        self.output.restore(state.facts["output"])
 
 
 def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, texts: TextNumbers) -> RunOptions:
@@ -384,10 +391,13 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         width=width,
         partitioned=bool(plan.partition),
         timed=plan.time_column is not None,
-        limit=physical.output.most_at_an_end or plan.strategy.most_at_an_end or plan.limit or 0,
+        limit=physical.output.most_at_an_end
+        or plan.strategy.most_at_an_end
+        or (0 if physical.limits_rows else plan.limit)
+        or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
-        share=reading.share,
+        share=None if physical.limits_rows else reading.share,
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
         counted=physical.output.counted,

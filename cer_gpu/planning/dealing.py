@@ -87,9 +87,7 @@ def _against_ranges(plan: Plan) -> str | None:
         return "the query has no WITHIN, so that a complex event may begin anywhere before"
     if plan.window == "events" and plan.partition:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
-    # with filters between events, NEXT, LAST and MAX choose within the window
-    chooses_within = plan.relates and plan.strategy.compares
-    if plan.strategy.against_ranges is not None and not chooses_within:
+    if plan.strategy.against_ranges is not None and not plan.chooses_within:
         return plan.strategy.against_ranges
     if plan.limit is not None:
         return "LIMIT keeps the first of an order that depends on the events before the window"

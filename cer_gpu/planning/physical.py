@@ -12,6 +12,7 @@ from enum import StrEnum
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL
@@ -68,6 +69,11 @@ class PhysicalPlan:
         """True if complex events that differ only in the variables of their events are different."""
         return self.output.is_labelled(self.plan.head)
 
+    @property
+    def limits_rows(self) -> bool:
+        """True if LIMIT applies to the rows that HAVING keeps, and not to the complex events that are listed."""
+        return self.plan.having is not None and self.plan.limit is not None and self.output.may_choose
+
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
         plan = self.plan
@@ -83,6 +89,8 @@ class PhysicalPlan:
             assert plan.chain is not None
             return Chain(plan.chain)
         assert plan.cea is not None
+        if plan.chooses_within:
+            return WindowTable(plan.cea, plan.strategy, labelled=self.labelled)
         return Determinization(plan.cea, plan.strategy, labelled=self.labelled)
 
 
@@ -113,6 +121,11 @@ class Asked:
     def is_chain(self) -> bool:
         """True if the pattern is a chain."""
         return self.plan.chain is not None
+
+    @property
+    def chooses_within(self) -> bool:
+        """True if the strategy compares complex events, and only those within the window."""
+        return self.plan.chooses_within
 
     @property
     def counts_chain(self) -> bool:
@@ -152,12 +165,16 @@ _INSTANCES = "each event is stored once for each step that it satisfies, and fou
 
 _PRODUCTS = "partial matches are stored under the values that they share, and gathered by the event that joins them"
 
+_WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
+
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 CHOICES = (
     Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
+    Choice("window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True),
+    Choice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
     Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
     Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
@@ -181,10 +198,10 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         plan = _without_choice(plan)
     asked = Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
-    reason = chosen.reason
+    reason = chosen.reason.format(strategy=plan.strategy.name)
     if chosen.runtime == "automaton" and plan.against_chain is not None:
         reason += f" (no stacks: {plan.against_chain})"
-    waits = plan.within is not None and not plan.partition and not output.retains(plan.head)
+    waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
@@ -193,7 +210,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
 def _without_choice(plan: Plan) -> Plan:
     """Return a plan with the same ends, without choices that leave each end at least one of its complex events."""
     keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
-    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.relates):
+    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.chooses_within):
         plan = replace(plan, strategy=ALL)
     graph = None if plan.graph is None else replace(plan.graph, ambiguous=False)
     parallel = None if plan.parallel is None else replace(plan.parallel, ambiguous=False)

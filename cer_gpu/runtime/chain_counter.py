@@ -61,7 +61,7 @@ class ChainCounter(Runtime):
                 events.as_group,
                 Window(events.window_clocks, self._length),
                 self.options.as_group,
-                Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours),
+                Steps(*self._chain.arrays),
                 loop.Seen(self._seen, self._seen_clocks, self._start_clocks, self._front),
                 Counts(*self._out.to_fill),
             )
