@@ -172,9 +172,8 @@ def _merge(
     layouts = Layouts()
     # strings are codes until a stream has plain ones
     fields = [(name, CODED if kind_of(data_type) == STRING else data_type) for name, data_type in types.items()]
-    if numbered:
-        fields.append((ROW_COLUMN, pa.int64()))
-    layouts.take_in(empty(pa.schema([*fields, (STREAM_COLUMN, CODED)])))
+    numbers = [(ROW_COLUMN, pa.int64())] if numbered else []
+    layouts.take_in(empty(pa.schema([*fields, (STREAM_COLUMN, CODED), *numbers])))
     names = pa.array(list(sources), PLAIN)
     # a round of the merge takes from all streams the events within one chunk's time: some batches together
     n_rows = max(_CHUNK_ROWS, 2 * BATCH_ROWS // len(sources))
@@ -259,10 +258,10 @@ class _Stream:
             else pa.nulls(n, CODED if kind_of(data_type) == STRING else data_type)
             for name, data_type in self._types.items()
         }
-        if self._numbered:
-            columns[ROW_COLUMN] = with_rows(batch, self._n_rows).column(ROW_COLUMN)
         codes = pa.array(np.full(n, self._index, np.int32))
         columns[STREAM_COLUMN] = pa.DictionaryArray.from_arrays(codes, self._names)
+        if self._numbered:
+            columns[ROW_COLUMN] = with_rows(batch, self._n_rows).column(ROW_COLUMN)
         return pa.RecordBatch.from_pydict(columns)
 
     def _cast(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:
