@@ -58,6 +58,8 @@ class Columns:
         None where the output needs none, and while no event has been seen.
     retained : tuple of str
         Attributes of events that are retained.
+    streams : bool
+        True: positions are rows of several streams, which the results name.
     """
 
     variables: tuple[str, ...]
@@ -68,6 +70,7 @@ class Columns:
     single: frozenset[str] = frozenset()
     measures: BoundMeasures | None = None
     retained: tuple[str, ...] = ()
+    streams: bool = False
 
 
 class Output(ABC):
@@ -96,6 +99,8 @@ class Output(ABC):
         True: complex events that differ only in the variables of their events are different.
     keeps_events : bool
         True: attributes of events are retained for as long as a complex event may hold them.
+    positions : tuple of str
+        Columns that hold positions, beside those of variables.
     measured : bool
         True: its columns are those of measures.
     may_choose : bool
@@ -103,6 +108,9 @@ class Output(ABC):
     numbered : bool
         True: complex events have numbers, from the begin of the stream on.
     schema : pyarrow.Schema
+        Schema of `rows`.
+    result_schema : pyarrow.Schema
+        The same, with the streams of the positions, if they are rows of several streams.
     choice : Choice or None
         Choice among the rows that HAVING keeps.
     """
@@ -115,12 +123,14 @@ class Output(ABC):
     most_at_an_end: ClassVar[int] = 0
     labelled: ClassVar[bool] = False
     keeps_events: ClassVar[bool] = False
+    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
     measured: ClassVar[bool] = False
     may_choose: ClassVar[bool] = False
     numbered: ClassVar[bool] = False
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
-        self.schema = self.schema_of(columns)
+        self.result_schema = self.schema_of(columns)
+        self.schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
         self._columns, self._labels, self._retained = columns, labels, retained
 
     @classmethod
@@ -145,6 +155,8 @@ class Output(ABC):
             When two columns would have one name.
         """
         fields = cls._fields(columns)
+        if columns.streams:
+            fields = [*fields, *cls._of_streams(columns)]
         names = [name for name, _ in fields]
         for name in names:
             if names.count(name) > 1:
@@ -154,6 +166,23 @@ class Output(ABC):
                     "name"
                 )
         return pa.schema(fields)
+
+    @property
+    def columns_of_positions(self) -> list[int]:
+        """Numbers of the columns that hold positions, or lists of them."""
+        names = self._names_of_positions(self._columns)
+        return [i for i, name in enumerate(self.schema.names) if name in names]
+
+    @classmethod
+    def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
+        return cls.positions
+
+    @classmethod
+    def _of_streams(cls, columns: Columns) -> Fields:
+        """Return a column for each one of positions, with the stream of each of these."""
+        names, text = cls._names_of_positions(columns), pa.string()
+        of_positions = [(name, kind) for name, kind in cls._fields(columns) if name in names]
+        return [(f"{name}_stream", pa.list_(text) if pa.types.is_list(kind) else text) for name, kind in of_positions]
 
     @classmethod
     @abstractmethod
@@ -299,6 +328,10 @@ class Bindings(Valuations):
             *((name, pa.int64() if name in columns.single else _POSITIONS) for name in columns.variables),
         ]
 
+    @classmethod
+    def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
+        return (*cls.positions, *columns.variables)
+
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         columns = []
         for name, holds in zip(self._columns.variables, self._holds, strict=True):
@@ -343,6 +376,7 @@ class Measures(Valuations):
     name = "measures"
     row = "row of measures"
     measured = True
+    positions = ("start", "end")
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
@@ -372,6 +406,7 @@ class Rows(Valuations):
     name = "rows"
     row = "row of an event"
     keeps_events = True
+    positions = ("position",)
     numbered = True
 
     @classmethod
@@ -407,6 +442,7 @@ class Count(Output):
     name = "count"
     row = "position"
     row_each = False
+    positions = ("end",)
     counted = True
 
     @classmethod
@@ -433,6 +469,7 @@ class Ends(Output):
     name = "ends"
     row = "end"
     row_each = False
+    positions = ("end",)
     most_at_an_end = 1
 
     @classmethod

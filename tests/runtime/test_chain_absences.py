@@ -36,7 +36,12 @@ class Evaluation:
         window = NO_WINDOW if length is None else COUNT_WINDOW if counted else GLOBAL_WINDOW
         consumed = CONSUME[consume] if keyed or consume == "NONE" else CONSUME_PARTITION
         self.options = RunOptions(
-            window=window, partitioned=keyed, timed=True, limit=limit, consume=consumed, labelled=name != "chain_counter"
+            window=window,
+            partitioned=keyed,
+            timed=True,
+            limit=limit,
+            consume=consumed,
+            labelled=name != "chain_counter",
         )
         self.events = self._relevant(events, keyed)
         self.runtime = self._made()
