@@ -210,7 +210,7 @@ SECTIONS: dict[str, list[str]] = {
         f"run {AB}",
         "rum",
         f"run {AB} events.parquet --sorted",
-        f"run {AB} events.parquet --output rows",
+        f"run {AB} events.parquet --output tables",
         f"run {AB} events.parquet --limit 0",
         f"run {AB} events.parquet --threads many",
         f"run {AB} events.parquet --sort",
