@@ -1,8 +1,9 @@
 """Chain patterns: a run occupies exactly one step, so no determinisation is needed.
 
-A chain is a sequence of steps joined by ``;``.  A step is one event, with alternatives joined by OR, or, with ``+``,
-one or more events; two steps of one event each may also be joined by ``:``.  The effect of an event depends only on
-the set of steps that it satisfies, which is its symbol; partial matches lie in one stack for each step
+A chain is a sequence of steps joined by ``;``.  A step is one event, with alternatives joined by OR, or, with ``+``
+or ``{n,m}``, several; two steps of one event each may also be joined by ``:``.  Events may be absent from the gap
+between two steps (``; !R ;``, ``->``).  The effect of an event depends only on the set of steps that it satisfies and
+on the gaps that it bars, which are its symbol; partial matches lie in one stack for each step
 (`cer_gpu.backend.stacks`).
 
 papers: the instance stacks are those of SASE (Wu, Diao, Rizvi, SIGMOD 2006), with the max-start of CORE, section 5.1,
@@ -20,24 +21,54 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
+from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.automaton.table import Table
 
 MAX_STEPS = 64
 
+UNBOUNDED = 2**62
+"""In `Chain.most`: any number of events."""
+
 
 @dataclass(frozen=True)
 class Step:
-    """A step: an event that satisfies one of `guards` (indices of `CEA.guards`), or several such events if `repeated`.
+    """A step: an event that satisfies one of `guards` (indices of `Plan.guards`), or several such events if `repeated`.
 
-    `labels` are the selected variables that hold the events; None: they depend on the guard.  A `neighbour` comes right
-    after the event of the step before.
+    Attributes
+    ----------
+    guards : tuple of int
+    repeated : bool
+        True if the step may hold more than one event.
+    labels : frozenset of str or None
+        Selected variables that hold the events; None: they depend on the guard.
+    neighbour : bool
+        True if the event comes right after that of the step before.
+    least, most : int, int or None
+        Number of events of a repeated step; None: no bound.
+    linked : bool
+        True if each event of a repeated step but the first follows the previous one of the stream (``->+``).
+    barring : tuple of int
+        Guards of the events that must not lie between the step before and the first event of this one.
     """
 
     guards: tuple[int, ...]
     repeated: bool
     labels: frozenset[str] | None
     neighbour: bool = False
+    least: int = 1
+    most: int | None = None
+    linked: bool = False
+    barring: tuple[int, ...] = ()
+
+    @property
+    def bounded(self) -> bool:
+        """True if a repeated step holds a bounded number of events."""
+        return self.repeated and self.most is not None
+
+    @property
+    def varies(self) -> bool:
+        """True if the number of events is not fixed."""
+        return self.repeated and self.least != self.most
 
 
 def find_chain(
@@ -54,15 +85,14 @@ def find_chain(
     for part, joint in sequence(unrelated(formula)):
         if any(joint.optional):
             return "a step may be missing"
-        if joint.absent:
-            return "events must be absent between two steps"
-        contiguous = joint.contiguous
-        repeated = isinstance(part, Repeat)
+        contiguous, absent = joint.contiguous, joint.absent
+        repeated, linked, least, most = False, False, 1, None
+        within: tuple[Absent, ...] = ()
         if isinstance(part, Repeat):
             if part.contiguous:
                 return "':+' asks for neighbouring events"
-            if part.absent or part.least != 1 or part.most is not None:
-                return "a step is repeated otherwise than by '+'"
+            within, least, most = part.absent, part.least, part.most
+            linked, repeated = bool(within), most != 1
             part = part.body
         atoms = _alternatives(part)
         if atoms is None:
@@ -76,15 +106,23 @@ def find_chain(
         neighbour = contiguous or (strict and len(steps) > 0)
         if neighbour and (repeated or steps[-1].repeated):
             return "events of a '+' are to be neighbours of others"
+        if any(gap.relations or gap.negated for gap in (*absent, *within)):
+            return "a filter between events, or NOT, tells which events are absent"
         for atom in atoms:
             if id(atom.guard) not in numbers:
                 numbers[id(atom.guard)] = number[atom.guard]
-        steps.append(Step(tuple(dict.fromkeys(numbers[id(atom.guard)] for atom in atoms)), repeated, labels, neighbour))
+        own = tuple(dict.fromkeys(numbers[id(atom.guard)] for atom in atoms))
+        barring = () if neighbour else tuple(dict.fromkeys(number[gap.guard] for gap in absent))
+        if linked and {number[gap.guard] for gap in within} != set(own):
+            return "events that are not of a '->+' bar it"
+        if linked and barring and most is not None:
+            return "a '->{n,m}' comes after a gap that may not be crossed"
+        steps.append(Step(own, repeated, labels, neighbour, least, most, linked and repeated, barring))
     if len(steps) < 2:
         return "the pattern has one step"
     if len(steps) > MAX_STEPS:
         return f"the pattern has more than {MAX_STEPS} steps"
-    several = [i for i, step in enumerate(steps) if step.repeated]
+    several = [i for i, step in enumerate(steps) if step.varies]
     if len(several) > 1:
         # a single + takes all events between its neighbours; with several, each event must determine its own step
         inner = steps[several[0] : several[-1] + 1]
@@ -131,6 +169,19 @@ class Chain(Table):
         Variables of each mark; the mark of step k is k + 1.
     has_gaps : bool
         True if any step is a neighbour.
+    is_gapped : bool
+        True if events are absent from some gap.
+    is_counted : bool
+        True if some step has two events at least.
+    spare : int64 array, shape (steps + 1,), or (0,)
+        0, then how many events each step has at least, beyond one; this and what follows is empty for a plain chain:
+        one without absences, whose repeated steps are all ``+``.
+    most : int64 array, shape (steps,), or (0,)
+        Most events of each step.
+    linked : bool array, shape (steps,), or (0,)
+        True for steps whose events follow one another (``->+``).
+    bars : int32 array, shape (symbols, steps), or (0, 0)
+        Steps whose gap before them events of each symbol bar, then `END_OF_LIST`; empty if nothing is absent.
     """
 
     def __init__(self, steps: tuple[Step, ...]) -> None:
@@ -142,8 +193,19 @@ class Chain(Table):
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
-        self._symbols: dict[int, int] = {}  # symbol by the bit mask of the steps
-        self._masks = [sum(1 << guard for guard in step.guards) for step in steps]
+        self.is_gapped = any(step.barring for step in steps)
+        self.is_counted = any(step.least > 1 for step in steps)
+        plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
+        told = () if plain else steps
+        self.spare: npt.NDArray[np.int64] = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
+        most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in told]
+        self.most: npt.NDArray[np.int64] = np.array(most, np.int64)
+        self.linked: npt.NDArray[np.bool_] = np.array([step.linked for step in told], np.bool_)
+        shape = (4, len(steps)) if self.is_gapped else (0, 0)
+        self.bars: npt.NDArray[np.int32] = np.full(shape, END_OF_LIST, np.int32)
+        self._symbols: dict[int, int] = {}  # symbol by the bit mask of the steps, then of the gaps before them
+        tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
+        self._masks = [sum(1 << guard for guard in guards) for guards in tests]
         self._symbol(0)  # that of events that satisfy no step
 
     def symbol(self, word: int) -> int:
@@ -157,10 +219,25 @@ class Chain(Table):
             if symbol == len(self.steps_of):
                 self.steps_of = np.concatenate([self.steps_of, np.full_like(self.steps_of, END_OF_LIST)])
                 self.ending = np.concatenate([self.ending, np.zeros_like(self.ending)])
+                self.bars = np.concatenate([self.bars, np.full_like(self.bars, END_OF_LIST)])
             steps = [k for k in reversed(range(len(self.steps))) if satisfied >> k & 1]
             self.steps_of[symbol, : len(steps)] = steps
             self.ending[symbol] = steps[:1] == [len(self.steps) - 1]
+            barred = [k for k in range(len(self.steps)) if satisfied >> (len(self.steps) + k) & 1]
+            if barred:
+                self.bars[symbol, : len(barred)] = barred
         return symbol
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
+        kind = np.zeros((0,) * (1 + len(self.most[:1])), np.bool_)
+        return self.steps_of, self.repeated, self.neighbours, kind, self.spare, self.most, self.linked, self.bars
+
+    @property
+    def n_symbols(self) -> int:
+        """Number of symbols met so far."""
+        return len(self._symbols)
 
     def met(self, most: int) -> None:
         """Return None: a chain has no determinised states."""

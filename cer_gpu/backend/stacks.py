@@ -5,12 +5,19 @@ while step k - 1 has one in the window.  It stands for all runs that it ends: it
 k - 1 held before it and, where step k is repeated, at any that its own stack held.  Both are the bottoms of stacks,
 up to a number that it keeps, so that no list is ever copied or merged.  A neighbour goes on at the last one alone.
 
+Where events are absent from the gap before step k, an instance keeps the position of the last one that barred it, and
+goes on at the instances from there on.  Where a step holds n events at least, an instance completes it if n - 1 lie
+below it in its stack, and what the lowest of these reaches is what it reaches: that is index arithmetic.  One that the
+gap lets not begin the step keeps the nearest below it that does, for steps of m events at most.
+
 The stack of step k is row k of arrays, oldest first:
 
 * `places` (int64): the position of the event;
-* `below` (int64): how many instances stack k - 1 held;
+* `below` (int64): how many instances stack k - 1 held; or -1 - i if the step does not begin with the instance: i is
+  the nearest below it with which it does;
 * `latest` (uint64 or float64): the clock of the latest start that the instance reaches.  It never decreases upwards,
-  so that what is in the window is the top of each stack.
+  so that what is in the window is the top of each stack;
+* `bars` (int64): the position of the last event that barred the gap before the step.
 """
 
 from __future__ import annotations
@@ -31,6 +38,12 @@ END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 # of an end: the event, where its listing begins, and under CONSUME the bottoms of the stacks
 EVENT, BEFORE, BOTTOMS = range(3)
 
+# a frame of the listing: a stack; how many of its instances are left, or the next one; likewise of the stack above, whose
+# instances come after them, or -1.  For chains with counts or absences: the number of its step's events once one of the
+# stack above is chosen, or if there is none one of the stack; the position from which on the instances may lie; and,
+# under PARTITION BY, the instance that as many lie above as the step still asks for
+STACK, LEFT, OTHER, COUNT, BAR, TARGET, N_FRAME = range(7)
+
 _U = np.uint64
 
 
@@ -44,12 +57,16 @@ class Stacks(NamedTuple):
     bottoms : int64, shape (steps + 1,), written
         0, then how many instances of each stack are forgotten: the lowest.
     tops : clock, shape (steps + 1,), written
-        Before the `latest` of the top of each stack, the place for the clock of the event.
+        The place for the clock of the event; then for each stack the latest start of the runs that completed its step.
     places : int64, shape (steps, capacity), written
     below : int64, shape (steps, capacity), written
     latest : clock, shape (steps, capacity), written
     began : int64, shape (capacity,), or (0,), written
         Times of the instances of the first step.
+    barred : int64, shape (steps,), written
+        Position of the last event that barred the gap before each step, or -1.
+    bars : int64, shape (steps, capacity), or (steps, 0), written
+        Empty if nothing is absent.
     """
 
     counts: Any
@@ -59,6 +76,8 @@ class Stacks(NamedTuple):
     below: Any
     latest: Any
     began: Any
+    barred: Any
+    bars: Any
 
 
 class Frames(NamedTuple):
@@ -68,7 +87,7 @@ class Frames(NamedTuple):
     ----------
     marks : int32, shape (steps,), or (0,)
         The mark of each step; empty if the output has no marks.
-    frames : int64, shape (depth, 3), written
+    frames : int64, shape (depth, N_FRAME), written
     path : int64, shape (depth,), written
         The complex event, filled from its end.
     path_marks : int32, shape (depth,), written
@@ -98,8 +117,9 @@ def drop_dead(stacks, clock, length):
     """
     stacks = Stacks(*stacks)
     counts, bottoms, places, below = stacks.counts, stacks.bottoms, stacks.places, stacks.below
-    latest, began = stacks.latest, stacks.began
+    latest, began, bars = stacks.latest, stacks.began, stacks.bars
     n_steps = places.shape[0]
+    gapped = bars.shape[1] > 0
     highest = 0
     for k in range(n_steps):
         step = _U(k)
@@ -110,8 +130,11 @@ def drop_dead(stacks, clock, length):
         for i in range(dead, height):
             source, target = _U(i), _U(i - dead)
             places[step, target] = places[step, source]
-            below[step, target] = below[step, source]
+            reached = below[step, source]
+            below[step, target] = min(reached + dead, 0) if reached < 0 else reached
             latest[step, target] = latest[step, source]
+            if gapped:
+                bars[step, target] = bars[step, source]
             if k == 0 and began.shape[0] > 0:
                 began[target] = began[source]
         bottoms[step + _U(1)] = 0
@@ -119,7 +142,8 @@ def drop_dead(stacks, clock, length):
         highest = max(highest, height - dead)
         if k + 1 < n_steps:
             for i in range(counts[step + _U(2)]):
-                below[step + _U(1), _U(i)] = max(below[step + _U(1), _U(i)] - dead, 0)
+                reached = below[step + _U(1), _U(i)]
+                below[step + _U(1), _U(i)] = max(reached - dead, 0) if reached > 0 else reached
     return 2 * highest <= places.shape[1]
 
 
@@ -130,7 +154,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     Parameters
     ----------
     events : Events
-        Events that each satisfy some step.
+        Events that each satisfy some step, or bar a gap.
     window : Window
     options : Options
     steps : Steps
@@ -138,8 +162,8 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     begin : int
         Event to begin at.
     ends : int64, shape (n, BOTTOMS), or (n, BOTTOMS + steps), written
-        The event, and for a last step that is repeated the index of the instance, else how many instances the
-        step before had; then, where they consume, `bottoms`.
+        The event, and the index of the instance; but for a last step that is not repeated, in a plain chain, how many
+        instances the step before had; then, where they consume, `bottoms`.
 
     Returns
     -------
@@ -152,10 +176,13 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     clocks, length, steps_of = window.clocks, window.length, steps.steps_of
     repeated, neighbours, consume = steps.repeated, steps.neighbours, options.consume != CONSUME_NONE
     counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
-    below, latest, began = stacks.below, stacks.latest, stacks.began
+    below, latest, began, barred, bars = stacks.below, stacks.latest, stacks.began, stacks.barred, stacks.bars
+    spare, bars_of = steps.spare, steps.bars
+    special = steps.kind.ndim == 2
+    gapped = special and bars.shape[1] > 0
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
-    last_repeated = repeated[last]
+    by_index = repeated[last] or special
     timed = times.shape[0] > 0
     room = places.shape[1]
     n_ends = _U(0)
@@ -175,15 +202,25 @@ def push_events(events, window, options, steps, stacks, begin, ends):
         # from the last step down: each reads the stack below it before the event is there
         j = _U(0)
         step = steps_of[symbol, j]
-        while True:
+        while step >= 0:
             k = _U(step)
             j += _U(1)
             step = steps_of[symbol, j]
             n_below = counts[k]
             start = tops[k]
-            possible = n_below > bottoms[k] and not (clock - start > length)  # infinite clocks differ by NaN
+            bottom = bottoms[k]
+            if special:
+                bottom += spare[k]
+            possible = n_below > bottom and not (clock - start > length)  # infinite clocks differ by NaN
             if possible and neighbours[k]:
                 possible = places[k - _U(1), _U(n_below - 1)] == position - 1
+            begins = True
+            if gapped and k > _U(0):
+                begins = possible and places[k - _U(1), _U(n_below - 1)] >= barred[k]
+                possible = begins
+                if not begins and repeated[k] and counts[k + _U(1)] > bottoms[k + _U(1)]:
+                    start = latest[k, _U(counts[k + _U(1)] - 1)]
+                    possible = not (clock - start > length)
             if possible:
                 height = counts[k + _U(1)]
                 top = _U(height)
@@ -192,20 +229,36 @@ def push_events(events, window, options, steps, stacks, begin, ends):
                 latest[k, top] = start
                 if timed and k == 0:
                     began[top] = times[event]
+                if gapped:
+                    bars[k, top] = barred[k]
+                    if not begins:
+                        reached = below[k, top - _U(1)]
+                        below[k, top] = -height if reached >= 0 else reached
                 counts[k + _U(1)] = height + 1
-                tops[k + _U(1)] = start
                 full |= height + 1 == room
-                if k == last:
+                completed = True
+                if special and spare[k + _U(1)] > 0:
+                    first = height - spare[k + _U(1)]
+                    completed = first >= bottoms[k + _U(1)]
+                    if completed:
+                        start = latest[k, _U(first)]
+                        completed = not (clock - start > length)
+                if completed:
+                    tops[k + _U(1)] = start
+                if k == last and completed:
                     ended = True
                     if position >= first_end:
                         ends[n_ends, EVENT] = i
-                        ends[n_ends, BEFORE] = height if last_repeated else n_below
+                        ends[n_ends, BEFORE] = height if by_index else n_below
                         if consume:
                             for b in range(n_steps):
                                 ends[n_ends, _U(BOTTOMS + b)] = bottoms[_U(b + 1)]
                         n_ends += _U(1)
-            if step < 0:
-                break
+        if gapped:
+            j = _U(0)
+            while j < _U(n_steps) and bars_of[symbol, j] >= 0:
+                barred[_U(bars_of[symbol, j])] = position
+                j += _U(1)
         if consume and ended:
             for b in range(n_steps):
                 bottoms[_U(b + 1)] = counts[_U(b + 1)]
@@ -243,13 +296,27 @@ def write_rows(n_out, n_values, n_rows, depth, first, position, path, path_marks
                 out_marks[_U(row + 1 + t)] = path_marks[first + _U(t)]
 
 
+@helper
+def _go_on(frames, frame, s, left, count, steps, stacks):
+    """Set the frame after instance `left` of stack s, the last but `count` - 1 of its step, in any chain."""
+    if s == _U(0) or count <= steps.spare[s + _U(1)]:
+        frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = s, left, -1
+        frames[frame, COUNT], frames[frame, BAR] = count + 1, -1
+    else:
+        again = count < steps.most[s]
+        frames[frame, STACK] = s - _U(1)
+        frames[frame, LEFT] = stacks.below[s, _U(left)]
+        frames[frame, OTHER] = left if again else -1
+        frames[frame, COUNT] = count + 1 if again else 1
+        frames[frame, BAR] = stacks.bars[s, _U(left)] if stacks.bars.shape[1] > 0 else -1
+
+
 @kernel
 def list_ends(events, window, options, steps, stacks, listing, output, ends, n_ends, regs):
     """List the complex events of the ends that `push_events` noted, from where the last call stopped.
 
     papers: CORE, theorem 2: depth first, the latest instance first, and downwards a stack only while its instances
-    are in the window, so that no step is in vain.  Frame d lists the instances before the d-th event from the end:
-    (stack, how many of it are left, how many of the stack above come after them or -1).
+    are in the window, so that no step is in vain.  Frame d lists the instances before the d-th event from the end.
 
     Parameters
     ----------
@@ -274,7 +341,10 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
     positions, times, limit = events.positions, events.times, options.limit
     clocks, length = window.clocks, window.length
     repeated, neighbours = steps.repeated, steps.neighbours
-    places, below, latest, began = stacks.places, stacks.below, stacks.latest, stacks.began
+    places, below, latest, began, bars = stacks.places, stacks.below, stacks.latest, stacks.began, stacks.bars
+    spare, most_of, linked = steps.spare, steps.most, steps.linked
+    special = steps.kind.ndim == 2
+    gapped = special and bars.shape[1] > 0
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
     out_positions, out_marks = output.positions, output.marks
@@ -293,21 +363,34 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
             path[_U(size - 1)] = position
             if marked:
                 path_marks[_U(size - 1)] = marks[_U(last)]
-            if repeated[_U(last)]:
-                frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, below[_U(last), _U(instance)], instance
+            if special:
+                _go_on(frames, _U(0), _U(last), instance, np.int64(1), steps, stacks)
+            elif repeated[_U(last)]:
+                frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, below[_U(last), _U(instance)], instance
             else:
-                frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, instance, -1
+                frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, instance, -1
             depth = 1
         while depth > 0:
             frame = _U(depth - 1)
-            s = _U(frames[frame, 0])
-            left = frames[frame, 1]
+            s = _U(frames[frame, STACK])
+            left = frames[frame, LEFT]
             bottom = ends[end, _U(BOTTOMS) + s] if consumed else np.int64(0)
-            if left == bottom or clock - latest[s, _U(left - 1)] > length:
-                if frames[frame, 2] >= 0:
-                    frames[frame, 0] += 1
-                    frames[frame, 1] = frames[frame, 2]
-                    frames[frame, 2] = -1
+            count, need, exhausted = np.int64(1), np.int64(0), False
+            if special:
+                if frames[frame, OTHER] < 0:
+                    count = frames[frame, COUNT]
+                need = max(spare[s + _U(1)] + 1 - count, np.int64(0))  # events that must still follow in the step
+                if count == most_of[s] and left > bottom and below[s, _U(left - 1)] < 0:
+                    left = -below[s, _U(left - 1)]
+                exhausted = left - need <= bottom
+                if not exhausted and gapped:
+                    exhausted = places[s, _U(left - 1)] < frames[frame, BAR]
+            if exhausted or left == bottom or clock - latest[s, _U(left - 1 - need)] > length:
+                if frames[frame, OTHER] >= 0:
+                    frames[frame, STACK] += 1
+                    frames[frame, LEFT] = frames[frame, OTHER]
+                    frames[frame, OTHER] = -1
+                    frames[frame, BAR] = -1
                 else:
                     depth -= 1
                 continue
@@ -315,12 +398,16 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
                 status = GROW_PATH
                 break
             first = _U(size - depth)  # the path so far is path[first:]
-            ends_here = s == _U(0)
+            ends_here = s == _U(0) and need == 0
             only_one = neighbours[s + _U(1)]
+            begins_here = ends_here and not repeated[0]
+            if special:
+                only_one = linked[s] if count > 1 else only_one
+                begins_here = ends_here and count == most_of[0]
             if ends_here and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
                 status = OUTPUT_FULL
                 break
-            if ends_here and not repeated[0]:
+            if begins_here:
                 # all that begin in the window, in one go; they differ in their starts alone
                 width = depth + 1
                 most = min(
@@ -330,6 +417,11 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
                     most = min(most, limit - n_here)
                 if only_one:
                     most = 1
+                if gapped:
+                    n_free = 1
+                    while n_free < most and places[s, _U(left - 1 - n_free)] >= frames[frame, BAR]:
+                        n_free += 1
+                    most = n_free
                 n_rows = 1
                 while n_rows < most and not (clock - latest[s, _U(left - 1 - n_rows)] > length):
                     n_rows += 1
@@ -346,11 +438,11 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
                 n_out += n_rows
                 n_here += n_rows
                 n_values += n_rows * width
-                frames[frame, 1] = bottom if only_one else left - n_rows
+                frames[frame, LEFT] = bottom if only_one else left - n_rows
             else:
                 left -= 1
                 instance = _U(left)
-                frames[frame, 1] = bottom if only_one else left
+                frames[frame, LEFT] = bottom if only_one else left
                 path[first - _U(1)] = places[s, instance]
                 if marked:
                     path_marks[first - _U(1)] = marks[s]
@@ -370,12 +462,14 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
                     n_here += 1
                     out_offsets[_U(n_out)] = n_values
                 frame += _U(1)
-                if ends_here:
-                    frames[frame, 0], frames[frame, 1], frames[frame, 2] = 0, left, -1
+                if special:
+                    _go_on(frames, frame, s, left, count, steps, stacks)
+                elif ends_here:
+                    frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = 0, left, -1
                 else:
-                    frames[frame, 0] = s - _U(1)
-                    frames[frame, 1] = below[s, instance]
-                    frames[frame, 2] = left if repeated[s] else -1
+                    frames[frame, STACK] = s - _U(1)
+                    frames[frame, LEFT] = below[s, instance]
+                    frames[frame, OTHER] = left if repeated[s] else -1
                 depth += 1
             if limit > 0 and n_here == limit:
                 depth = 0

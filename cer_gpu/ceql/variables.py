@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import fold
+from cer_gpu.ceql.traversal import fold, walk
 
 
 @dataclass(slots=True)
@@ -63,6 +63,33 @@ def defined_names(formula: s.Formula) -> list[str]:
 
     fold(formula, define, s.subformulas)
     return list(found)
+
+
+def column_names(formula: s.Formula) -> list[str]:
+    """Return the variables of ``SELECT *``, in the order of the text: those of AS, and types that have no other name.
+
+    A type is left out where each of its events stands right under an AS, perhaps filtered: that variable holds just
+    this event.
+    """
+    bare: set[str] = set()
+
+    def own(formula: s.Formula, below: list[str | None]) -> str | None:
+        """Return the type whose events alone a formula without AS holds."""
+        match formula:
+            case s.EventType(defines=True):
+                return formula.event.name
+            case s.Filtered():
+                return below[0]
+            case s.Assign():
+                return None
+            case _:
+                bare.update(name for name in below if name is not None)
+                return None
+
+    last = fold(formula, own, s.subformulas)
+    bare.update([] if last is None else [last])
+    assigned = {node.variable.name for node in walk(formula) if isinstance(node, s.Assign)}
+    return [name for name in defined_names(formula) if name in bare or name in assigned]
 
 
 def combine(formula: s.Formula, below: list[Variables]) -> Variables:

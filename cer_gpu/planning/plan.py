@@ -11,6 +11,7 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, Within, attributes
+from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,10 @@ class Plan:
         Columns of types whose atoms have arguments by position: the option that reads `text` again.
     chooses_first : bool
         True if the strategy chooses before the window drops what is longer (THEN WITHIN).
+    trailing : bool
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
+    measures : QueryMeasures
+        Measures of SELECT, and HAVING.
     """
 
     text: str
@@ -70,6 +75,18 @@ class Plan:
     time_unit: str | None
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
     chooses_first: bool = False
+    trailing: bool = False
+    measures: QueryMeasures = NO_MEASURES
+
+    @property
+    def having(self) -> Predicate | None:
+        """Condition of HAVING."""
+        return self.measures.having
+
+    @property
+    def single(self) -> frozenset[str]:
+        """Columns of "bindings" that hold at most one event."""
+        return frozenset(name for name in self.variables if name.rpartition(">")[2] in self.measures.single)
 
     @property
     def negates(self) -> bool:

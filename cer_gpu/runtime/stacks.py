@@ -47,7 +47,7 @@ class ChainLister(Runtime):
         self._length = np.uint64(2**64 - 1) if length is None else length
         self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._regs = np.zeros(n_regs, np.int64)
-        self._frames = np.zeros((INITIAL_SIZE, 3), np.int64)
+        self._frames = np.zeros((INITIAL_SIZE, loops.N_FRAME), np.int64)
         self._path = np.zeros(INITIAL_SIZE, np.int64)
         self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
@@ -82,7 +82,7 @@ class ChainLister(Runtime):
 
     @property
     def _steps(self) -> Steps:
-        return Steps(self._chain.steps_of, self._chain.repeated, self._chain.neighbours)
+        return Steps(*self._chain.arrays)
 
     def _window(self, events: Relevant) -> Window:
         return Window(events.window_clocks, self._length)
@@ -125,6 +125,8 @@ class Stacks(ChainLister):
         self._below = np.zeros((len(steps), INITIAL_SIZE), np.int64)
         self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
         self._began = np.zeros(INITIAL_SIZE if options.timed else 0, np.int64)
+        self._barred = np.full(len(steps), -1, np.int64)
+        self._bars = np.zeros((len(steps), INITIAL_SIZE if chain.is_gapped else 0), np.int64)
         self._consume = options.consume != CONSUME_NONE
         self._ends = Scratch(np.int64, loops.BOTTOMS + len(steps) * self._consume)
 
@@ -157,7 +159,15 @@ class Stacks(ChainLister):
     @property
     def _stacks(self) -> loops.Stacks:
         return loops.Stacks(
-            self._counts, self._bottoms, self._tops, self._places, self._below, self._latest, self._began
+            self._counts,
+            self._bottoms,
+            self._tops,
+            self._places,
+            self._below,
+            self._latest,
+            self._began,
+            self._barred,
+            self._bars,
         )
 
     @property
@@ -182,13 +192,15 @@ class Stacks(ChainLister):
             "below": _filled(self._below, self._heights),
             "latest": _filled(self._latest, self._heights),
             "began": _filled(self._began[np.newaxis], self._heights[:1])[0],
+            "barred": self._barred,
+            "bars": _filled(self._bars, self._heights),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._counts, self._bottoms, self._tops = snapshot["counts"], snapshot["bottoms"], snapshot["tops"]
         self._places, self._below, self._latest = snapshot["places"], snapshot["below"], snapshot["latest"]
-        self._began = snapshot["began"]
+        self._began, self._barred, self._bars = snapshot["began"], snapshot["barred"], snapshot["bars"]
 
     # ---- room -----------------------------------------------------------------------------------------------
 
@@ -202,6 +214,7 @@ class Stacks(ChainLister):
             self._below = _doubled(self._below, self._heights)
             self._latest = _doubled(self._latest, self._heights)
             self._began = _doubled(self._began[np.newaxis], self._heights[:1])[0]
+            self._bars = _doubled(self._bars, self._heights)
         except MemoryError:
             raise EventsError(
                 f"no memory for more than {size} partial results of a step\nhint: add WITHIN, or a shorter one"
