@@ -131,7 +131,7 @@ def find_chain(
 
 
 def _joined(formula: NormalForm) -> Iterator[tuple[NormalForm | None, bool, tuple[Absent, ...]]]:
-    """Yield the operands of ``;`` and ``:`` from left to right: each with True if ``:`` stands before it, and what is absent.
+    """Yield the operands of ``;`` and ``:``: each with True if ``:`` stands before it, and what is absent before it.
 
     None stands for operands that may be missing.
     """
