@@ -13,9 +13,12 @@ from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
+from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.engine.evaluator import Evaluator, Lateness, Options
+from cer_gpu.engine.evaluator import Evaluator, first_rows
+from cer_gpu.engine.options import DEVICES as DEVICES
+from cer_gpu.engine.options import Lateness, Options, check_options
 from cer_gpu.errors import (
     CerError,
     EventsError,
@@ -30,7 +33,8 @@ from cer_gpu.io.sources import Source, open_events
 from cer_gpu.order.reorder import LATE
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
-from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.output.measures import measure_errors, measures_of
+from cer_gpu.output.outputs import OUTPUTS, Output
 from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import Window, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
@@ -38,10 +42,7 @@ from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
-
-DEVICES = ("auto", "cpu", "cuda")
 
 
 def compile(
@@ -133,11 +134,12 @@ def analyse(
             moments=moments,
         )
         errors: list[QueryError] = found.errors
+        against = [*measure_errors(measures_of(syntax, variables(syntax.formula)), syntax.text)]
         if schema is not None:
-            # one error for a place: the attribute of another variable may also name no column
-            said = {error.start for error in errors}
-            against = schema_errors(syntax, schema, type_column, time_column, time_unit)
-            errors += [error for error in against if error.start is None or error.start not in said]
+            against += schema_errors(syntax, schema, type_column, time_column, time_unit)
+        # one error for a place: the attribute of another variable may also name no column
+        said = {error.start for error in errors}
+        errors += [error for error in against if error.start is None or error.start not in said]
         if errors:
             return None, sorted(errors, key=lambda error: error.start or 0)
         plan = plan_of(syntax, type_column, time_column, time_unit)
@@ -212,10 +214,38 @@ class Query:
         """The column of WITHIN n [attribute]."""
         return self._plan.window_attribute
 
-    def physical_plan(self, output: str = "positions") -> PhysicalPlan:
+    @property
+    def default_output(self) -> str:
+        """The output where none is asked for: "measures" where SELECT has some, else "positions"."""
+        return "measures" if self._plan.measures.measures else "positions"
+
+    def _output(self, name: str | None) -> type[Output]:
+        """Return the output of a name, or the default one.
+
+        Raises
+        ------
+        OptionError
+            When there is none of that name, or the query cannot have it.
+        """
+        name = self.default_output if name is None else name
+        check_options(output=name)
+        made, plan = OUTPUTS[name], self._plan
+        if made.measured and not plan.measures.measures:
+            raise OptionError(
+                "output='measures' shows the measures of SELECT, and the query has none\n"
+                "hint: name some: SELECT a.price, COUNT(b) AS n, MAX(b.price) FROM ..."
+            )
+        if plan.having is not None and not made.may_choose:
+            those = " or ".join(repr(each.name) for each in OUTPUTS.values() if each.may_choose)
+            raise OptionError(
+                f"HAVING chooses among valuations, which the output {name!r} does not list one by one\n"
+                f"hint: output={those}"
+            )
+        return made
+
+    def physical_plan(self, output: str | None = None) -> PhysicalPlan:
         """Return the plan that evaluates the query to an output and deals its events, with the reasons."""
-        _check_options(output=output)
-        return physical_plan(self._plan, OUTPUTS[output])
+        return physical_plan(self._plan, self._output(output))
 
     @property
     def types(self) -> tuple[str, ...]:
@@ -228,12 +258,22 @@ class Query:
         """The types of the events that the query needs if a column tells their positions; None: all events."""
         plan = self._plan
         types = [guard.event_type for guard in plan.guards]
-        if plan.type_column is None or plan.negates:
+        if plan.type_column is None or plan.negates or plan.looks_back:
             return None
         counts = plan.within is not None and plan.within.kind == "events"
         if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that SELECT keeps, or that its measures name: the columns of "bindings" beside all others."""
+        return self._plan.variables
+
+    @property
+    def drops_rows(self) -> bool:
+        """True if HAVING drops rows, so that only outputs of valuations can be had."""
+        return self._plan.having is not None
 
     def without_choice(self) -> Query:
         """Return the query without LIMIT and ANY, which also finds the complex events that they leave out."""
@@ -257,21 +297,21 @@ class Query:
         """
         binding = self._bindings.bind(schema)
         binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
+        binding.measures  # noqa: B018 - and so may measures
         for name in self._plan.unread:
             column_type(schema, name.name, self.text, name.span)
         return binding
 
-    def columns(self, schema: pa.Schema, output: str = "positions") -> list[str]:
+    def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the query reads from events of a schema.
 
         A column of which it reads only fields is listed by their paths (`cer_gpu.ceql.paths`).
         """
-        return self.bind(schema).columns_for(OUTPUTS[output])
+        return self.bind(schema).columns_for(self._output(output))
 
-    def output_schema(self, schema: pa.Schema, output: str = "positions") -> pa.Schema:
+    def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of the results over events of a schema."""
-        _check_options(output=output)
-        made = OUTPUTS[output]
+        made = self._output(output)
         return made.schema_of(self.bind(schema).result_columns(made))
 
     def evaluate(
@@ -279,12 +319,13 @@ class Query:
         events: Any,
         *,
         device: str = "auto",
-        output: str = "positions",
+        output: str | None = None,
         sort: bool = False,
         lateness: Lateness | None = None,
         late: str = "refuse",
         threads: int | None = None,
         share: tuple[int, int] | None = None,
+        limit: int | None = None,
     ) -> pa.Table:
         """Find all complex events.
 
@@ -299,7 +340,8 @@ class Query:
             Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU, or a GPU if
             there is one and it is measured to take less time.
         output
-            "positions", "bindings", "events", "count" or "ends".
+            "positions", "bindings", "events", "count", "ends", "measures" or "rows"; None: "measures" where SELECT has
+            some, else "positions".
         sort
             Sort the events by the time column first, on disk where they do not fit into memory; equal times keep
             their order.  Each stream of a mapping is sorted by itself.
@@ -317,6 +359,9 @@ class Query:
         share
             ``(k, n)``: read everything, and list only share k (from 0) of n of the complex events.  The shares are
             disjoint, make up the whole together, and are of like size; no share needs to know of another.
+        limit
+            Stop after so many results: complex events (of "bindings" and "measures", rows), or ends for "count" and
+            "ends".  ``LIMIT n`` in the query is another thing: at most n at each end.
 
         Returns
         -------
@@ -326,13 +371,19 @@ class Query:
             ascending), with a time column ``start_time`` and ``end_time`` of its type, and a column for each key of
             PARTITION BY, named by the first name in its bracket.
 
-            "bindings": one row for each valuation, and one list<int64> column for each selected variable.
+            "bindings": one row for each valuation, and a column for each selected variable: its position (int64, NULL
+            where it holds none) if it holds at most one event, else a list<int64>.  ``SELECT *`` selects the variables
+            of AS, and the types that have none.
             "events": besides, ``events``, a list of the rows at ``positions`` as structs of the selected attributes
             (those in the brackets of SELECT; all where an item has none).
             "count": one row for each position that ends complex events: ``end``, ``count`` (int64), ``end_time``
             and keys; nothing is listed.
             "ends": one row for each position that ends complex events: ``end``, ``end_time`` and keys; they are neither
             listed nor counted.
+            "measures": one row for each valuation: ``start``, ``end``, times and keys, and a column for each measure of
+            SELECT, of the type that Arrow gives it.
+            "rows": one row for each event of a valuation and variable that holds it: ``match`` (int64, the number of
+            the valuation, from 0), ``variable``, ``position``, and the selected attributes.
 
         Raises
         ------
@@ -344,7 +395,15 @@ class Query:
             When a time decreases or is missing.
         """
         reader = self.stream(
-            events, device=device, output=output, sort=sort, lateness=lateness, late=late, threads=threads, share=share
+            events,
+            device=device,
+            output=output,
+            sort=sort,
+            lateness=lateness,
+            late=late,
+            threads=threads,
+            share=share,
+            limit=limit,
         )
         return reader.read_all()
 
@@ -353,12 +412,13 @@ class Query:
         events: Any,
         *,
         device: str = "auto",
-        output: str = "positions",
+        output: str | None = None,
         sort: bool = False,
         lateness: Lateness | None = None,
         late: str = "refuse",
         threads: int | None = None,
         share: tuple[int, int] | None = None,
+        limit: int | None = None,
     ) -> pa.RecordBatchReader:
         """Find all complex events batch by batch, in bounded memory.
 
@@ -370,7 +430,7 @@ class Query:
             Closed by ``close()`` or at the end of a ``with`` block.
         """
         evaluator = self.evaluator(
-            device=device, output=output, lateness=lateness, late=late, threads=threads, share=share
+            device=device, output=output, lateness=lateness, late=late, threads=threads, share=share, limit=limit
         )
         source = self.source(events, sort=sort, resident=True)
         schema = self.output_schema(source.schema, output)
@@ -404,6 +464,8 @@ class Query:
         evaluator.expect(source.schema)
         may_be_cut = evaluator.may_be_cut and not source.resident
         dealt = evaluator.physical.dealing.threads if may_be_cut else "one"
+        if evaluator.physical.output.numbered:
+            dealt = "one"  # no thread would know the numbers before its own
         n_threads = threads_that_help(source, by_range=dealt == "range") if threads is None else threads
         if n_threads == 1 or dealt == "one":
             found = evaluator.over(source.batches(names))
@@ -412,7 +474,7 @@ class Query:
         else:
             found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
-            yield from found
+            yield from first_rows(found, evaluator.limit) if n_threads != 1 and dealt != "one" else found
         except TimeOrderError as error:
             where = source.locate(evaluator.n_events)
             raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
@@ -421,11 +483,12 @@ class Query:
         self,
         *,
         device: str = "auto",
-        output: str = "positions",
+        output: str | None = None,
         lateness: Lateness | None = None,
         late: str = "refuse",
         threads: int | None = None,
         share: tuple[int, int] | None = None,
+        limit: int | None = None,
         position_column: str | None = None,
         first_end: int = 0,
         stages: Stages = NO_STAGES,
@@ -455,14 +518,15 @@ class Query:
         >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[0, 2], [1, 2]]
         """
-        _check_options(device=device, output=output, threads=threads, share=share)
+        check_options(device=device, threads=threads, share=share, limit=limit)
         if late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
         if lateness is not None and self.time_column is None:
             raise OptionError(
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
-        options = Options(output, lateness, late, share, position_column, first_end, device=device)
+        name = self._output(output).name
+        options = Options(name, lateness, late, share, position_column, first_end, device=device, limit=limit)
         return Evaluator(self._bindings, options, stages)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
@@ -533,24 +597,3 @@ def _by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str,
             hint = did_you_mean(name, list(map(str, events)), "streams in the mapping")
             raise EventsError(f"the mapping has no events of stream {name!r}\nhint: {hint}")
     return dict(events)
-
-
-def _check_options(
-    *,
-    device: str = "auto",
-    output: str = "positions",
-    threads: int | None = None,
-    share: tuple[int, int] | None = None,
-) -> None:
-    if device not in DEVICES:
-        raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
-    check_device(device)
-    if output not in OUTPUTS:
-        hint = did_you_mean(str(output), OUTPUTS, "outputs")
-        raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise OptionError(f"threads must be a positive number, or None for as many as help, got {threads!r}")
-    if share is not None:
-        is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
-        if not is_pair or not 0 <= share[0] < share[1]:
-            raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")

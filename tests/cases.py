@@ -10,6 +10,7 @@ from typing import Any
 import arrow_streams
 import pyarrow as pa
 import reference as ref
+import reference_measures as measures
 import rendering
 import strategies
 from hypothesis import assume, note
@@ -129,6 +130,25 @@ class CaseOfStreams(_Drawn):
             for name, stream in self.streams.items()
         }
 
+    def in_order(self, answer: pa.Table) -> pa.Table:
+        """Return results whose positions count the merged events, in place of rows of each stream."""
+        n_before = dict.fromkeys(self.streams, 0)
+        places: dict[tuple[str | None, int | None], int | None] = {(None, None): None}
+        for place, event in enumerate(self.events):
+            name = event[ref.STREAM]
+            places[name, n_before[name]] = place
+            n_before[name] += 1
+        for name in [name for name in answer.column_names if f"{name}_stream" in answer.column_names]:
+            streams, rows = answer[f"{name}_stream"].to_pylist(), answer[name].to_pylist()
+            found = [
+                [places[pair] for pair in zip(*both, strict=True)] if isinstance(both[1], list) else places[both]
+                for both in zip(streams, rows, strict=True)
+            ]
+            column, field = answer.column_names.index(name), answer.schema.field(name)
+            answer = answer.set_column(column, field, pa.array(found, field.type))
+            answer = answer.drop([f"{name}_stream"])
+        return answer
+
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
     """Return the rows as the reference writes them, in their order."""
@@ -138,8 +158,20 @@ def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
 
 def bound_rows_of(table: pa.Table | pa.RecordBatch, variables: Sequence[str]) -> list[ref.BoundRow]:
     """Return the rows of "bindings" as the reference writes them."""
-    held = [[(variable, tuple(p)) for p in table[variable].to_pylist()] for variable in variables]
+    held = [[(variable, _as_positions(p)) for p in table[variable].to_pylist()] for variable in variables]
     return [(*row, tuple(column[k] for column in held)) for k, row in enumerate(rows_of(table))]
+
+
+def _as_positions(held: int | list[int] | None) -> tuple[int, ...]:
+    """Return the positions of a variable; one that holds one event at most has its position, or NULL."""
+    return () if held is None else (held,) if isinstance(held, int) else tuple(held)
+
+
+def measure_rows_of(table: pa.Table | pa.RecordBatch, query: ref.Query) -> list[measures.MeasureRow]:
+    """Return the rows of "measures" as the reference writes them."""
+    columns = [plain(table[name].to_pylist()) for name, _ in query.measures]
+    values = list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
+    return list(zip(table["start"].to_pylist(), table["end"].to_pylist(), values, strict=True))
 
 
 def counts_of(table: pa.Table) -> list[tuple[int, int]]:

@@ -11,11 +11,21 @@ of several), and the attributes. ``None`` and a missing key are both NULL. Integ
 
 Decisions that the papers leave open:
 
-- A selection strategy chooses before WITHIN drops: a complex event outside the window still beats its rivals, which
-  are then not reported either. It compares kept positions only; complex events with equal ones and different starts
-  all stay. ANY chooses among those in the window: at every end of one, one is reported.
-- A query with filters between events or with ALL has WITHIN before its strategy: rivals outside of the window beat
-  nothing.
+- A selection strategy chooses among the complex events that lie in the window. It compares kept positions only;
+  complex events with equal ones and different starts all stay. With THEN WITHIN it chooses before the window drops: a
+  complex event outside the window still beats its rivals, which are then not reported either. ANY always chooses among
+  those in the window: at every end of one, one is reported.
+- The empty valuation (of `f?`) passes AS, OR, iterations and every FILTER. In a sequence the other operand then stands
+  alone, and nothing is asked of what lies before or behind it: neither `:` nor `->` nor `!R`. It is the same in ALL.
+- `f{n,m}` of an f that may be empty joins those of the n to m that are not.
+- `!R` and the gap of `->` are about the positions strictly between the two operands. Filters inside the parentheses of
+  `!(R AS x FILTER ...)`, and of the event behind `->`, belong to the absence; filters further out do not. They may
+  read what the left operand and enclosing sequences hold.
+- An absence at the end of a pattern is about all events behind the end of f in the window that begins at the start of
+  f, in the substream. What is left is known at the first event of the input beyond that window, or at the end of the
+  input: that is its moment (`moments`). Where complex events of one end are compared, counted or chosen from, all of
+  that end have the latest of their moments.
+- LAG(a, n) counts the events of the substream (of the merged stream without PARTITION BY), whatever CONSUME forgets.
 - The operands of ALL stand beside each other: a filter in one reads nothing of the other, only what stands before the
   whole conjunction in enclosing sequences.
 - What a variable holds for a filter between events: what the valuation of the filtered formula assigns to it, if that
@@ -28,7 +38,11 @@ Decisions that the papers leave open:
 - With several streams, `R` is an event of type R of any stream, `S>R` one of type R of S, and NOT(S>R) any event but
   those. The variable `S>x` holds the events of stream S that x holds, however the formula names the types.
 - A row of "bindings" is a complex event with the positions of each selected variable; valuations that agree on all of
-  it are one row. LIMIT n keeps n rows at each end there (LIMIT 0 none), and ANY one.
+  it are one row. LIMIT n keeps n rows at each end there (LIMIT 0 none), and ANY one. Without variables in SELECT, a
+  type is a variable there only if some event of it has no alias.
+- A query with measures has the rows of "bindings" over the variables that its items and measures name, each with the
+  values of its measures; HAVING drops some of these rows, before LIMIT and after ANY, and changes nothing that CONSUME
+  forgets. Aggregates pass over NULL, COUNT(x) and LIST(x.a) do not. COUNT(*) names all variables.
 - An answer of a conjunctive query is a t-homomorphism (papers: PCEA): each choice of one event for each atom is a row,
   and is counted, even if other rows have the same positions and the same head.
 """
@@ -37,13 +51,60 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from reference_formulas import EMPTY as EMPTY
+from reference_formulas import STREAM as STREAM
+from reference_formulas import TIME as TIME
+from reference_formulas import TYPE as TYPE
+from reference_formulas import UNNAMED as UNNAMED
+from reference_formulas import All as All
+from reference_formulas import As as As
+from reference_formulas import Assignments as Assignments
+from reference_formulas import Contig as Contig
+from reference_formulas import ContigPlus as ContigPlus
+from reference_formulas import EventType as EventType
+from reference_formulas import Filter as Filter
+from reference_formulas import FilterAnd as FilterAnd
+from reference_formulas import FilterExpr as FilterExpr
+from reference_formulas import FilterOr as FilterOr
+from reference_formulas import Formula as Formula
+from reference_formulas import Next as Next
+from reference_formulas import Not as Not
+from reference_formulas import Or as Or
+from reference_formulas import Plus as Plus
+from reference_formulas import Relation as Relation
+from reference_formulas import Seq as Seq
+from reference_formulas import Times as Times
+from reference_formulas import TooLarge as TooLarge
+from reference_formulas import Trailing as Trailing
+from reference_formulas import Unary as Unary
+from reference_formulas import Valuation as Valuation
+from reference_formulas import Within as Within
+from reference_formulas import absences as absences
+from reference_formulas import compares_durations as compares_durations
+from reference_formulas import defined_variables as defined_variables
+from reference_formulas import defines as defines
+from reference_formulas import in_window as in_window
+from reference_formulas import is_one_event as is_one_event
+from reference_formulas import may_be_empty as may_be_empty
+from reference_formulas import outer_variables as outer_variables
+from reference_formulas import parts as parts
+from reference_formulas import relates_events as relates_events
+from reference_formulas import trails as trails
+from reference_formulas import types_of_an_alias as types_of_an_alias
+from reference_formulas import valuations as valuations
+from reference_formulas import variables_in_order as variables_in_order
+from reference_formulas import variables_of_several as variables_of_several
+from reference_formulas import variables_of_streams as variables_of_streams
+from reference_predicates import BEFORE as BEFORE
+from reference_predicates import Aggregate as Aggregate
 from reference_predicates import Arith as Arith
 from reference_predicates import Attr as Attr
 from reference_predicates import Between as Between
+from reference_predicates import Call as Call
 from reference_predicates import Compare as Compare
 from reference_predicates import Const as Const
 from reference_predicates import DurationConst as DurationConst
@@ -67,148 +128,17 @@ from reference_predicates import compare as compare
 from reference_predicates import descendants as descendants
 from reference_predicates import events_read as events_read
 from reference_predicates import holds as holds
+from reference_predicates import measured_variables as measured_variables
 from reference_predicates import not_ as not_
 from reference_predicates import or_ as or_
 from reference_predicates import truth as truth
 from reference_predicates import value_of as value_of
 from reference_predicates import wrap as wrap
 
-TYPE = "type"
-TIME = "ts"
-STREAM = "$stream"
-UNNAMED = ""  # holds the event of a type that defines no variable, until an AS around it names the event
-
 Row = tuple[int, int, tuple[int, ...]]  # (start, end, kept positions)
 Binding = tuple[tuple[str, tuple[int, ...]], ...]  # ((variable, positions), ...)
 BoundRow = tuple[int, int, tuple[int, ...], Binding]
 HeadRow = tuple[int, int, tuple[int, ...], tuple[Any, ...]]  # (..., values of the head)
-Assignments = frozenset[tuple[str, int]]  # {(variable, position)}
-Valuation = tuple[int, int, Assignments]  # (start, end, ...)
-
-
-# ------------------------------------------------------------------------------------- filters and formulas
-
-
-@dataclass(frozen=True)
-class Unary:
-    """`x[p]`: every event that x holds satisfies p."""
-
-    variable: str
-    predicate: Predicate
-
-
-@dataclass(frozen=True)
-class FilterAnd:
-    """A AND B, of filters."""
-
-    left: FilterExpr
-    right: FilterExpr
-
-
-@dataclass(frozen=True)
-class FilterOr:
-    """A OR B, of filters."""
-
-    left: FilterExpr
-    right: FilterExpr
-
-
-@dataclass(frozen=True)
-class Relation:
-    """Predicate between events, TRUE for every choice of one event that each of its variables holds.
-
-    All attributes name their variable (`VarAttr`).
-    """
-
-    predicate: Predicate
-
-
-FilterExpr = Unary | Relation | FilterAnd | FilterOr
-
-
-@dataclass(frozen=True)
-class EventType:
-    """R, or S>R; where it does not define a variable of its name, only an AS around it names the event."""
-
-    name: str
-    stream: str | None = None
-    defines: bool = True
-
-
-@dataclass(frozen=True)
-class Not:
-    """NOT(R), NOT(S>R), or one of them with a filter: NOT(R FILTER R[p])."""
-
-    name: str
-    predicate: Predicate | None = None
-    stream: str | None = None
-
-
-@dataclass(frozen=True)
-class As:
-    """F AS x."""
-
-    body: Formula
-    name: str
-
-
-@dataclass(frozen=True)
-class Filter:
-    """F FILTER condition."""
-
-    body: Formula
-    condition: FilterExpr
-
-
-@dataclass(frozen=True)
-class Or:
-    """F OR g."""
-
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class Seq:
-    """F ; g."""
-
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class Contig:
-    """F : g."""
-
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class All:
-    """F ALL g."""
-
-    left: Formula
-    right: Formula
-
-
-@dataclass(frozen=True)
-class Plus:
-    """F +."""
-
-    body: Formula
-
-
-@dataclass(frozen=True)
-class ContigPlus:
-    """F :+."""
-
-    body: Formula
-
-
-Formula = EventType | Not | As | Filter | Or | Seq | Contig | All | Plus | ContigPlus
-
-Within = None | tuple[str, int] | tuple[str, int, str]
 
 
 @dataclass(frozen=True)
@@ -220,7 +150,8 @@ class Query:
     ``("attribute", n, name)``; `partition_by` holds one tuple of attribute names for each key; `brackets`, unless it
     is empty, holds for each selected variable the attributes in brackets behind it, or None if there are none; `head`,
     of a conjunctive query, holds (column, variable of an atom, attribute) for each column of its head; `named` holds
-    attributes that the text names, even if nothing reads them.
+    attributes that the text names, even if nothing reads them; `chooses_first` is THEN WITHIN; `measures` holds (name,
+    expression) for each measure, beside the variables in `select`, and in `having` an `Attr` is a measure by its name.
     """
 
     formula: Formula
@@ -234,153 +165,9 @@ class Query:
     brackets: tuple[tuple[str, ...] | None, ...] = ()
     head: tuple[tuple[str, str, str], ...] | None = None
     named: tuple[str, ...] = ()
-
-
-class TooLarge(Exception):
-    """Refusal of a case for which brute force would hold more valuations than allowed."""
-
-
-# ------------------------------------------------------------------------------------ valuations of formulas
-
-
-def valuations(formula: Formula, stream: Sequence[Event], most: int | None = None) -> set[Valuation]:
-    """Return all valuations of the formula, by the table of meanings; TooLarge beyond `most` of them."""
-    known: dict[int, tuple[Formula, set[Valuation]]] = {}  # by identity, of formulas that read nothing before them
-    tested = [0]  # number of valuations that filters between events have tested
-
-    def is_of(event: Event, name: str, of_stream: str | None) -> bool:
-        return event.get(TYPE) == name and of_stream in (None, event.get(STREAM))
-
-    def held(variable: str, position: int) -> set[tuple[str, int]]:
-        """Return the assignments of a position: to the variable, and to its variable of the event's stream."""
-        of_stream = stream[position].get(STREAM)
-        return {(variable, position)} | ({(f"{of_stream}>{variable}", position)} if of_stream else set())
-
-    def checked(found: Iterable[Valuation]) -> set[Valuation]:
-        kept: set[Valuation] = set()
-        for valuation in found:
-            kept.add(valuation)
-            if most is not None and len(kept) > most:
-                raise TooLarge
-        return kept
-
-    def followed(
-        left: Iterable[Valuation], right: Formula, before: Assignments, contiguous: bool
-    ) -> Iterator[Valuation]:
-        """Yield each valuation of `left` followed by one of `right`, whose filters may read what `left` holds."""
-        needed = outer_variables(right)
-        groups: dict[Assignments, list[Valuation]] = defaultdict(list)
-        for valuation in left:
-            groups[frozenset((x, p) for x, p in before | valuation[2] if x in needed)].append(valuation)
-        for assigned, group in groups.items():
-            yield from _joined(group, of(right, assigned), contiguous)
-
-    def of(formula: Formula, before: Assignments) -> set[Valuation]:
-        """Return the valuations; `before` is held by what stands before the formula in enclosing sequences."""
-        if outer_variables(formula):
-            return found_by(formula, before)
-        if id(formula) not in known:
-            known[id(formula)] = (formula, found_by(formula, frozenset()))
-        return known[id(formula)][1]
-
-    def found_by(formula: Formula, before: Assignments) -> set[Valuation]:
-        match formula:
-            case EventType(name, of_stream, defines):
-                return {
-                    (i, i, frozenset(held(name, i) if defines else {(UNNAMED, i)}))
-                    for i, e in enumerate(stream)
-                    if is_of(e, name, of_stream)
-                }
-            case Not(name, predicate, of_stream):
-                return {
-                    (i, i, frozenset())
-                    for i, e in enumerate(stream)
-                    if not (is_of(e, name, of_stream) and (predicate is None or holds(predicate, e)))
-                }
-            case As(body, name):
-                named = ((i, j, mu.union(*(held(name, p) for _, p in mu))) for i, j, mu in of(body, before))
-                return {(i, j, frozenset((x, p) for x, p in mu if x != UNNAMED)) for i, j, mu in named}
-            case Filter(body, Unary(variable, predicate)):
-                return {
-                    (i, j, mu)
-                    for i, j, mu in of(body, before)
-                    if all(holds(predicate, stream[p]) for x, p in mu if x == variable)
-                }
-            case Filter(body, Relation(predicate)):
-                own, candidates = defined_variables(body), of(body, before)
-                tested[0] += len(candidates)
-                if most is not None and tested[0] > 3 * most:
-                    raise TooLarge
-                return {(i, j, mu) for i, j, mu in candidates if _related(predicate, own, mu, before, stream)}
-            case Filter(body, FilterAnd(left, right)):
-                return of(Filter(Filter(body, left), right), before)
-            case Filter(body, FilterOr(left, right)):
-                return of(Or(Filter(body, left), Filter(body, right)), before)
-            case Or(left, right):
-                return of(left, before) | of(right, before)
-            case Seq(left, right):
-                return checked(followed(of(left, before), right, before, contiguous=False))
-            case Contig(left, right):
-                return checked(followed(of(left, before), right, before, contiguous=True))
-            case All(left, right):
-                one, other = of(left, before), of(right, before)
-                if most is not None and len(one) * len(other) > 20 * most:
-                    raise TooLarge
-                return checked((min(i, k), max(j, m), mu | nu) for i, j, mu in one for k, m, nu in other)
-            case Plus(body) | ContigPlus(body):
-                once = of(body, before)
-                total, newest = set(once), once
-                while newest:
-                    longer = checked(_joined(newest, once, contiguous=isinstance(formula, ContigPlus)))
-                    newest = longer - total
-                    total = checked(total | newest)
-                return total
-        raise TypeError(formula)
-
-    return {(i, j, frozenset((x, p) for x, p in mu if x != UNNAMED)) for i, j, mu in of(formula, frozenset())}
-
-
-def _related(
-    predicate: Predicate, own: set[str], mu: Assignments, before: Assignments, stream: Sequence[Event]
-) -> bool:
-    """Return True if the predicate is TRUE for every choice of one event of each variable.
-
-    A variable of the filtered formula (`own`) holds what its valuation `mu` assigns to it, another one what stands
-    `before` the formula.
-    """
-    read = events_read(predicate)
-    held = {x: sorted(p for y, p in (mu if _plain(x) in own else before) if x == y) for x, _ in read}
-    if not all(held.values()):
-        return True
-    chosen = {(x, "FIRST"): stream[positions[0]] for x, positions in held.items()}
-    chosen |= {(x, "LAST"): stream[positions[-1]] for x, positions in held.items()}
-    choosing = sorted({x for x, which in read if which in ("EACH", "PREV")})
-    for choice in itertools.product(*(range(len(held[x])) for x in choosing)):
-        if any(k == 0 and (x, "PREV") in read for x, k in zip(choosing, choice, strict=True)):
-            continue  # no event before the first one: no test
-        for x, k in zip(choosing, choice, strict=True):
-            chosen[x, "EACH"] = stream[held[x][k]]
-            chosen[x, "PREV"] = stream[held[x][k - 1]]
-        if not holds(predicate, {}, chosen):
-            return False
-    return True
-
-
-def _plain(variable: str) -> str:
-    """Return the variable x of `S>x`."""
-    return variable.rpartition(">")[2]
-
-
-def _joined(left: Iterable[Valuation], right: Iterable[Valuation], contiguous: bool) -> Iterator[Valuation]:
-    """Yield every valuation of `left` followed by one of `right`."""
-    by_start = defaultdict(list)
-    for valuation in right:
-        by_start[valuation[0]].append(valuation)
-    for i, end, mu in left:
-        for start, group in by_start.items():
-            if start == end + 1 or (start > end and not contiguous):
-                for _, j, nu in group:
-                    yield i, j, mu | nu
+    chooses_first: bool = False
+    measures: tuple[tuple[str, Expression], ...] = ()
+    having: Predicate | None = None
 
 
 # ------------------------------------------------------------------------------------- the clauses of a query
@@ -437,11 +224,12 @@ def kept_events(query: Query, stream: Sequence[Event], row: Row) -> list[Event]:
 
 
 def evaluate_long(query: Query, stream: Sequence[Event], most: int | None = None) -> list[Row]:
-    """Return the same as `evaluate`, for streams too long for it, with WITHIN, and with strategy ALL or STRICT.
+    """Return the same as `evaluate`, for streams too long for it, with WITHIN.
 
     A valuation depends on the events of its own interval only, so those that end at an event are found among the
-    events of its substream that are in its window. (Other strategies also compare rivals that start before it, unless
-    they choose in the window.) Events that CONSUME has forgotten by then are not among them.
+    events of its substream that are in its window. (With THEN WITHIN most strategies also compare rivals that start
+    before it.) Events that CONSUME has forgotten by then are not among them.  An absence at the end of the pattern
+    depends on the events behind it in its window, too.
     """
     return sorted(row[:3] for row in _evaluate_long(query, stream, most, ()))
 
@@ -454,6 +242,9 @@ def bindings_long(query: Query, stream: Sequence[Event], most: int | None = None
 def _evaluate(query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]) -> set[BoundRow]:
     if query.strategy == "ANY":
         raise ValueError("ANY has more than one right answer")
+    stream = linked(query, stream)
+    if query.consume != "NONE" and trails(query.formula):
+        raise ValueError("what an absence at the end leaves is known too late to be consumed")
     if query.consume == "ANY":
         return _consumed(stream, lambda s: _evaluate_partitions(query, s, most, variables))
     if query.consume == "NONE":
@@ -479,20 +270,18 @@ def _evaluate_partitions(
 def _evaluate_substream(
     query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]
 ) -> set[BoundRow]:
-    """Apply WHERE, then SELECT with its strategy, then WITHIN, to one substream.
-
-    With filters between events, and with ALL, WITHIN comes before the strategy.
-    """
-    rows = projected(query, valuations(query.formula, stream, most), variables)
-    if chooses_in_window(query.formula):
+    """Apply WHERE, then WITHIN, then SELECT with its strategy, to one substream; with THEN WITHIN, the window last."""
+    rows = projected(query, valuations(query.formula, stream, most, query.within), variables)
+    if not query.chooses_first:
         rows = {row for row in rows if in_window(query.within, stream, row)}
     winners = selected(query.strategy, {row[:3] for row in rows})
     return {row for row in rows if row[:3] in winners and in_window(query.within, stream, row)}
 
 
 def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, variables: Sequence[str]) -> set[BoundRow]:
-    if query.within is None or not (query.strategy in ("ALL", "STRICT") or chooses_in_window(query.formula)):
+    if query.within is None or (query.chooses_first and query.strategy not in ("ALL", "STRICT")):
         raise ValueError("needs WITHIN, and no strategy but ALL or STRICT that chooses before it")
+    stream = linked(query, stream)
     parts = [(positions, [stream[p] for p in positions]) for positions in substreams(query, stream)]
     place_of = {p: (n, k) for n, (positions, _) in enumerate(parts) for k, p in enumerate(positions)}
     rows: set[BoundRow] = set()
@@ -509,7 +298,10 @@ def _evaluate_long(query: Query, stream: Sequence[Event], most: int | None, vari
             and in_window(query.within, events, (first - 1, last))
         ):
             first -= 1
-        piece = slice(first, last + 1)
+        behind = last + 1
+        while trails(query.formula) and behind < len(events) and in_window(query.within, events, (last, behind)):
+            behind += 1
+        piece = slice(first, behind)
         found = _renumbered(_evaluate_substream(query, events[piece], most_in_piece, variables), positions[piece])
         ending = {row for row in found if row[1] == end}
         rows |= ending
@@ -574,13 +366,19 @@ def substreams(query: Query, stream: Sequence[Event]) -> list[list[int]]:
     return list(groups.values())
 
 
+def linked(query: Query, stream: Sequence[Event]) -> list[Event]:
+    """Return the events, each with the one before it in its substream."""
+    events = [dict(event) for event in stream]
+    for positions in substreams(query, stream):
+        for before, position in itertools.pairwise(positions):
+            events[position][BEFORE] = events[before]
+    return events
+
+
 def projected(query: Query, found: Iterable[Valuation], variables: Sequence[str] = ()) -> set[BoundRow]:
     """Return the complex events of valuations (the interval and the positions of the selected variables), each with
     the positions that the given variables hold."""
-    if query.select == "*":
-        kept = {x for _, _, mu in found for x, _ in mu}
-    else:
-        kept = set() if query.select == "NONE" else set(query.select)
+    kept = {x for _, _, mu in found for x, _ in mu} if query.select == "*" else set(bound_variables(query))
 
     def held_by(some: set[str], mu: frozenset[tuple[str, int]]) -> tuple[int, ...]:
         return tuple(sorted({p for x, p in mu if x in some}))
@@ -612,19 +410,31 @@ def _strictly_contained(c: set[int], d: set[int]) -> bool:
     return c < d
 
 
-def in_window(within: Within, stream: Sequence[Event], row: tuple[Any, ...]) -> bool:
-    """Return True if the complex event lies in the window; positions are those of its substream."""
-    start, end = row[:2]
-    match within:
-        case None:
-            return True
-        case ("events", n):
-            return end - start <= n
-        case ("time", n):
-            return stream[end][TIME] - stream[start][TIME] <= n
-        case ("attribute", n, name):
-            return bool(attribute(stream[end], name) - attribute(stream[start], name) <= n)
-    raise TypeError(within)
+# ------------------------------------------------------------------------- absence at the end of a pattern
+
+
+def moments(query: Query, stream: Sequence[Event], survivors: Sequence[Any]) -> dict[tuple[int, int], int]:
+    """Return the moment of each (start, end): the position of the event that tells it, or the length of the stream.
+
+    `survivors` are the rows that the window and the absence leave, before the strategy and LIMIT choose.
+    """
+    found = {row[:2]: _moment(query, stream, row[0]) for row in survivors}
+    if query.strategy in ("ALL", "STRICT") and query.limit is None:
+        return found
+    latest: dict[int, int] = {}
+    for (_, end), moment in found.items():
+        latest[end] = max(moment, latest.get(end, 0))
+    return {(start, end): latest[end] for start, end in found}
+
+
+def _moment(query: Query, stream: Sequence[Event], start: int) -> int:
+    """Return the position of the first event beyond the window that begins at the start."""
+    if query.within is not None and query.within[0] == "events":
+        positions = next(found for found in substreams(query, stream) if start in found)
+        beyond = positions.index(start) + query.within[1] + 1
+        return positions[beyond] if beyond < len(positions) else len(stream)
+    later = range(start, len(stream))
+    return next((p for p in later if not in_window(query.within, stream, (start, p))), len(stream))
 
 
 # --------------------------------------------------------------------- one of several legal answers
@@ -677,97 +487,16 @@ def _by_end(rows: Iterable[Any]) -> dict[int, list[Any]]:
 # ------------------------------------------------------------------------------------------ facts of a query
 
 
-def defined_variables(formula: Formula) -> set[str]:
-    """Return the variables that the formula defines, in some branch at least; NOT(R) defines none."""
-    return {node.name for node in descendants(formula) if _defines(node)}
-
-
-def _defines(node: Any) -> bool:
-    """Return True for AS, and for a type that defines the variable of its name."""
-    return isinstance(node, As) or (isinstance(node, EventType) and node.defines)
-
-
-def outer_variables(formula: Formula) -> set[str]:
-    """Return the variables that filters in the formula read and that stand before it in enclosing sequences."""
-    found = {x for part in children(formula) if isinstance(part, Formula) for x in outer_variables(part)}
-    if isinstance(formula, Filter):
-        own = defined_variables(formula.body)
-        found |= {x for x, _ in events_read(formula.condition) if _plain(x) not in own}
-    return found
-
-
-def chooses_in_window(formula: Formula) -> bool:
-    """Return True if a strategy chooses among the complex events that lie in the window."""
-    return relates_events(formula) or any(isinstance(node, All) for node in descendants(formula))
-
-
-def relates_events(formula: Formula) -> bool:
-    """Return True if the formula has a filter between events: one that is no ``x[p]`` of the filtered formula.
-
-    FIRST(x) and LAST(x) of a variable that holds one event at most are x itself.
-    """
-    for node in descendants(formula):
-        if isinstance(node, Filter):
-            own, several = defined_variables(node.body), variables_of_several(node.body)[0]
-            for relation in descendants(node.condition):
-                if isinstance(relation, Relation):
-                    read = {
-                        (x, which if which == "PREV" or _plain(x) in several else "EACH")
-                        for x, which in events_read(relation)
-                    }
-                    if len(read) > 1 or any(which != "EACH" or _plain(x) not in own for x, which in read):
-                        return True
-    return False
-
-
-def variables_of_several(formula: Formula) -> tuple[set[str], bool]:
-    """Return the variables that may hold several events, and True if every valuation holds one position at most."""
-    match formula:
-        case EventType() | Not():
-            return set(), True
-        case Filter(body, _):
-            return variables_of_several(body)
-        case As(body, name):
-            several, one = variables_of_several(body)
-            return (several if one else several | {name}), one
-        case Plus(body) | ContigPlus(body):
-            return defined_variables(body), False
-        case Or(left, right):
-            (a, a_one), (b, b_one) = variables_of_several(left), variables_of_several(right)
-            return a | b, a_one and b_one
-        case Seq(left, right) | Contig(left, right) | All(left, right):
-            both = defined_variables(left) & defined_variables(right)
-            return variables_of_several(left)[0] | variables_of_several(right)[0] | both, False
-    raise TypeError(formula)
-
-
-def variables_in_order(formula: Formula) -> list[str]:
-    """Return the defined variables in the order in which the text defines them, from left to right."""
-    inside = [name for part in children(formula) for name in variables_in_order(part)]
-    own = [formula.name] if _defines(formula) else []
-    return list(dict.fromkeys(inside + own))
-
-
-def variables_of_streams(formula: Formula, streams: Sequence[str]) -> set[str]:
-    """Return the variables such as `S>x` that can hold events: x holds events of a type of S, or of any stream."""
-    found = set()
-    for node in descendants(formula):
-        if _defines(node):
-            of = {atom.stream for atom in descendants(node) if isinstance(atom, EventType)}
-            found |= {f"{stream}>{node.name}" for stream in streams if {None, stream} & of}
-    return found
-
-
-def compares_durations(formula: Formula) -> bool:
-    """Return True if a filter compares with a length of time, so that the times must be times to the engine too."""
-    return any(isinstance(node, DurationConst) for node in descendants(formula))
-
-
 def bound_variables(query: Query) -> tuple[str, ...]:
-    """Return the variables that "bindings" shows, in the order of its columns."""
+    """Return the variables that "bindings" shows, in the order of its columns; those of measures stand last."""
     if query.select == "*":
-        return tuple(variables_in_order(query.formula))
-    return () if query.select == "NONE" else tuple(query.select)
+        aliased = types_of_an_alias(query.formula)
+        return tuple(name for name in variables_in_order(query.formula) if name not in aliased)
+    named = [] if query.select == "NONE" else [*query.select]
+    for _, measure in query.measures:
+        counts_all = any(isinstance(node, Aggregate) and node.variable is None for node in descendants(measure))
+        named += variables_in_order(query.formula) if counts_all else measured_variables(measure)
+    return tuple(dict.fromkeys(named))
 
 
 def selected_attributes(query: Query) -> tuple[str, ...] | None:
@@ -780,6 +509,8 @@ def selected_attributes(query: Query) -> tuple[str, ...] | None:
 def attributes(query: Query) -> set[str]:
     """Return the attributes that the query names, besides the type and the time."""
     found = {node.name for node in descendants(query.formula) if isinstance(node, Attr | VarAttr)}
+    in_measures = [node for _, measure in query.measures for node in descendants(measure)]
+    found |= {node.name for node in in_measures if isinstance(node, VarAttr | Aggregate) and node.name is not None}
     found |= {name for names in query.partition_by for name in names}
     found |= {name for names in query.brackets for name in names or ()}
     found |= {*query.named}

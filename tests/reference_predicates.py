@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 Event = dict[str, Any]
 Truth = bool | None  # None is UNKNOWN
 Chosen = Mapping[tuple[str, str], Event]  # events by (variable, "EACH", "FIRST", "LAST" or "PREV")
+BEFORE = "$before"  # key of an event: the event before it in its stream or substream, for LAG
 
 
 # ---------------------------------------------------------------------------------------------- expressions
@@ -19,9 +21,13 @@ Chosen = Mapping[tuple[str, str], Event]  # events by (variable, "EACH", "FIRST"
 
 @dataclass(frozen=True)
 class Attr:
-    """Value of an attribute of the event: of a column, or of a field of a struct by its path, as in ``st.p``."""
+    """Value of an attribute of the event: of a column, or of a field of a struct by its path, as in ``st.p``.
+
+    With `lag` n > 0, of the event n before: LAG(a, n).
+    """
 
     name: str
+    lag: int = 0
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,14 @@ class VarAttr:
     """Value of an attribute of an event of a variable: ``x.a``, or ``FIRST(x).a`` and the like by `event`.
 
     `event` is ``"EACH"`` (the event that is chosen for the variable), ``"FIRST"``, ``"LAST"`` (of those that it holds)
-    or ``"PREV"`` (of those, the one just before the chosen one).
+    or ``"PREV"`` (of those, the one just before the chosen one).  With `lag` n > 0, of the event n before that one in
+    the stream: LAG(a, n) in ``x[...]``.
     """
 
     variable: str
     name: str
     event: str = "EACH"
+    lag: int = 0
 
 
 @dataclass(frozen=True)
@@ -46,9 +54,9 @@ class DurationConst:
 
 @dataclass(frozen=True)
 class Const:
-    """Literal; `text` is its form in CEQL if that does not follow from the value (a date, say)."""
+    """Literal, or NULL; `text` is its form in CEQL if that does not follow from the value (a date, say)."""
 
-    value: bool | int | float | str
+    value: bool | int | float | str | None
     text: str | None = None
 
 
@@ -68,7 +76,28 @@ class Arith:
     right: Expression
 
 
-Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith
+@dataclass(frozen=True)
+class Call:
+    """`function(operand)`: abs, round, lower, upper, length, hour, day or weekday, NULL of NULL.
+
+    `digits` are those behind the point that round keeps.
+    """
+
+    function: str
+    operand: Expression
+    digits: int = 0
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """COUNT(x), SUM(x.a), AVG(x.a), MIN(x.a), MAX(x.a) or LIST(x.a) in a measure; COUNT(*) has no variable."""
+
+    function: str
+    variable: str | None = None
+    name: str | None = None
+
+
+Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Aggregate
 
 
 # ----------------------------------------------------------------------------------------------- predicates
@@ -179,6 +208,12 @@ def events_read(*nodes: Expression | Predicate) -> set[tuple[str, str]]:
     return {(part.variable, part.event) for node in nodes for part in descendants(node) if isinstance(part, VarAttr)}
 
 
+def measured_variables(measure: Expression) -> tuple[str, ...]:
+    """Return the variables that a measure names, in the order of its text."""
+    named = [part.variable for part in descendants(measure) if isinstance(part, VarAttr | Aggregate)]
+    return tuple(dict.fromkeys(variable for variable in named if variable is not None))
+
+
 # ------------------------------------------------------------------------------------- values of expressions
 
 
@@ -195,16 +230,24 @@ def attribute(event: Event, name: str) -> Any:
     return value
 
 
+def lagged(event: Event, name: str, lag: int) -> Any:
+    """Return the value of an attribute of the event `lag` before, NULL if there is none."""
+    before: Event | None = event
+    for _ in range(lag):
+        before = before and before.get(BEFORE)
+    return None if before is None else attribute(before, name)
+
+
 NOTHING_CHOSEN: Chosen = {}
 
 
 def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOSEN) -> Any:
     """Return the value of an arithmetic expression over an event and the `chosen` ones, None for NULL."""
     match expression:
-        case Attr(name):
-            return attribute(event, name)
-        case VarAttr(variable, name, which):
-            return attribute(chosen[variable, which], name)
+        case Attr(name, lag):
+            return lagged(event, name, lag)
+        case VarAttr(variable, name, which, lag):
+            return lagged(chosen[variable, which], name, lag)
         case Const(value):
             return value
         case DurationConst(ticks):
@@ -221,7 +264,34 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             if isinstance(a, int) and isinstance(b, int):
                 return _int_arithmetic(op, a, b)
             return _float_arithmetic(op, float(a), float(b))
+        case Call("round", operand, digits):
+            return _rounded(value_of(operand, event, chosen), digits)
+        case Call(function, operand):
+            value = value_of(operand, event, chosen)
+            return None if value is None else FUNCTIONS[function](value)
     raise TypeError(expression)
+
+
+def _rounded(value: float | None, digits: int) -> float | None:
+    """Return the nearest number with so many digits, of the same type, the even one of two as near."""
+    if value is None or isinstance(value, int) or not math.isfinite(value):
+        return value
+    return math.copysign(round(value, digits), value)
+
+
+def _moment(milliseconds: int) -> dt.datetime:
+    return dt.datetime(1970, 1, 1) + dt.timedelta(milliseconds=milliseconds)
+
+
+FUNCTIONS: dict[str, Callable[[Any], Any]] = {
+    "abs": lambda value: wrap(abs(value)) if isinstance(value, int) else abs(value),
+    "lower": str.lower,
+    "upper": str.upper,
+    "length": len,  # in code points
+    "hour": lambda moment: _moment(moment).hour,
+    "day": lambda moment: _moment(moment).day,  # of the month
+    "weekday": lambda moment: _moment(moment).weekday(),  # Monday is 0
+}
 
 
 def _int_arithmetic(op: str, a: int, b: int) -> int | None:

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import random
 import re
+from dataclasses import replace
 
 import reference as ref
 
 KEYWORDS = frozenset(
-    "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EVENTS FALSE FILTER FROM HOUR HOURS IN IS LAST LIKE LIMIT MAX "  # noqa: SIM905
-    "MINUTE MINUTES NEXT NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT TRUE WHERE WITHIN".split()
+    "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EVENTS FALSE FILTER FROM HAVING HOUR HOURS IN IS LAST LIKE LIMIT MAX "  # noqa: SIM905
+    "MINUTE MINUTES NEXT NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT THEN TRUE WHERE "
+    "WITHIN".split()
 )
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
 
-FUNCTIONS = frozenset({"FIRST", "LAST", "PREV"})  # any of them may be a name too
+AGGREGATES = frozenset({"COUNT", "SUM", "AVG", "MIN", "MAX", "LIST"})
+SCALAR = frozenset({"ABS", "ROUND", "LOWER", "UPPER", "LENGTH", "HOUR", "DAY", "WEEKDAY"})
+FUNCTIONS = frozenset({"FIRST", "LAST", "PREV", "LAG"}) | AGGREGATES | SCALAR  # any of them may be a name too
+QUANTIFIERS = {
+    (0, 1, ";"): "?",
+    (0, None, ";"): "*",
+    (0, None, ":"): ":*",
+    (0, None, "->"): "->*",
+    (1, None, "->"): "->+",
+}
 UNITS = {"DAYS": 86_400, "HOURS": 3600, "MINUTES": 60, "SECONDS": 1}
 Test = ref.Compare | ref.Like | ref.In | ref.InRange | ref.Between | ref.IsNull
 
@@ -84,6 +95,8 @@ class _Writer:
 
     def variable_attribute(self, attribute: ref.VarAttr) -> list[str]:
         """Return the tokens of an attribute of a variable, without the variable if that stands before the brackets."""
+        if attribute.lag:
+            return self.lagged(self.variable_attribute(replace(attribute, lag=0)), attribute.lag)
         names = attribute.name.split(".")
         if attribute.event != "EACH":
             before = [self.keyword(attribute.event), "(", *self.variable(attribute.variable), ")", "."]
@@ -91,6 +104,11 @@ class _Writer:
         if attribute.variable != self.filtered or self.is_of_variable(names) or self.chance(0.2):
             names = [attribute.variable.rpartition(">")[2], *names]
         return self.path(names)
+
+    def lagged(self, attribute: list[str], lag: int) -> list[str]:
+        """Return the tokens of LAG(a, n), or of LAG(a) if n is 1."""
+        distance = [] if lag == 1 and not self.chance(0.3) else [",", str(lag)]
+        return [self.keyword("LAG"), "(", *attribute, *distance, ")"]
 
     def path(self, names: list[str]) -> list[str]:
         return [token for k, part in enumerate(names) for token in ([".", self.name(part)] if k else [self.name(part)])]
@@ -117,7 +135,8 @@ class _Writer:
         """Return white space between two tokens: none only if they stay apart without it."""
         if self.rng is None:
             call = before in FUNCTIONS and after == "("
-            return "" if call or before in {"(", "[", "{", "."} or after in {",", ")", "]", "}", "[", "."} else " "
+            after_open = before in {"(", "[", "{", "->{", ":{", ".", "!"}
+            return "" if call or after_open or after in {",", ")", "]", "}", "[", "."} else " "
         if self.chance(0.04):
             return self.rng.choice(COMMENTS)
         words = _wordlike(before[-1]) and _wordlike(after[0])
@@ -145,6 +164,9 @@ class _Writer:
                 out += [","] if k else []
                 out += self.variable(variable)
                 out += [] if names is None else self.bracket(names)
+            for k, (name, measure) in enumerate(query.measures):
+                out += [","] if k or query.select else []
+                out += [*self.expression(measure, SUM), self.keyword("AS"), self.name(name)]
         if from_clause:
             out.append(self.keyword("FROM"))
             for k, stream in enumerate(query.streams):
@@ -156,12 +178,14 @@ class _Writer:
             for k, names in enumerate(query.partition_by):
                 out += [","] if k else []
                 out += self.bracket(names)
+        out += [self.keyword("THEN")] if query.chooses_first else []
         out += self.within(query.within)
+        out += [self.keyword("HAVING"), *self.predicate(query.having, EITHER)] if query.having is not None else []
         if query.consume != "NONE" or self.chance(0.05):
             out += [self.keyword("CONSUME"), self.keyword("BY"), self.keyword(query.consume)]
         if query.limit is not None:
             out += [self.keyword("LIMIT"), str(query.limit)]
-        closable = query.partition_by or query.within is not None or query.limit is not None
+        closable = query.partition_by or query.within is not None or query.limit is not None or query.having is not None
         out += [";"] if closable and self.chance(0.1) else []
         return self.text(out)
 
@@ -253,8 +277,15 @@ class _Writer:
                 return [*self.formula(body, POSTFIX, first), "+"]
             case ref.ContigPlus(body):
                 return [*self.formula(body, POSTFIX, first), ":+"]
-            case ref.Seq(left, right):
-                return [*self.formula(left, SEQ, first), ";", *self.formula(right, SEQ + 1, False)]
+            case ref.Times(body):
+                return [*self.formula(body, POSTFIX, first), *self.quantifier(formula)]
+            case ref.Seq(left, right, absent):
+                gap = self.absences(absent)
+                return [*self.formula(left, SEQ, first), *gap, ";", *self.formula(right, SEQ + 1, False)]
+            case ref.Next(left, right):
+                return [*self.formula(left, SEQ, first), "->", *self.formula(right, SEQ + 1, False)]
+            case ref.Trailing(body, absent):
+                return [*self.formula(body, SEQ, first), *self.absences(absent)]
             case ref.Contig(left, right):
                 return [*self.formula(left, CONTIG, first), ":", *self.formula(right, CONTIG + 1, False)]
             case ref.All(left, right):
@@ -266,6 +297,34 @@ class _Writer:
                 tokens = self.formula(body, FILTER, first)
                 return [*tokens, self.keyword("FILTER"), *self.filter(condition, EITHER)]
         raise TypeError(formula)
+
+    def quantifier(self, formula: ref.Times) -> list[str]:
+        """Return the tokens behind the body of an iteration."""
+        least, most, joint = formula.least, formula.most, formula.joint
+        short = QUANTIFIERS.get((least, most, joint))
+        if short is not None and not self.chance(0.2):
+            return [short]
+        counts = [str(least)] if most == least and not self.chance(0.3) else [str(least), ","]
+        if len(counts) > 1 and most is not None:
+            counts.append(str(most))
+        return [("" if joint == ";" else joint) + "{", *counts, "}"]
+
+    def absences(self, events: tuple[ref.Formula, ...]) -> list[str]:
+        """Return the tokens of `; !R` for each event that must be absent."""
+        return [token for event in events for token in (";", "!", *self.absent(event))]
+
+    def absent(self, event: ref.Formula) -> list[str]:
+        match event:
+            case ref.EventType(name, stream):
+                tokens = self.type(name, stream)
+                return ["(", *tokens, ")"] if self.chance(0.2) else tokens
+            case ref.As(ref.EventType(name, stream), variable):
+                return ["(", *self.type(name, stream), self.keyword("AS"), self.name(variable), ")"]
+            case ref.Filter(ref.EventType(name, stream), condition):
+                return ["(", *self.type(name, stream), self.keyword("FILTER"), *self.filter(condition, EITHER), ")"]
+            case ref.Filter(ref.As() as body, condition):
+                return [*self.absent(body)[:-1], self.keyword("FILTER"), *self.filter(condition, EITHER), ")"]
+        raise TypeError(event)
 
     def excluded(self, name: str, predicate: ref.Predicate | None, stream: str | None) -> list[str]:
         """Return the tokens inside NOT( )."""
@@ -394,7 +453,14 @@ class _Writer:
         """Return the tokens of an attribute, of the filtered event or of a variable."""
         if isinstance(attribute, ref.VarAttr):
             return self.variable_attribute(attribute)
-        return self.attribute(attribute.name, self.filtered)
+        tokens = self.attribute(attribute.name, self.filtered)
+        return self.lagged(tokens, attribute.lag) if attribute.lag else tokens
+
+    def aggregate(self, aggregate: ref.Aggregate) -> list[str]:
+        if aggregate.variable is None:
+            return [self.keyword("COUNT"), "(", "*", ")"]
+        names = [] if aggregate.name is None else [".", *self.path(aggregate.name.split("."))]
+        return [self.keyword(aggregate.function), "(", *self.variable(aggregate.variable), *names, ")"]
 
     def expression(self, expression: ref.Expression, least: int) -> list[str]:
         match expression:
@@ -402,6 +468,12 @@ class _Writer:
                 tokens, binding = self.operand(expression), OPERAND
             case ref.DurationConst(ticks):
                 tokens, binding = self.duration_literal(ticks), OPERAND
+            case ref.Aggregate():
+                tokens, binding = self.aggregate(expression), OPERAND
+            case ref.Call(function, operand, digits):
+                more = [",", str(digits)] if digits else []
+                name = self.keyword(function.upper())
+                tokens, binding = [name, "(", *self.expression(operand, SUM), *more, ")"], OPERAND
             case ref.Const():
                 tokens = self.literal(expression)
                 binding = UNARY if len(tokens) > 1 else OPERAND
@@ -420,9 +492,9 @@ def _binding(formula: ref.Formula) -> int:
     match formula:
         case ref.EventType() | ref.Not():
             return ATOM
-        case ref.As() | ref.Plus() | ref.ContigPlus():
+        case ref.As() | ref.Plus() | ref.ContigPlus() | ref.Times():
             return POSTFIX
-        case ref.Seq():
+        case ref.Seq() | ref.Next() | ref.Trailing():
             return SEQ
         case ref.Contig():
             return CONTIG

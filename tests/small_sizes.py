@@ -11,7 +11,7 @@ from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
 from cer_gpu.predicates import side_columns, symbols
-from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, products, run, stacks
+from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, products, run, stacks, window_choice
 from cer_gpu.runtime import live_intervals as intervals
 
 SMALL = (
@@ -27,6 +27,7 @@ SMALL = (
     (products, "INITIAL_SIZE", 2),
     (products, "INITIAL_DEPTH", 4),
     (chain_counter, "INITIAL_SIZE", 2),
+    (window_choice, "INITIAL_SIZE", 2),
     (keyed_stacks, "INITIAL_SIZE", 2),
     (keyed_stacks, "GENTLE_FROM", 8),
     (keyed_stacks, "SHRINK_FROM", 2),

@@ -220,12 +220,17 @@ def formulas(draw, depth=3, pluses=2, conditions=predicates, whole=False):
 def nested_pluses(formula):
     """Return the depth of iterations inside one another."""
     deepest = max((nested_pluses(part) for part in ref.children(formula)), default=0)
-    return deepest + isinstance(formula, ref.Plus)
+    return deepest + (isinstance(formula, ref.Plus) or _repeats(formula))
+
+
+def _repeats(node):
+    """Return True for a quantifier that allows more than one of its formula."""
+    return isinstance(node, ref.Times) and node.most != 1 and node.joint != ":"
 
 
 def longest_stream(formula):
     """Return a length of stream at which brute force stays fast."""
-    pluses = sum(isinstance(node, ref.Plus | ref.All) for node in ref.descendants(formula))
+    pluses = sum(isinstance(node, ref.Plus | ref.All) or _repeats(node) for node in ref.descendants(formula))
     if nested_pluses(formula) > 1:
         return 8
     return (14, 12, 10, 8)[min(pluses, 3)]
@@ -306,7 +311,7 @@ def full_queries(
     """
     query = draw(queries(depth=depth, conditions=likely_conditions, formula=formula))
     formula, select = query.formula, query.select
-    several = ref.Seq | ref.Contig | ref.All | ref.Plus | ref.ContigPlus
+    several = ref.Seq | ref.Contig | ref.Next | ref.All | ref.Plus | ref.ContigPlus | ref.Times
     if not any(isinstance(node, several) for node in ref.descendants(formula)):
         formula = ref.Seq(ref.Plus(ref.EventType(draw(types))), formula)
     if ambiguous:
@@ -347,11 +352,15 @@ def ambiguous_formulas(draw, formula):
     if isinstance(formula, ref.EventType):
         either = ref.As(formula, "x") if draw(st.booleans()) else formula
         return draw(st.sampled_from([formula, ref.Or(either, ref.As(formula, "y"))]))
+    if isinstance(formula, ref.Times) and formula.joint == "->":
+        return formula
+    if isinstance(formula, ref.Next):  # what is behind the arrow is one event
+        return replace(formula, left=draw(ambiguous_formulas(formula.left)))
     return _with_parts(formula, lambda part: draw(ambiguous_formulas(part)))
 
 
 def _with_parts(formula, change):
-    """Return the formula with each of its direct subformulas changed."""
+    """Return the formula with each of its direct subformulas changed; events that must be absent are none."""
     parts = {field.name: getattr(formula, field.name) for field in fields(formula)}
     return replace(formula, **{name: change(part) for name, part in parts.items() if isinstance(part, ref.Formula)})
 
@@ -362,6 +371,9 @@ def naming_streams(draw, formula, streams, typed=True):
     if isinstance(formula, ref.EventType | ref.Not):
         return replace(formula, stream=draw(st.sampled_from([None, None, *(streams if typed else [formula.name])])))
     formula = _with_parts(formula, lambda part: draw(naming_streams(part, streams, typed)))
+    if ref.absences(formula):
+        absent = tuple(draw(naming_streams(event, streams, typed)) for event in formula.absent)
+        formula = replace(formula, absent=absent)
     if not isinstance(formula, ref.Filter):
         return formula
     known = ref.variables_of_streams(formula.body, streams)

@@ -18,11 +18,24 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Atom, Both, Either, Guard, NormalForm, Related, Repeat, Then
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Both,
+    Either,
+    Guard,
+    NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    copies_of,
+)
 from cer_gpu.automaton.table import Table
+from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.ceql.traversal import fold
-from cer_gpu.errors import QueryTooLargeError
+from cer_gpu.errors import QueryError, QueryTooLargeError
 
 MAX_ATOMS = 1000
 MAX_EDGES = 20_000
@@ -44,6 +57,8 @@ class GraphAtom:
         For each place the iterations around it, the outermost first.
     initial, final : bool
         An initial atom may begin a complex event, a final one may end it.
+    bars : bool
+        True: no complex event holds the event, which is one that a gap must not hold.
     """
 
     places: tuple[int, ...]
@@ -52,6 +67,7 @@ class GraphAtom:
     repeats: tuple[tuple[int, ...], ...]
     initial: bool = False
     final: bool = False
+    bars: bool = False
 
     def satisfied(self, word: int) -> bool:
         """Return True for the bit vector of an event that passes the tests (bit g: it satisfies guard g)."""
@@ -62,13 +78,28 @@ class GraphAtom:
 class Edge:
     """The atom `target` may come after `source`, at the very next position if `contiguous`.
 
-    `loops` are the iterations that begin anew on the way: none or one, or one on each side of a conjunction.
+    `loops` are the iterations that begin anew on the way: none or one, or one on each side of a conjunction.  `absent`
+    are the absences (indexes of `AtomGraph.absences`) of the gap.  An edge that `bars` leads to an atom that bars: an
+    event there may end what is to go on from the source.
     """
 
     target: int
     source: int
     contiguous: bool
     loops: tuple[int, ...] = ()
+    absent: tuple[int, ...] = ()
+    bars: bool = False
+
+
+@dataclass(frozen=True)
+class PlacedAbsence:
+    """Events that a gap must not hold: those of an atom that bars, where they pass all `relations`.
+
+    `relations` are indexes of `AtomGraph.relations`.
+    """
+
+    atom: int
+    relations: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -127,18 +158,26 @@ class AtomGraph:
     edges : tuple of Edge
         Ordered by their targets.
     relations : tuple of PlacedRelation
+        Those of absences come last.
     ambiguous : bool
         True if one complex event may be found on several paths.
+    absences : tuple of PlacedAbsence
     """
 
     atoms: tuple[GraphAtom, ...]
     edges: tuple[Edge, ...]
     relations: tuple[PlacedRelation, ...]
     ambiguous: bool
+    absences: tuple[PlacedAbsence, ...] = ()
 
     def after(self, atom: int) -> list[int]:
         """Return the atoms that may follow one."""
-        return [edge.target for edge in self.edges if edge.source == atom]
+        return [edge.target for edge in self.edges if edge.source == atom and not edge.bars]
+
+    @property
+    def n_tested(self) -> int:
+        """Number of relations that complex events must pass: the first ones, without those of absences."""
+        return len(self.relations) - sum(len(absence.relations) for absence in self.absences)
 
 
 def build_atom_graph(
@@ -196,6 +235,8 @@ class _Builder:
     nodes: list[tuple[int, ...]] = field(default_factory=list)
     edges: dict[Edge, None] = field(default_factory=dict)
     placed: list[tuple[Related, range, tuple[int, ...]]] = field(default_factory=list)
+    absent: list[tuple[Absent, int]] = field(default_factory=list)
+    n_copied: int = 0
     n_repeats: int = 0
     _repeats: list[int] = field(default_factory=list)
     _begins: list[int] = field(default_factory=list)
@@ -204,18 +245,29 @@ class _Builder:
         self._number = {guard: i for i, guard in enumerate(self.guards)}
         whole = fold(formula, self._leave, self._enter)
         first, last = set(whole.first), set(whole.last)
-        atoms = tuple(self._atom(places, initial=i in first, final=i in last) for i, places in enumerate(self.nodes))
+        barring = {node for _, node in self.absent}
+        atoms = tuple(
+            self._atom(places, initial=i in first, final=i in last, bars=i in barring)
+            for i, places in enumerate(self.nodes)
+        )
         edges = tuple(sorted(self.edges))
-        relations = tuple(self._relation(*placed) for placed in self.placed)
+        relations = [self._relation(*placed) for placed in self.placed]
+        absences = []
+        for absent, node in self.absent:
+            own = [self._relation_of_absence(relation, node) for relation in absent.relations]
+            absences.append(PlacedAbsence(node, tuple(range(len(relations), len(relations) + len(own)))))
+            relations += own
         # in a chain the kept events tell their steps, and a step of one atom has one path
-        told = len(atoms) == n_steps or self._apart(edges)
-        return AtomGraph(atoms, edges, relations, not told)
+        told = len(atoms) - len(barring) - self.n_copied == n_steps or self._apart(edges)
+        ways = {Edge(self.absent[i][1], edge.source, False, bars=True) for edge in edges for i in edge.absent}
+        return AtomGraph(atoms, tuple(sorted([*edges, *ways])), tuple(relations), not told, tuple(absences))
 
-    def _atom(self, places: tuple[int, ...], *, initial: bool, final: bool) -> GraphAtom:
+    def _atom(self, places: tuple[int, ...], *, initial: bool, final: bool, bars: bool = False) -> GraphAtom:
         atoms = [self.places[place] for place in places]
         tests = dict.fromkeys((self._number[atom.guard], atom.negated) for atom in atoms)
         kept = frozenset(chain.from_iterable(atom.labels & self.selected for atom in atoms))
-        return GraphAtom(places, tuple(tests), kept, tuple(self.repeats[place] for place in places), initial, final)
+        repeats = tuple(self.repeats[place] for place in places)
+        return GraphAtom(places, tuple(tests), kept, repeats, initial, final, bars)
 
     # ---- down -------------------------------------------------------------------------------------------------
 
@@ -226,9 +278,11 @@ class _Builder:
             case Repeat():
                 self._repeats.append(self.n_repeats)
                 self.n_repeats += 1
-                return [part.body]
+                return [part.body] * copies_of(part)
             case Related():
                 self._begins.append(len(self.places))
+                return [part.body]
+            case Trailing():
                 return [part.body]
             case Either() | Then() | Both():
                 return [part.left, part.right]
@@ -245,28 +299,60 @@ class _Builder:
                 node = len(self.nodes) - 1
                 return _Part(node, (node,), (node,))
             case Both() if self.multiplied:
-                return self._product(*below)
+                left, right = below
+                return self._product(left, right, part.optional)
             case Either() | Both():
                 left, right = below
                 return _Part(left.begin, left.first + right.first, left.last + right.last)
             case Then():
                 left, right = below
-                self._connect(left.last, right.first, part.contiguous)
-                return _Part(left.begin, left.first, right.last)
+                self._connect(left.last, right.first, part.contiguous, absent=self._bar(part.absent))
+                first = left.first + right.first if part.optional[0] else left.first
+                last = left.last + right.last if part.optional[1] else right.last
+                return _Part(left.begin, first, last)
             case Repeat():
-                self._connect(below[0].last, below[0].first, part.contiguous, (self._repeats.pop(),))
+                return self._repeat(part, below)
+            case Trailing():
                 return below[0]
             case Related():
                 self.placed.append((part, range(self._begins.pop(), len(self.places)), tuple(self._repeats)))
                 return below[0]
 
+    def _repeat(self, part: Repeat, below: list[_Part]) -> _Part:
+        """Join the copies of the body of a repetition; on the way from one to the next the iteration begins anew."""
+        loops = (self._repeats.pop(),)
+        onward = below[1:] if part.most is not None else [*below[1:], below[-1]]
+        absent = self._bar(part.absent) if onward else ()
+        for one, other in zip(below, onward, strict=False):
+            self._connect(one.last, other.first, part.contiguous, loops, absent)
+        last = tuple(chain.from_iterable(each.last for each in below[part.least - 1 :]))
+        self.n_copied += below[-1].begin - below[0].begin
+        return _Part(below[0].begin, below[0].first, last)
+
+    def _bar(self, absent: tuple[Absent, ...]) -> tuple[int, ...]:
+        """Add the atoms of absences, and return the numbers of these."""
+        numbers = []
+        for each in absent:
+            self._check_size(atoms=1)
+            self.places.append(Atom(each.guard, frozenset(), each.negated, each.sites, each.stream))
+            self.repeats.append(tuple(self._repeats))
+            self.nodes.append((len(self.places) - 1,))
+            numbers.append(len(self.absent))
+            self.absent.append((each, len(self.nodes) - 1))
+        return tuple(numbers)
+
     def _connect(
-        self, last: tuple[int, ...], first: tuple[int, ...], contiguous: bool, loops: tuple[int, ...] = ()
+        self,
+        last: tuple[int, ...],
+        first: tuple[int, ...],
+        contiguous: bool,
+        loops: tuple[int, ...] = (),
+        absent: tuple[int, ...] = (),
     ) -> None:
         self._check_size(edges=len(last) * len(first))
         for source in last:
             for target in first:
-                self.edges[Edge(target, source, contiguous, loops)] = None
+                self.edges[Edge(target, source, contiguous, loops, absent)] = None
 
     def _check_size(self, atoms: int = 0, edges: int = 0) -> None:
         what = "a query with filters between events, or with ALL,"
@@ -279,8 +365,13 @@ class _Builder:
 
     # ---- conjunctions -----------------------------------------------------------------------------------------
 
-    def _product(self, left: _Part, right: _Part) -> _Part:
+    def _product(self, left: _Part, right: _Part, optional: tuple[bool, bool]) -> _Part:
         """Replace the nodes of both sides of a conjunction by those of their product."""
+        if any(node >= left.begin for _, node in self.absent):
+            raise QueryError(
+                "a side of ALL holds an absence or '->', whose gap the other side would reach into",
+                hint="put it behind the conjunction, as in (A ALL B) ; !R ; C",
+            )
         sides = _Side(left, right.begin), _Side(right, len(self.nodes))
         for edge in [edge for edge in self.edges if edge.target >= left.begin]:
             del self.edges[edge]
@@ -306,7 +397,12 @@ class _Builder:
             for target, contiguous, loops in list(self._moves(state, sides, nodes)):
                 self._check_size(edges=1)
                 self.edges[Edge(number(target), states[state], contiguous, loops)] = None
-        last = [i for (p, q, *_), i in states.items() if p in sides[0].last and q in sides[1].last]
+        last = [
+            i
+            for (p, q, *_), i in states.items()
+            if (p in sides[0].last or (p is None and optional[0]))
+            and (q in sides[1].last or (q is None and optional[1]))
+        ]
         return _Part(left.begin, tuple(first), tuple(last))
 
     def _moves(
@@ -348,6 +444,22 @@ class _Builder:
         at_body = self._nodes_at(frozenset(body))
         return PlacedRelation(part.relation.predicate, names, tuple(holds), tuple(local), at_body, repeats)
 
+    def _relation_of_absence(self, relation: s.Relation, node: int) -> PlacedRelation:
+        """Place a filter between an event of the gap, at the atom `node`, and events before the gap."""
+        (own,) = self.nodes[node]
+        holds, local = [], []
+        for role in relation.roles:
+            stream = role.variable.stream
+            held = frozenset(
+                i for i, atom in enumerate(self.places) if atom.sites & role.sites and stream in (None, atom.stream)
+            )
+            local.append(own in held)
+            holds.append(frozenset({node}) if own in held else self._nodes_at(held))
+        names = tuple(role.variable.name for role in relation.roles)
+        return PlacedRelation(
+            relation.predicate, names, tuple(holds), tuple(local), frozenset({node}), self.repeats[own]
+        )
+
     def _nodes_at(self, places: frozenset[int]) -> frozenset[int]:
         return frozenset(i for i, node in enumerate(self.nodes) if not places.isdisjoint(node))
 
@@ -356,9 +468,11 @@ class _Builder:
         pairs = {(edge.source, edge.target) for edge in edges}
         if len(pairs) < len(edges):
             return False
-        if any(atom.negated or not atom.labels & self.selected for atom in self.places):
+        barring = {place for _, node in self.absent for place in self.nodes[node]}
+        places = [atom for place, atom in enumerate(self.places) if place not in barring]
+        if any(atom.negated or not atom.labels & self.selected for atom in places):
             return False
-        kinds = [(atom.guard.event_type, atom.guard.stream) for atom in self.places]
+        kinds = [(atom.guard.event_type, atom.guard.stream) for atom in places]
         return all(a != b for a, b in combinations(kinds, 2))
 
 

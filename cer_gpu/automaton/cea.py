@@ -6,10 +6,24 @@ steps (ε) instead, and determinisation takes their closure.  That keeps the siz
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cer_gpu.automaton.normal_form import Atom, Both, Either, Guard, NormalForm, Related, Repeat, Then
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Both,
+    Either,
+    Guard,
+    NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    copies_of,
+)
 from cer_gpu.ceql.traversal import fold
+from cer_gpu.errors import QueryTooLargeError
 
 INITIAL = 0
 """The initial state q0; no transition enters it (CORE, section 4)."""
@@ -25,7 +39,8 @@ class Transition:
 
     `guard` is an index into `CEA.guards`, or `ANY`; when `negated` the event must not satisfy it.  `labels` are the
     variables that hold the event, and `kept` those of them that SELECT keeps: the event is marked (belongs to the
-    complex event) if there are any.  Determinisation merges transitions that differ in `labels` alone.
+    complex event) if there are any.  Determinisation merges transitions that differ in `labels` alone.  `barred` are
+    guards, each with True if negated, that the event must not pass: those of the events absent from a gap.
     """
 
     source: int
@@ -34,6 +49,13 @@ class Transition:
     kept: frozenset[str]
     target: int
     labels: frozenset[str] = frozenset()
+    barred: tuple[tuple[int, bool], ...] = ()
+
+    def fires(self, word: int) -> bool:
+        """Return True for the bit vector of an event that takes the transition (bit g: it satisfies guard g)."""
+        if self.guard != ANY and (word >> self.guard & 1) == self.negated:
+            return False
+        return all((word >> guard & 1) == negated for guard, negated in self.barred)
 
 
 @dataclass(frozen=True)
@@ -46,17 +68,29 @@ class CEA:
     silent: tuple[tuple[int, int], ...]
 
 
-def build_cea(formula: NormalForm, selected: frozenset[str] | None) -> CEA:
+MAX_STATES = 50_000
+"""Most states of an automaton, as counted repetitions copy what they repeat."""
+
+
+def build_cea(formula: NormalForm, selected: frozenset[str] | None, guards: Sequence[Guard] = ()) -> CEA:
     """Build the automaton of a formula.
 
     Parameters
     ----------
     formula
-        The WHERE clause in LP-normal form, without conjunctions; of its filters between events, none is tested.
+        The WHERE clause in LP-normal form, without conjunctions; of its filters between events, none is tested, and of
+        its absences none with such a filter.
     selected
         The variables that SELECT keeps; None keeps all (``*``), the empty set none (``NONE``).
+    guards
+        The first of its guards, which may be more than those of the formula.
+
+    Raises
+    ------
+    QueryTooLargeError
+        When counted repetitions copy too much.
     """
-    builder = _Builder(selected)
+    builder = _Builder(selected, guards)
     fold((formula, INITIAL, FINAL), builder.leave, builder.enter)
     return CEA(builder.n_states, tuple(builder.guards), tuple(builder.transitions), tuple(builder.silent))
 
@@ -67,22 +101,28 @@ _Part = tuple[NormalForm, int, int]  # a formula, and its start and end states
 class _Builder:
     """Thompson's construction: a part adds edges out of its start, edges into its end, and fresh states between."""
 
-    def __init__(self, selected: frozenset[str] | None) -> None:
+    def __init__(self, selected: frozenset[str] | None, guards: Sequence[Guard]) -> None:
         self.selected = selected
         self.n_states = 2
-        self.guards: dict[Guard, int] = {}
+        self.guards: dict[Guard, int] = {guard: i for i, guard in enumerate(guards)}
         self.transitions: list[Transition] = []
         self.silent: list[tuple[int, int]] = []
         self._known: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
 
     def state(self) -> int:
         self.n_states += 1
+        if self.n_states > MAX_STATES:
+            raise QueryTooLargeError(
+                f"the automaton of the query has more than {MAX_STATES} states",
+                hint="{n,m} copies what it repeats; smaller numbers, or + where the number may be any, need fewer",
+            )
         return self.n_states - 1
 
-    def waiting_state(self) -> int:
-        """Return a fresh state with a waiting loop: it skips any event."""
+    def waiting_state(self, absent: tuple[Absent, ...] = ()) -> int:
+        """Return a fresh state with a waiting loop: it skips any event that is not `absent`."""
         state = self.state()
-        self.transitions.append(Transition(state, ANY, False, frozenset(), state))
+        barred = tuple((self.guard(each.guard), each.negated) for each in absent if not each.relations)
+        self.transitions.append(Transition(state, ANY, False, frozenset(), state, barred=barred))
         return state
 
     def guard(self, guard: Guard) -> int:
@@ -103,25 +143,34 @@ class _Builder:
             case Either():
                 return [(formula.left, start, end), (formula.right, start, end)]
             case Then():
-                middle = self.state() if formula.contiguous else self.waiting_state()
-                return [(formula.left, start, middle), (formula.right, middle, end)]
+                middle = self.state() if formula.contiguous else self.waiting_state(formula.absent)
+                after_left, before_right = middle, middle
+                if formula.optional[1]:
+                    after_left = self.state()
+                    self.silent += [(after_left, middle), (after_left, end)]
+                if formula.optional[0]:
+                    before_right = self.state()
+                    self.silent += [(middle, before_right), (start, before_right)]
+                return [(formula.left, start, after_left), (formula.right, before_right, end)]
             case Repeat():
-                first, last = self.state(), self.state()
-                self.silent += [(start, first), (last, end)]
-                return [(formula.body, first, last)]
-            case Related():
+                parts = [(formula.body, self.state(), self.state()) for _ in range(copies_of(formula))]
+                self.silent.append((start, parts[0][1]))
+                self.silent += [(last, end) for _, _, last in parts[formula.least - 1 :]]
+                return parts
+            case Related() | Trailing():
                 return [(formula.body, start, end)]
             case Both():
                 raise TypeError("a conjunction has no complex event automaton of linear size")
 
     def leave(self, part: _Part, below: list[_Part]) -> _Part:
-        """Close the loop of a repetition, between the start and end of its body; return the part."""
+        """Join the copies of the body of a repetition, and the last to itself if there is no bound; return the part."""
         formula = part[0]
         if isinstance(formula, Repeat):
-            _, first, last = below[0]
-            if formula.contiguous:
-                self.silent.append((last, first))
-            else:
-                wait = self.waiting_state()
-                self.silent += [(last, wait), (wait, first)]
+            onward = below[1:] if formula.most is not None else [*below[1:], below[-1]]
+            for (_, _, last), (_, first, _) in zip(below, onward, strict=False):
+                if formula.contiguous:
+                    self.silent.append((last, first))
+                else:
+                    wait = self.waiting_state(formula.absent)
+                    self.silent += [(last, wait), (wait, first)]
         return part

@@ -12,7 +12,7 @@ which spares the listing dead ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton.encoding import END_OF_LIST
-from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, Then, choices, unrelated
+from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.automaton.table import Table
 
 MAX_STEPS = 64
@@ -82,9 +82,10 @@ def find_chain(
     number = {guard: i for i, guard in enumerate(guards)}
     numbers: dict[int, int] = {}  # index of a guard by its id: a guard shared by many atoms is hashed once
     steps: list[Step] = []
-    for part, contiguous, absent in _joined(unrelated(formula)):
-        if part is None:
+    for part, joint in sequence(unrelated(formula)):
+        if any(joint.optional):
             return "a step may be missing"
+        contiguous, absent = joint.contiguous, joint.absent
         repeated, linked, least, most = False, False, 1, None
         within: tuple[Absent, ...] = ()
         if isinstance(part, Repeat):
@@ -128,22 +129,6 @@ def find_chain(
         if not all(_apart(guards, a, b) for a, b in combinations(inner, 2)):
             return "an event could be at several steps from the first '+' to the last"
     return tuple(steps)
-
-
-def _joined(formula: NormalForm) -> Iterator[tuple[NormalForm | None, bool, tuple[Absent, ...]]]:
-    """Yield the operands of ``;`` and ``:``: each with True if ``:`` stands before it, and what is absent before it.
-
-    None stands for operands that may be missing.
-    """
-    todo: list[tuple[NormalForm, bool, tuple[Absent, ...]]] = [(formula, False, ())]
-    while todo:
-        part, contiguous, absent = todo.pop()
-        if not isinstance(part, Then):
-            yield part, contiguous, absent
-        elif any(part.optional):
-            yield None, contiguous, absent
-        else:
-            todo += [(part.right, part.contiguous, part.absent), (part.left, contiguous, absent)]
 
 
 def _alternatives(formula: NormalForm) -> list[Atom] | None:

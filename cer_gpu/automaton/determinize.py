@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.cea import ANY, CEA, FINAL
+from cer_gpu.automaton.cea import ANY, CEA, FINAL, Transition
 from cer_gpu.automaton.encoding import (
     DIES,
     END_OF_LIST,
@@ -87,18 +87,19 @@ class Determinization(Table):
         self.labels = [frozenset[str]()]
         marks = {frozenset[str](): 0}
         # transitions that differ in their guards alone are one edge: a symbol is a set of edges that fire
-        edges: dict[tuple[int, int, int], list[tuple[int, bool]]] = {}
+        edges: dict[tuple[int, int, int], list[Transition]] = {}
         for t in cea.transitions:
             if labelled and t.kept not in marks:
                 marks[t.kept] = len(self.labels)
                 self.labels.append(t.kept)
             mark = marks[t.kept] if labelled else int(bool(t.kept))
-            edges.setdefault((t.source, mark, t.target), []).append((t.guard, t.negated))
-        self._guards = list(edges.values())
-        waiting = sum(1 << i for i, fires in enumerate(self._guards) if any(guard == ANY for guard, _ in fires))
+            edges.setdefault((t.source, mark, t.target), []).append(t)
+        self._edges = list(edges.values())
+        # what an event that satisfies no guard, and passes no test because of that, fires
+        waiting = sum(1 << i for i, each in enumerate(self._edges) if any(t.guard == ANY and t.fires(0) for t in each))
         closure = _silent_closure(cea)
         self._last = sum(1 << i for i, (_, _, target) in enumerate(edges) if closure[target] >> FINAL & 1)
-        reader = Reader(list(edges), closure)
+        self._reader = reader = Reader(list(edges), closure)
         self.has_gaps = strategy.consecutive or not reader.is_quiet(waiting)
         self.max_moves = 1 + max(mark for _, mark, _ in edges)
 
@@ -138,8 +139,8 @@ class Determinization(Table):
     def symbol(self, word: int) -> int:
         """Return the symbol of a bit vector (bit g: the event satisfies guard g)."""
         fired = 0
-        for i, guards in enumerate(self._guards):
-            if any(guard == ANY or (word >> guard & 1) != negated for guard, negated in guards):
+        for i, transitions in enumerate(self._edges):
+            if any(t.fires(word) for t in transitions):
                 fired |= 1 << i
         return self._symbol(fired)
 

@@ -34,6 +34,11 @@ NOT_STEADY = -1
 END_OF_LIST = -1
 """End of the states in a row of `Determinization.touched`, and of the steps in a row of `Chain.steps_of`."""
 
+# columns of `LatestStarts.moves`: columns of a partition's row of latest starts, of which the first three are: the one
+# that never holds any, the number of the event under way, and the latest start of what ends at that event
+START_TARGET, START_SOURCE = range(2)
+NO_START, FRESH_START, ENDED_START, FIRST_START = range(4)
+
 # windows: none; one for all partitions; one for each partition, which counts its events
 NO_WINDOW, GLOBAL_WINDOW, COUNT_WINDOW = range(3)
 
@@ -49,10 +54,21 @@ EQUAL, DIFFERENT, LESS, AT_MOST, GREATER, AT_LEAST = range(6)
 NO_ZONE = -1
 
 # columns of `Graph.edges`: the atoms; 1 if contiguous; the iteration that begins anew; the index of what the source
-# holds, or NO_INDEX; and the conditions: those that the index guarantees, then those to be tested
+# holds, or NO_INDEX; the conditions: those that the index guarantees, then those to be tested; 1 if zone maps serve;
+# the rows of `Graph.watched` and of `General.gaps` for events that the gap must not hold; and, for an edge to an atom
+# that bars, the column of `Instances.ended` that its events set at the source, or NO_COLUMN
 EDGE_SOURCE, EDGE_TARGET, EDGE_CONTIGUOUS, EDGE_LOOP = range(4)
 EDGE_INDEX, EDGE_FIRST, EDGE_TEST, EDGE_LAST, EDGE_ZONED = range(4, 9)
+EDGE_WATCHED, EDGE_WATCHED_END, EDGE_GAPS, EDGE_GAPS_END, EDGE_ENDED = range(9, 14)
+N_EDGE = 14
 NO_INDEX = -1
+NO_COLUMN = -1
+
+# columns of `Graph.watched`: that of `Instances.ended` at the source; and 1 if one event ends all that stands below
+WATCHED_ENDED, WATCHED_ALL = range(2)
+
+# columns of `General.gaps`: the atom that bars, and rows of `General.barring`
+GAP_ATOM, GAP_BARRING, GAP_BARRING_END = range(3)
 
 # columns of `Graph.distant`: the condition, the set of atoms of the later event, and 1 for the nearest of them alone
 DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
@@ -61,9 +77,9 @@ DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
 # later event
 AHEAD_ATOM, AHEAD_CONDITION, AHEAD_ATOMS = range(3)
 
-# flags of atoms: a complex event may begin there; it may end there; others may follow; it begins there and nowhere
-# before, and no filter is left to test
-INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM, LEAF_ATOM = 1, 2, 4, 8
+# flags of atoms: a complex event may begin there; it may end there; events are kept; it begins there and nowhere
+# before, and no filter is left to test; and no complex event holds its events, which a gap must not hold
+INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM, LEAF_ATOM, BARRING_ATOM = 1, 2, 4, 8, 16
 
 # choice among the complex events of one end
 CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
@@ -136,15 +136,50 @@ class Related(Node):
 NormalForm = Atom | Either | Then | Both | Repeat | Related | Trailing
 
 
-def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
-    """Yield the operands of ``;`` and ``:``, from left to right, each with True if ``:`` stands before it."""
-    todo = [(formula, False)]
+@dataclass(frozen=True)
+class Joint:
+    """Relation of an operand of a sequence to the operands before it: the fields are those of `Then`.
+
+    For the first operand of all they are those of no `Then`.
+    """
+
+    contiguous: bool = False
+    absent: tuple[Absent, ...] = ()
+    optional: tuple[bool, bool] = (False, False)
+
+    @property
+    def plain(self) -> bool:
+        """True for ``;`` or ``:`` alone: nothing is absent between, and both sides are always there."""
+        return not self.absent and not any(self.optional)
+
+
+def sequence(formula: NormalForm) -> Iterator[tuple[NormalForm, Joint]]:
+    """Yield the operands of a sequence, from left to right, each with its joint to all operands before it.
+
+    The joint speaks of those before it as a whole: when ``optional[0]``, all of them may be missing.  A sequence that
+    may be missing as a whole, or that begins with an operand that may, is an operand of its own to the right of others.
+    """
+    todo: list[tuple[NormalForm, Joint | None]] = [(formula, None)]
     while todo:
-        part, contiguous = todo.pop()
-        if isinstance(part, Then):
-            todo += [(part.right, part.contiguous), (part.left, contiguous)]
+        part, joint = todo.pop()
+        if isinstance(part, Then) and not (joint is not None and (joint.optional[1] or _may_begin_later(part))):
+            own = Joint(part.contiguous, part.absent, part.optional)
+            if part.optional[0] and isinstance(part.left, Then):
+                yield part.left, joint or Joint()
+                todo.append((part.right, own))
+            else:
+                todo += [(part.right, own), (part.left, joint)]
         else:
-            yield part, contiguous
+            yield part, joint or Joint()
+
+
+def _may_begin_later(formula: NormalForm) -> bool:
+    """Return True for a sequence whose first operand may be missing."""
+    while isinstance(formula, Then):
+        if formula.optional[0]:
+            return True
+        formula = formula.left
+    return False
 
 
 def choices(formula: NormalForm) -> Iterator[NormalForm]:
@@ -159,21 +194,70 @@ def choices(formula: NormalForm) -> Iterator[NormalForm]:
 
 
 def guards_of(formula: NormalForm) -> tuple[Guard, ...]:
-    """Return the guards of the atoms of a formula, each once, from left to right."""
+    """Return the guards of the atoms and absences of a formula, each once, from left to right."""
     # a guard that many atoms share is hashed once
-    guards = {id(part.guard): part.guard for part in walk(formula) if isinstance(part, Atom)}
+    guards: dict[int, Guard] = {}
+    todo: list[NormalForm | Absent] = [formula]
+    while todo:
+        part = todo.pop()
+        match part:
+            case Atom() | Absent():
+                guards[id(part.guard)] = part.guard
+            case Then():
+                todo += [part.right, *reversed(part.absent), part.left]
+            case Repeat() | Trailing():
+                todo += [*reversed(part.absent), part.body]
+            case _:
+                todo += reversed(children(part))
     return tuple(dict.fromkeys(guards.values()))
 
 
+def is_plain(formula: NormalForm) -> bool:
+    """Return True for a formula without absences, options and counted repetitions, which the papers do not have."""
+    for part in walk(formula):
+        match part:
+            case Trailing():
+                return False
+            case Then() if part.absent or any(part.optional):
+                return False
+            case Both() if any(part.optional):
+                return False
+            case Repeat() if part.absent or (part.least, part.most) != (1, None):
+                return False
+    return True
+
+
+def copies_of(repeat: Repeat) -> int:
+    """Return how many copies of its body stand for a repetition: the last one repeats where there is no bound."""
+    return repeat.most or repeat.least
+
+
+def absences(formula: NormalForm) -> Iterator[Absent]:
+    """Yield the absences in a formula, from the outermost on."""
+    for part in walk(formula):
+        if isinstance(part, Then | Repeat | Trailing):
+            yield from part.absent
+
+
 def unrelated(formula: NormalForm) -> NormalForm:
-    """Return a formula without its filters between events: the skeleton, whose valuations they choose from."""
-    if not any(isinstance(part, Related) for part in walk(formula)):
+    """Return a formula without its filters between events: the skeleton, whose valuations they choose from.
+
+    An absence with such a filter is left out, as it removes valuations only; one without stays.  If nothing changes,
+    it is the formula itself.
+    """
+    related = any(isinstance(part, Related) for part in walk(formula))
+    if not related and not any(absent.relations for absent in absences(formula)):
         return formula
 
     def strip(part: NormalForm, below: list[NormalForm]) -> NormalForm:
         if isinstance(part, Related):
             return below[0]
         stripped: NormalForm = with_children(part, below)
+        if isinstance(stripped, Then | Repeat | Trailing):
+            absent = tuple(absent for absent in stripped.absent if not absent.relations)
+            if isinstance(stripped, Trailing) and not absent:
+                return stripped.body
+            stripped = replace(stripped, absent=absent)
         return stripped
 
     return fold(formula, strip, children)
@@ -234,19 +318,26 @@ class _Normaliser:
         self.n_atoms = self.n_parts = 0
         # by the id of a filtered formula: variables that its filter names and that can hold several events
         self._several: dict[int, set[str]] = {}
+        self._empty: set[int] = set()  # ids of the formulas that may have the empty valuation
         self._assigned: dict[str, list[int]] = {}
         self._filters: dict[str, list[tuple[int, s.Predicate]]] = {}
         self._sites: dict[str, list[int]] = {}  # of the AS around, as far as filters between events name them
         self._depth = 0
         self._alike: dict[tuple[str, str | None, int], Atom] = {}  # by type, stream and site, since `_depth` changed
+        formula, trailing = _without_trailing(formula)
         fold(formula, self._note_several, s.subformulas)
         self.result = fold(_Part(formula), self._leave, self._enter)
+        if trailing:
+            self.result = Trailing(self.result, self._absent(trailing))
 
     def _note_several(self, formula: s.Formula, below: list[Variables]) -> Variables:
         if isinstance(formula, s.Filtered):
             names = {item.variable.name for item in s.variable_filters(formula.filter)}
             self._several[id(formula.formula)] = names & below[0].several
-        return combine(formula, below)
+        found = combine(formula, below)
+        if found.empty:
+            self._empty.add(id(formula))
+        return found
 
     # ---- down: AS and FILTER ------------------------------------------------------------------------------------
 
@@ -313,11 +404,57 @@ class _Normaliser:
             case s.Disjunction():
                 return Either(below[0], below[1])
             case s.Sequence():
-                return Then(below[0], below[1], formula.contiguous)
+                absent = self._next(formula.right) if formula.next else self._absent(formula.absent)
+                return Then(below[0], below[1], formula.contiguous, absent, self._optional(formula))
+            case s.TrailingAbsence():
+                raise AssertionError("an absence at the end of a part of a pattern")
             case s.Conjunction():
-                return Both(below[0], below[1])
+                return Both(below[0], below[1], self._optional(formula))
             case s.Iteration():
-                return Repeat(below[0], formula.contiguous)
+                if formula.most == 1:
+                    return below[0]
+                least = 1 if id(formula.formula) in self._empty else max(formula.least, 1)
+                absent = self._next(formula.formula) if formula.next else ()
+                return Repeat(below[0], formula.contiguous, least, formula.most, absent)
+
+    def _optional(self, formula: s.Sequence | s.Conjunction) -> tuple[bool, bool]:
+        return id(formula.left) in self._empty, id(formula.right) in self._empty
+
+    # ---- absences -----------------------------------------------------------------------------------------------
+
+    def _next(self, formula: s.Formula) -> tuple[Absent, ...]:
+        """Return the absences before the next event that satisfies a formula as it stands, without what is around."""
+        own = _Normaliser(formula, self.typed, self.streams)
+        self._count(own.n_atoms, own.n_parts)
+        todo: list[tuple[NormalForm, tuple[s.Relation, ...]]] = [(own.result, ())]
+        found: list[Absent] = []
+        while todo:
+            part, relations = todo.pop()
+            match part:
+                case Atom():
+                    found.append(Absent(part.guard, relations, part.negated, part.sites, part.stream))
+                case Either():
+                    todo += [(part.right, relations), (part.left, relations)]
+                case Repeat():
+                    todo.append((part.body, relations))
+                case Related():
+                    todo.append((part.body, (part.relation, *relations)))
+                case _:
+                    raise AssertionError(f"not one event: {part}")
+        return tuple(dict.fromkeys(found))
+
+    def _absent(self, absences: Sequence[s.Absence]) -> tuple[Absent, ...]:
+        """Return the absences of a gap: each alternative of a disjunction of filters is one of its own."""
+        return tuple(dict.fromkeys(absent for absence in absences for absent in self._absent_of(absence)))
+
+    def _absent_of(self, absence: s.Absence) -> Iterator[Absent]:
+        """Yield the absences of one `!`: that of an event which is filtered as it would be in a formula."""
+        event: s.Formula = s.EventType(absence.event, absence.event.span, absence.site)
+        if absence.variable is not None:
+            event = s.Assign(event, absence.variable, absence.span, absence.site)
+        if absence.filter is not None:
+            event = s.Filtered(event, absence.filter, absence.span)
+        yield from self._next(event)
 
     def _streams_of(self, event: s.Name) -> Sequence[str | None]:
         """Return the streams from which an event may come; None: any."""
@@ -377,6 +514,21 @@ class _Normaliser:
                 f"the events of the query have more than {MAX_PARTS} variables and filters together",
                 hint="a filter or AS that is around many events counts for each of them: let it stand at fewer",
             )
+
+
+def _without_trailing(formula: s.Formula) -> tuple[s.Formula, tuple[s.Absence, ...]]:
+    """Return a whole pattern without the absences at its end, which AS and FILTER may stand around, and these."""
+    around: list[s.Assign | s.Filtered] = []
+    inner = formula
+    while isinstance(inner, s.Assign | s.Filtered):
+        around.append(inner)
+        inner = inner.formula
+    if not isinstance(inner, s.TrailingAbsence):
+        return formula, ()
+    body = inner.formula
+    for outer in reversed(around):
+        body = replace(outer, formula=body)
+    return body, inner.absent
 
 
 def _choices(filter_: s.FilterOr, several: set[str]) -> list[s.Filter]:

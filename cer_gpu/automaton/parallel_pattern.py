@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
 from cer_gpu.automaton.conjunctive import QTree, QueryAtom, against_hierarchical, crossing, is_acyclic, q_tree
-from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then
+from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then, is_plain
 from cer_gpu.automaton.table import Table
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
@@ -173,6 +173,8 @@ def build_parallel(
     NotParallelError
         When the pattern has no such automaton, or none that is small.
     """
+    if not is_plain(formula):
+        raise NotParallelError("the pattern has absences, options or counted repetitions")
     n_conjunction = _conjunction(formula)
     return _Builder(build_place_graph(formula, guards, selected, n_steps), tuple(guards), n_conjunction).pattern()
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, variable_name
+from cer_gpu.automaton.normal_form import Atom, Either, NormalForm, Related, Repeat, Then, is_plain, variable_name
 from cer_gpu.automaton.rma import CURRENT, RMA, Condition, Formula, Transition, silent_closure
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold
@@ -45,6 +45,8 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     UnboundedFilterError
         When registers cannot test a filter between events.
     """
+    if not is_plain(formula):
+        raise UnboundedFilterError("absences, options and counted repetitions have no register match automaton here")
     builder = _Builder(selected)
     fold(_Part(formula, START, FINAL), builder.leave, builder.enter)
     transitions = [Transition(START, (), START)] if loop else []

@@ -42,6 +42,13 @@ class Reader:
         (source, mark, target) without duplicates; mark 0: the event is not marked.
     closure
         ε-closure of each state: the set of states that silent steps reach from it, itself included.
+
+    Attributes
+    ----------
+    initial : int
+        Set of states of a run that begins.
+    states : int
+        Set of all states that runs may be in.
     """
 
     def __init__(self, edges: list[tuple[int, int, int]], closure: list[int]) -> None:
@@ -53,6 +60,9 @@ class Reader:
         self._entered = {target for _, _, target in edges}
         self._reach = [mask & reading for mask in closure]
         self.initial = self._reach[INITIAL]
+        self.states = self.initial & ~END
+        for target in self._targets():
+            self.states |= target
 
     def read(self, inside: int, fired: int) -> dict[int, int]:
         """Return, for each mark in order, the set of states that the fired edges (a bit mask) lead to."""

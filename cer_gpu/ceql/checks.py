@@ -14,7 +14,8 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
-from cer_gpu.ceql.surroundings import Surroundings
+from cer_gpu.ceql.structure import check_structure
+from cer_gpu.ceql.surroundings import Place, Surroundings
 from cer_gpu.ceql.traversal import fold, walk
 from cer_gpu.ceql.variables import Variables, combine, defined_names, variables
 from cer_gpu.errors import QueryError, did_you_mean
@@ -43,7 +44,9 @@ def check(
     checker = _Checker(query, found)
     checker.streams(has_type_column)
     fold(query.formula, checker.formula, s.subformulas)
+    check_structure(query, lambda message, span, hint: checker.error(message, span, lambda: hint))
     checker.on_both_sides()
+    checker.other_events()
     checker.select()
     checker.partition()
     checker.window(has_time_column, moments)
@@ -58,6 +61,7 @@ class _Checker:
         self._streams = dict.fromkeys(name.name for name in query.streams)
         self._whole = variables(query.formula)
         self._surroundings = Surroundings(query.formula)
+        self._spares = _spares(query.formula)
 
     def error(self, message: str, span: s.Span, hint: Callable[[], str | None] = lambda: None) -> None:
         errors = self.found.errors
@@ -112,6 +116,8 @@ class _Checker:
 
     def select(self) -> None:
         for item in self.query.select.items or ():
+            if not item.written:
+                continue
             self.stream_of(item.variable)
             if item.variable.name in self._whole:
                 self.spared(item.variable, self._whole.always, "it keeps nothing")
@@ -130,6 +136,8 @@ class _Checker:
 
     def window(self, has_time_column: bool, moments: Sequence[str]) -> None:
         within = self.query.within
+        if within is not None and self.query.chooses_first:
+            self.chosen_first(within)
         if within is not None and within.kind == "time" and not has_time_column:
             name = "name it: time_column=... (--time-column)"
             if len(moments) == 1:
@@ -137,13 +145,29 @@ class _Checker:
             hint = f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]"
             self.error(NEEDS_TIME, within.span, lambda: hint)
 
+    def chosen_first(self, within: s.Within) -> None:
+        """Check that THEN WITHIN, which lets the strategy choose before the window, has a meaning."""
+        reasons = {
+            s.Relation: "filters between events: they choose among what lies within the window",
+            s.Conjunction: "ALL: its matches are joined within the window",
+            s.TrailingAbsence: "an absence at the end, which lasts until the window has passed",
+        }
+        for kind, reason in reasons.items():
+            if any(isinstance(node, kind) for node in walk(self.query.formula)):
+                message = f"THEN WITHIN has no meaning with {reason}"
+                self.error(message, within.span, lambda: "write WITHIN without THEN")
+                return
+        if self.query.select.strategy in ("ALL", "ANY"):
+            strategy = self.query.select.strategy
+            self.note(f"THEN WITHIN is WITHIN where no match beats another, as with {strategy}")
+
     # ---- formulas and filters -----------------------------------------------------------------------------
 
     def formula(self, formula: s.Formula, below: list[Variables]) -> Variables:
         """Check a formula after its sub-formulas, and return its variables."""
         match formula:
             case s.Negation(filter=filter_) if filter_ is not None:
-                held = {formula.event.name} | ({formula.variable.name} if formula.variable else set())
+                held = {name.name for name in _own(formula)}
                 known = Variables(held, set(), set(held), one_event=True, some_event=True)
                 self.filter(filter_, known, formula)
             case s.Assign():
@@ -151,7 +175,17 @@ class _Checker:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
+            case s.Sequence() | s.TrailingAbsence():
+                for absence in formula.absent:
+                    self.absence(absence)
         return combine(formula, below)
+
+    def absence(self, absence: s.Absence) -> None:
+        """Check the filter of an absence, in which the event that must not be there is the only one of its names."""
+        if absence.filter is not None:
+            held = {name.name for name in _own(absence)}
+            known = Variables(held, set(), set(held), one_event=True, some_event=True)
+            self.filter(absence.filter, known, absence)
 
     def on_both_sides(self) -> None:
         """Note the types of which one event can stand on both sides of ALL."""
@@ -172,7 +206,20 @@ class _Checker:
 
         fold(self.query.formula, types, s.subformulas)
 
-    def filter(self, filter_: s.Filter, known: Variables, place: s.Filtered | s.Negation) -> None:
+    def other_events(self) -> None:
+        """Note each ``; NOT(R)``, which is one event more, and no absence."""
+        for part in walk(self.query.formula):
+            if isinstance(part, s.Sequence) and not part.contiguous and not part.next:
+                other = part.right
+                while isinstance(other, s.Assign | s.Filtered):
+                    other = other.formula
+                if isinstance(other, s.Negation):
+                    name = other.event.name
+                    self.note(
+                        f"NOT({name}) is one event, that is not {name}; that no {name} lies between is ; !{name} ;"
+                    )
+
+    def filter(self, filter_: s.Filter, known: Variables, place: Place) -> None:
         """Check a filter on a formula, or within NOT, that defines the `known` variables."""
         for item in walk(filter_):
             match item:
@@ -186,7 +233,7 @@ class _Checker:
                     self.skipped(item, known, place)
                     self.patterns(item.predicate)
 
-    def filtered(self, role: s.Role, known: Variables, place: s.Filtered | s.Negation, *, each: bool = True) -> None:
+    def filtered(self, role: s.Role, known: Variables, place: Place, *, each: bool = True) -> None:
         """Check a variable of a filter; `each`: the filter reads each event that it holds."""
         variable = role.variable
         self.stream_of(variable)
@@ -197,7 +244,7 @@ class _Checker:
         elif each and variable.name in self._whole.several:
             self.note(f"variable {variable.name!r} can hold several events; a filter on it must hold for each of them")
 
-    def skipped(self, relation: s.Relation, known: Variables, place: s.Filtered | s.Negation) -> None:
+    def skipped(self, relation: s.Relation, known: Variables, place: Place) -> None:
         """Note a PREV(x) where x holds one event at most; within NOT, refuse it."""
         for attribute in s.attributes(relation.predicate):
             if attribute.event != "PREV" or attribute.variable is None:
@@ -211,7 +258,7 @@ class _Checker:
     def spared(self, name: s.Name, always: Container[str], outcome: str) -> None:
         """Note a variable that is not `always` bound."""
         if name.name not in always:
-            reason = "is not bound in every match (another branch of OR)"
+            reason = f"is not bound in every match ({self._spares})"
             self.note(f"variable {name.name!r} {reason}; {outcome} where it is empty")
 
     def undefined(self, name: s.Name, known: Callable[[], list[str]], clause: str) -> None:
@@ -219,10 +266,17 @@ class _Checker:
         message = f"{clause} names {name.name!r}, which the formula does not define"
         self.error(message, name.span, lambda: did_you_mean(name.name, known(), "variables here"))
 
-    def unseen(self, name: s.Name, place: s.Filtered | s.Negation) -> None:
+    def unseen(self, name: s.Name, place: Place) -> None:
         """Refuse a variable that a filter at a place does not see, and say why."""
         around = self._surroundings
-        if name.name not in self._whole:
+        absent = {name.name for node in walk(self.query.formula) if isinstance(node, s.Absence) for name in _own(node)}
+        if name.name not in self._whole and name.name in absent:
+            self.error(
+                f"FILTER names {name.name!r}, an event that must not be there",
+                name.span,
+                lambda: f"let its filter stand within the absence: !({name.name} FILTER {name.name}.price > 100)",
+            )
+        elif name.name not in self._whole:
             self.undefined(name, partial(around.names, place), "FILTER")
         else:
             why, hint = around.why_not(name.name, place)
@@ -239,7 +293,22 @@ class _Checker:
                 self.error(f"not a regular expression (RE2): {reason}", like.span)
 
 
+def _own(place: s.Negation | s.Absence) -> list[s.Name]:
+    """Return the names of the one event that NOT(...) or an absence speaks of."""
+    return [name for name in (place.event, place.variable) if name is not None]
+
+
 _SAME = "an event of type {!r} can stand on both sides of ALL at once: it asks for no second one"
+
+
+def _spares(formula: s.Formula) -> str:
+    """Return the reason why a formula may leave a variable empty."""
+    nodes = list(walk(formula))
+    missing = any(isinstance(node, s.Iteration) and node.least == 0 for node in nodes)
+    branches = any(isinstance(node, s.Disjunction) for node in nodes)
+    if missing:
+        return "another branch of OR, or none of ? or *" if branches else "none of ? or *"
+    return "another branch of OR"
 
 
 def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:

@@ -12,17 +12,20 @@ from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
+from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, NAMES, SCALAR
 from cer_gpu.ceql.grammar import UNITS, tree_parser
+from cer_gpu.ceql.measures import LONE, aggregate_operand, having_condition, measure_expression, named_variables
 from cer_gpu.ceql.nesting import check_nesting
-from cer_gpu.ceql.paths import below, path_of
+from cer_gpu.ceql.paths import below, dotted, path_of
 from cer_gpu.ceql.scopes import resolved
 from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, shortened, syntax_error
-from cer_gpu.errors import QuerySyntaxError
-
-_EVENTS = ("FIRST", "LAST", "PREV")
+from cer_gpu.ceql.traversal import walk
+from cer_gpu.errors import QuerySyntaxError, did_you_mean
 
 MAX_LIMIT = (1 << 63) - 1
 """Greatest LIMIT; a greater number is lowered to it."""
+MAX_LAG = 1_000_000
+"""Farthest event before that LAG reads."""
 
 
 def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
@@ -41,8 +44,23 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     QueryTooLargeError
         When the query is nested too deeply.
     """
+    _check_text(text, "a query")
+    try:
+        tree = _FormulaBuilder(text).transform(tree_parser().parse(text, start="query"))
+    except lark.exceptions.UnexpectedInput as error:
+        raise syntax_error(text, error) from None
+    except lark.exceptions.VisitError as error:
+        raise error.orig_exc from None
+    query = _QueryBuilder(text).build(tree, checked_relations(relations))
+    measured = [measure.expression for measure in query.select.measures]
+    for root in (query.formula, *measured, *([] if query.having is None else [query.having])):
+        check_nesting(root, text)
+    return replace(query, formula=resolved(query.formula))
+
+
+def _check_text(text: object, kind: str) -> None:
     if not isinstance(text, str):
-        raise QuerySyntaxError(f"expected the text of a query, got {type(text).__name__}")
+        raise QuerySyntaxError(f"expected the text of {kind}, got {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -54,15 +72,34 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
             error.start + 1,
             "read the text with its own encoding",
         ) from None
+
+
+def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
+    """Parse a lone aggregate over all complex events, such as ``SUM(c.amount - a.amount)``.
+
+    Returns
+    -------
+    function : str
+        "COUNT", "SUM", "AVG", "MIN" or "MAX".
+    operand : Expression or None
+        Expression over attributes, each of which names its variable; None for ``COUNT(*)``.
+
+    Raises
+    ------
+    QuerySyntaxError
+        When the text is no such aggregate.
+    """
+    _check_text(text, "an aggregate")
+    if not text.strip():
+        raise QuerySyntaxError("the aggregate is empty", hint=LONE)
     try:
-        tree = _FormulaBuilder(text).transform(tree_parser().parse(text))
+        tree = _FormulaBuilder(text).transform(tree_parser().parse(text, start="lone_expression"))
     except lark.exceptions.UnexpectedInput as error:
         raise syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
-    query = _QueryBuilder(text).build(tree, checked_relations(relations))
-    check_nesting(query.formula, text)
-    return replace(query, formula=resolved(query.formula))
+    check_nesting(tree.children[0], text)
+    return aggregate_operand(tree.children[0], text)
 
 
 # ---- nodes of a parse tree ---------------------------------------------------------------------------------
@@ -148,18 +185,60 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def attribute_of(self, meta: Any, children: list[Any]) -> s.Attribute:
         event, variable, *names = children
         which = event.name.upper()
-        if which not in _EVENTS or self.text[event.span[0]] == "`":
-            raise QuerySyntaxError(
-                f"expected FIRST, LAST or PREV before '(', found {shortened(event.name)!r}",
-                self.text,
-                event.span[0],
-                event.span[1],
-                OF_EVENT,
+        if which not in EVENTS or self.text[event.span[0]] == "`":
+            raise self._error(
+                f"expected FIRST, LAST or PREV before '(', found {shortened(event.name)!r}", event.span, OF_EVENT
             )
         return self._attribute(meta, variable, names, which)
 
     def _attribute(self, meta: Any, variable: s.Name, names: list[s.Name], event: str = "EACH") -> s.Attribute:
         return s.Attribute(path_of([name.name for name in names]), _at(meta), variable, event)
+
+    def call_of_name(self, meta: Any, children: list[Any]) -> s.Attribute | s.Call:
+        function, name = children
+        return self.call(meta, [function, s.Attribute(name.name, name.span)])
+
+    def call_of_all(self, meta: Any, children: list[Any]) -> s.Attribute | s.Call:
+        function = children[0]
+        if function.name.upper() != "COUNT":
+            raise self._error(
+                f"expected COUNT before '(*)', found {shortened(function.name)!r}", function.span, _COUNT_ALL
+            )
+        return self.call(meta, [function])
+
+    def call(self, meta: Any, children: list[Any]) -> s.Attribute | s.Call:
+        """Return a call of a scalar function, of an aggregate (its name in upper case), or the attribute of LAG."""
+        name, *operands = children
+        upper, lower = name.name.upper(), name.name.lower()
+        quoted = self.text[name.span[0]] == "`"
+        if upper == LAG and not quoted:
+            return self._lagged(meta, operands)
+        if upper in EVENTS and not quoted:
+            raise self._error(f"expected a variable and its attribute with {upper}", _at(meta), OF_EVENT)
+        if upper in AGGREGATES and not quoted:
+            return s.Call(upper, tuple(operands), _at(meta))
+        if lower not in SCALAR or quoted:
+            hint = did_you_mean(lower if lower == name.name else upper, NAMES, "functions")
+            raise self._error(f"there is no function {shortened(name.name)!r}", name.span, hint)
+        least, most = SCALAR[lower]
+        if not least <= len(operands) <= most:
+            expected = "one operand" if most == 1 else "one or two operands"
+            raise self._error(f"{lower} takes {expected}, and {len(operands)} are given", _at(meta))
+        if len(operands) == 2 and not _is_whole(operands[1]):
+            raise self._error(f"the second operand of {lower} is a whole number", operands[1].span, "round(price, 2)")
+        return s.Call(lower, tuple(operands), _at(meta))
+
+    def _lagged(self, meta: Any, operands: list[Any]) -> s.Attribute:
+        attribute, *numbers = operands
+        if not isinstance(attribute, s.Attribute) or attribute.lag or len(numbers) > 1:
+            raise self._error("LAG takes an attribute, and how many events before", _at(meta), _LAGS)
+        lag = 1
+        if numbers:
+            (number,) = numbers
+            if not isinstance(number, s.Literal) or not _is_whole(number) or not 0 < int(number.value) <= MAX_LAG:
+                raise self._error("the second operand of LAG is a number of events, from 1", number.span, _LAGS)
+            lag = int(number.value)
+        return replace(attribute, lag=lag, span=_at(meta))
 
     negative = _node(s.Negative)
 
@@ -215,14 +294,28 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     or_ = _joined(s.Or)
 
     # filters, whose variables `cer_gpu.ceql.scopes` resolves
-    variable_filter = _node(s.VariableFilter)
+    def variable_filter(self, meta: Any, children: list[Any]) -> s.VariableFilter:
+        self._refuse_aggregates(children[1])
+        return s.VariableFilter(children[0], children[1], _at(meta))
 
     def qualified_filter(self, meta: Any, children: list[Any]) -> s.Relation:
-        if next(s.attributes(children[0]), None) is None:
-            raise QuerySyntaxError(
-                "expected an attribute of a variable in this filter", self.text, *_at(meta), QUALIFIED
-            )
+        attributes = list(s.attributes(children[0]))
+        self._refuse_aggregates(children[0])
+        if not attributes:
+            raise self._error("expected an attribute of a variable in this filter", _at(meta), QUALIFIED)
+        for attribute in attributes:
+            if attribute.variable is None:
+                message = f"expected the variable of {dotted(attribute.name)!r}"
+                raise self._error(message, attribute.span, QUALIFIED)
         return s.Relation(children[0], (), _at(meta))
+
+    def _refuse_aggregates(self, predicate: s.Predicate) -> None:
+        for node in walk(predicate):
+            if isinstance(node, s.Call) and node.function in AGGREGATES:
+                raise self._error(f"{node.function} is an aggregate: no filter has one", node.span, _AGGREGATED)
+
+    def _error(self, message: str, span: s.Span, hint: str | None = None) -> QuerySyntaxError:
+        return QuerySyntaxError(message, self.text, *span, hint=hint)
 
     filter_and = _joined(s.FilterAnd)
     filter_or = _joined(s.FilterOr)
@@ -245,6 +338,25 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def contiguous_sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
         return s.Sequence(children[0], children[1], True, _at(meta))
 
+    def next_sequence(self, meta: Any, children: list[Any]) -> s.Sequence:
+        return s.Sequence(children[0], children[1], False, _at(meta), next=True)
+
+    def sequence_without(self, meta: Any, children: list[Any]) -> s.Sequence:
+        guarded, right = children
+        return s.Sequence(guarded.formula, right, False, _at(meta), absent=guarded.absent)
+
+    def guarded(self, meta: Any, children: list[Any]) -> s.TrailingAbsence:
+        return s.TrailingAbsence(children[0], (children[1],), _at(meta))
+
+    def guarded_again(self, meta: Any, children: list[Any]) -> s.TrailingAbsence:
+        guarded, absence = children
+        return s.TrailingAbsence(guarded.formula, (*guarded.absent, absence), _at(meta))
+
+    absence = _node(s.Absence)
+
+    def absence_of_type(self, meta: Any, children: list[Any]) -> s.Absence:
+        return s.Absence(children[0], None, None, _at(meta))
+
     def both(self, meta: Any, children: list[Any]) -> s.Conjunction:
         left, _, right = children
         return s.Conjunction(left, right, _at(meta))
@@ -254,6 +366,31 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
     def contiguous_iteration(self, meta: Any, children: list[Any]) -> s.Iteration:
         return s.Iteration(children[0], True, _at(meta))
+
+    def repeated(self, meta: Any, children: list[Any]) -> s.Iteration:
+        formula, (how, least, most) = children
+        return s.Iteration(formula, how == ":", _at(meta), least, most, how == "->")
+
+    def quantifier(self, meta: Any, children: list[Any]) -> tuple[str, int, int | None]:
+        """Return what joins the repetitions, the least number of them, and the most."""
+        sign, *counts = children
+        how = str(sign)[:-1]
+        if not counts:
+            return how, int(sign == "->+"), 1 if sign == "?" else None
+        number, comma, last = counts
+        least = self._times(number)
+        most = self._times(last) if last is not None else None if comma is not None else least
+        if most == 0:
+            raise self._error("a formula that is to be there 0 times is no formula", _at(meta), _TIMES)
+        if most is not None and most < least:
+            raise self._error(f"at least {least} and at most {most} times is never", _at(meta), _TIMES)
+        return how, least, most
+
+    def _times(self, token: Any) -> int:
+        times = _exact(self.text, token)
+        if times.denominator != 1:
+            raise _unexpected(self.text, token, "expected how many times, a whole number")
+        return int(times)
 
     # conjunctive queries
     def argument(self, meta: Any, children: list[Any]) -> Argument:
@@ -267,6 +404,19 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def query_atom(self, meta: Any, children: list[Any]) -> QueryAtom:
         event, *arguments, alias = children
         return QueryAtom(event, tuple(filter(None, arguments)), alias, _at(meta))
+
+
+_COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
+_AGGREGATED = "aggregates of the events of a variable stand in SELECT and HAVING: SELECT x, COUNT(x) ... HAVING ..."
+_LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"
+_TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
+
+
+def _is_whole(expression: s.Expression) -> bool:
+    """Return True for an integer as written, with or without a sign."""
+    if isinstance(expression, s.Negative):
+        return _is_whole(expression.operand)
+    return isinstance(expression, s.Literal) and type(expression.value) is int
 
 
 def _unquote(token: Any) -> str:
@@ -304,8 +454,9 @@ class _QueryBuilder:
             own: dict[str, Any] = {"head": made.head, "unread": made.unread, "relations": made.relations}
             select, formula = s.Select(), made.formula
         else:
-            own = {}
-            select, formula = self._select(clauses["select"]), clauses["where"].children[0]
+            having = clauses["having"].children[0] if "having" in clauses else None
+            select, having = self._select(clauses["select"], having)
+            own, formula = {"having": having}, clauses["where"].children[0]
         return s.QuerySyntax(
             text=self.text,
             select=select,
@@ -313,16 +464,19 @@ class _QueryBuilder:
             streams=tuple(clauses["from"].children) if "from" in clauses else (),
             partition=keys,
             partition_span=_at(partition.meta) if partition else (0, 0),
-            within=self._within(clauses["within"].children[0]) if "within" in clauses else None,
+            within=self._within(clauses["within"].children[1]) if "within" in clauses else None,
+            chooses_first="within" in clauses and clauses["within"].children[0] is not None,
             consume=str(consume.children[0]).upper() if consume else "NONE",
             consume_span=_at(consume.meta) if consume else (0, 0),
             limit=self._limit(clauses["limit"].children[0]) if "limit" in clauses else None,
             **own,
         )
 
-    def _select(self, tree: lark.Tree[Any]) -> s.Select:
+    def _select(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
+        """Return the clause, and the condition of HAVING, whose variables are among its items."""
         strategy, strategy_span = "ALL", (0, 0)
         items: tuple[s.SelectItem, ...] | None = None
+        measures: tuple[s.Measure, ...] = ()
         for child in tree.children:
             assert isinstance(child, lark.Tree)
             if child.data == "strategy":
@@ -330,8 +484,24 @@ class _QueryBuilder:
             elif child.data == "select_none":
                 items = ()
             elif child.data == "select_items":
-                items = tuple(self._item(item) for item in child.children)
-        return s.Select(items, "NEXT" if strategy == "NXT" else strategy, strategy_span, _at(tree.meta))
+                items = tuple(self._item(item) for item in child.children if item.data == "select_item")
+                measures = tuple(self._measure(item) for item in child.children if item.data == "measure")
+        if having is not None:
+            having = having_condition(having, [measure.name for measure in measures], self.text)
+        named = [measure.expression for measure in measures] + ([] if having is None else [having])
+        if items is not None and named:
+            own = {(item.variable.stream, item.variable.name) for item in items}
+            others = [name for name in named_variables(named) if (name.stream, name.name) not in own]
+            items += tuple(s.SelectItem(name, None, name.span, written=False) for name in others)
+            items = items if items or not measures else None  # COUNT(*) alone
+        strategy = "NEXT" if strategy == "NXT" else strategy
+        return s.Select(items, strategy, strategy_span, _at(tree.meta), measures), having
+
+    def _measure(self, tree: Any) -> s.Measure:
+        expression, alias = tree.children
+        start, end = expression.span
+        name = " ".join(self.text[start:end].split()) if alias is None else alias.name
+        return s.Measure(measure_expression(expression, self.text), name, _at(tree.meta))
 
     def _item(self, tree: Any) -> s.SelectItem:
         variable, *listed = tree.children

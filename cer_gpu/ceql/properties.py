@@ -79,8 +79,9 @@ class _Search:
             if isinstance(formula, s.Disjunction) and self.against_bounded == _APART:
                 apart = self._defined(formula.left) ^ self._defined(formula.right)
                 self.against_bounded = f"{_first(apart)} {_APART}"
-        if isinstance(formula, s.Filtered) and self.against_well_formed is None:
-            loose = [name for name in _filtered_names(formula.filter) if not self._inside[name]]
+        if self.against_well_formed is None:
+            used = _filtered_names(formula.filter) if isinstance(formula, s.Filtered) else _names_in_absences(formula)
+            loose = [name for name in used if not self._inside[name]]
             if loose:
                 self.against_well_formed = f"a filter names {_first(loose)}, which need not be exactly one event there"
         return s.subformulas(formula)
@@ -117,15 +118,26 @@ class _Search:
             case s.Iteration():
                 inner = below[0]
                 self._newly_bound[id(formula.formula)] = inner.bound
-                inner.bound, inner.once, inner.one_event = set(), set(), False
+                inner.bound = set()
+                if formula.most != 1:
+                    inner.once, inner.one_event = set(), False
+                inner.some_event &= formula.least > 0
                 return inner
-            case s.Sequence() | s.Conjunction():
+            case s.TrailingAbsence():
+                self._note_absences(formula, below[0])
+                return below[0]
+            case s.Sequence():
+                self._note_absences(formula, below[0])
+                return self._both(formula, *below)
+            case s.Conjunction():
                 return self._both(formula, *below)
             case s.Disjunction():
                 return self._disjunction(formula, *below)
 
     def _both(self, formula: s.Sequence | s.Conjunction, left: _Scope, right: _Scope) -> _Scope:
-        sign = "ALL" if isinstance(formula, s.Conjunction) else ":" if formula.contiguous else ";"
+        sign = "ALL"
+        if isinstance(formula, s.Sequence):
+            sign = ":" if formula.contiguous else "->" if formula.next else ";"
         twice = left.once & right.once
         if twice:
             self._unsafe[id(formula)] = f"{_first(twice)} is defined on both sides of {sign}"
@@ -141,6 +153,12 @@ class _Search:
         self._newly_bound[id(formula.right)] = right.bound - bound
         one_event, some_event = left.one_event and right.one_event, left.some_event and right.some_event
         return _joined(left, right, bound, one_event=one_event, some_event=some_event)
+
+    def _note_absences(self, formula: s.Sequence | s.TrailingAbsence, left: _Scope) -> None:
+        """Treat the filters of absences as filters of what stands before them."""
+        used = _names_in_absences(formula)
+        self._note_unbounded(formula, used - left.bound, "is not bound inside the formula that is filtered")
+        left.mentioned |= used
 
     def _note_unbounded(self, formula: s.Formula, names: Names, reason: str) -> None:
         if names:
@@ -166,6 +184,15 @@ def _filtered_names(node: s.Formula | s.Filter) -> Names:
     """Return the variables that a filter, or the filters of a formula, name."""
     related = {role.variable.name for relation in s.relations(node) for role in relation.roles}
     return related | {item.variable.name for item in s.variable_filters(node)}
+
+
+def _names_in_absences(formula: s.Formula) -> Names:
+    """Return the variables that the filters of absences between its operands name, but for that of the absent event."""
+    used: Names = set()
+    for absence in formula.absent if isinstance(formula, s.Sequence | s.TrailingAbsence) else ():
+        own = {name.name for name in (absence.event, absence.variable) if name is not None}
+        used |= (_filtered_names(absence.filter) if absence.filter is not None else set()) - own
+    return used
 
 
 def _first(names: Iterable[str]) -> str:

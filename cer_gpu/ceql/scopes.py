@@ -1,7 +1,8 @@
 """Scopes of filters: the variable of each attribute, and the places in the formula that define it for a filter.
 
 A filter on a formula sees the variables that the formula defines.  It sees the variables of the left operands of the
-sequences around it, too, where the formula stands in the right operand.  Filters on one event at a time stay
+sequences around it, too, where the formula stands in the right operand.  A filter of an absence sees the event that
+must not be there, and the variables to its left in the same way.  Filters on one event at a time stay
 `VariableFilter`; all others become a `Relation`, whose roles know their definitions.
 """
 
@@ -96,11 +97,24 @@ class _Pass:
             case s.Negation(filter=filter_) if filter_ is not None:
                 self._resolve(filter_, _FilterOfEvent(self._names, formula))
             case s.Sequence():
+                self._absences(formula.absent)
+                self._before.pop()
+            case s.TrailingAbsence():
+                self._before.append(_Held(place.first, self._n, below[0]))
+                self._absences(formula.absent)
                 self._before.pop()
         variables = combine(formula, below)
         if place.left:
             self._before.append(_Held(place.first, self._n, variables))
         return variables
+
+    def _absences(self, absences: tuple[s.Absence, ...]) -> None:
+        """Resolve the filters of absences, which see what stands before them; each is a definition of its own."""
+        for absence in absences:
+            number = self._n
+            self._define(None)
+            if absence.filter is not None:
+                self._resolve(absence.filter, _FilterOfAbsence(self, absence, number))
 
     def _define(self, name: str | None) -> None:
         if name is not None:
@@ -142,9 +156,23 @@ class _Pass:
                     return replace(node, formula=below[0], filter=next(filters))
                 case s.Negation():
                     return node if node.filter is None else replace(node, filter=next(filters))
+                case s.Sequence():
+                    return replace(node, left=below[0], right=below[1], absent=rebuild_absences(node.absent))
+                case s.TrailingAbsence():
+                    return replace(node, formula=below[0], absent=rebuild_absences(node.absent))
                 case _:
                     rebuilt: s.Formula = with_children(node, below)
                     return rebuilt
+
+        def rebuild_absences(absences: tuple[s.Absence, ...]) -> tuple[s.Absence, ...]:
+            return tuple(
+                replace(
+                    absence,
+                    site=self._sites.get(next(n), -1),
+                    filter=None if absence.filter is None else next(filters),
+                )
+                for absence in absences
+            )
 
         return fold(self.formula, rebuild, s.subformulas)
 
@@ -178,7 +206,7 @@ class _Pass:
     def role(self, variable: s.Name, known: _Known) -> s.Role:
         """Return the role of a variable, and number its definitions."""
         sites = [self._sites.setdefault(number, len(self._sites)) for number in known.definitions]
-        return s.Role(variable, frozenset(sites), known.always)
+        return s.Role(variable, frozenset(sites), known.always, known.single)
 
 
 _LEAVES = (s.VariableFilter, s.Relation)
@@ -207,7 +235,7 @@ class _FilterOfFormula:
             known = self.known(owner)
             if known.inside or not known.definitions:
                 return item
-        predicate = _with_variables(item.predicate, owner, self._around.defines)
+        predicate = _with_variables(item.predicate, owner, self._is_variable)
         predicate = _map_attributes(predicate, self._simpler)
         named = _variables(predicate)
         if owner is not None and (not named or (_key(owner) not in named and not self.known(owner).always)):
@@ -217,6 +245,9 @@ class _FilterOfFormula:
             return self._filter(predicate, named, item.span)
         filters = [self._filter(part, _variables(part), part.span) for part in parts]
         return s.joined(s.FilterAnd, filters, item.span)
+
+    def _is_variable(self, name: str) -> bool:
+        return self._around.defines(name)
 
     def merged(self, operands: Sequence[s.Filter]) -> list[s.Filter]:
         """Return the operands of a disjunction of filters, those on one event of each variable merged to one."""
@@ -278,6 +309,32 @@ class _FilterOfFormula:
         """Return True for a predicate on each event of one variable of the filtered formula."""
         each = all(attribute.event == "EACH" for attribute in s.attributes(predicate))
         return each and len(named) == 1 and all(self.known(variable).inside for variable in named.values())
+
+
+class _FilterOfAbsence(_FilterOfFormula):
+    """Resolution of the filter of an absence, whose event has the definition `number`, and no other holds it."""
+
+    def __init__(self, around: _Pass, absence: s.Absence, number: int) -> None:
+        super().__init__(around, _Held(number, number, Variables(set(), set(), set(), False, False)))
+        self._own = {name.name for name in (absence.event, absence.variable) if name is not None}
+        self._event = absence.variable or absence.event
+        self._number = number
+
+    def known(self, variable: s.Name) -> _Known:
+        """Return a variable as the filters see it."""
+        if variable.name in self._own:
+            return _Known((self._number,), inside=True, single=True, always=variable.stream is None)
+        return super().known(variable)
+
+    def _is_variable(self, name: str) -> bool:
+        return name in self._own or super()._is_variable(name)
+
+    def _simpler(self, attribute: s.Attribute) -> s.Attribute:
+        """Call the event of the absence by one of its two names."""
+        variable = attribute.variable
+        if variable is not None and variable.stream is None and variable.name in self._own:
+            attribute = replace(attribute, variable=s.Name(self._event.name, None, variable.span))
+        return super()._simpler(attribute)
 
 
 class _FilterOfEvent:

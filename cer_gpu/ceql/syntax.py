@@ -238,11 +238,14 @@ class Role:
         The `site` of each event type and AS that defines the variable for this filter; empty: none does.
     always : bool
         True if the variable holds an event wherever the filter is tested.
+    single : bool
+        True if the variable holds at most one event there.
     """
 
     variable: Name
     sites: frozenset[int] = frozenset()
     always: bool = True
+    single: bool = field(default=True, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -412,11 +415,15 @@ Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | Tr
 
 @dataclass(frozen=True)
 class SelectItem:
-    """``[stream>]name[[attribute, ...]]``; `attributes` None: none are listed."""
+    """``[stream>]name[[attribute, ...]]``; `attributes` None: none are listed.
+
+    It is `written` unless only measures name the variable.
+    """
 
     variable: Name
     attributes: tuple[Name, ...] | None = None
     span: Span = _span()
+    written: bool = True
 
 
 @dataclass(frozen=True)
@@ -433,8 +440,8 @@ class Measure(Node):
 class Select:
     """The SELECT clause: `items` is None for ``*`` and empty for ``NONE``.
 
-    `measures` are the columns of its measures, in the order of the clause; `items` are then the variables beside them
-    and those that the measures name.
+    `measures` are the columns of its measures, in the order of the clause; `items` are then the variables beside them,
+    and those that the measures or HAVING name.  They are None with ``COUNT(*)`` alone, which counts all events.
     """
 
     items: tuple[SelectItem, ...] | None = None
@@ -505,12 +512,12 @@ def subformulas(formula: Formula) -> list[Formula]:
 
 
 def event_names(formula: Formula) -> Iterator[Name]:
-    """Yield the event types in a formula, from left to right, those under NOT included."""
-    return (node.event for node in walk(formula) if isinstance(node, EventType | Negation))
+    """Yield the event types in a formula, from left to right, those under NOT and in absences included."""
+    return (node.event for node in walk(formula) if isinstance(node, EventType | Negation | Absence))
 
 
 def variable_filters(node: Formula | Filter) -> Iterator[VariableFilter]:
-    """Yield the ``x[p]`` of a filter, or of all filters of a formula, from left to right, those under NOT included."""
+    """Yield the ``x[p]`` of a filter, or of all filters of a formula, from left to right, with NOT and absences."""
     return (below for below in walk(node) if isinstance(below, VariableFilter))
 
 

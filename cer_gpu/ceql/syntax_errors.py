@@ -34,6 +34,7 @@ _CLAUSES = {
     "WHERE": "WHERE",
     "PARTITION": "PARTITION BY",
     "WITHIN": "WITHIN",
+    "HAVING": "HAVING",
     "CONSUME": "CONSUME BY",
     "LIMIT": "LIMIT",
 }
@@ -91,7 +92,7 @@ def _conjunctive_hint(found: str, accepted: set[str], before: str) -> str | None
         return "strings stand in single quotes: 'text'"
     if accepted == {"ARROW"}:
         return "the head and the atoms stand on the two sides of <-, as in Q(x) <- T(id = x), S(id = x)"
-    if accepted == {"LPAR"}:
+    if "LPAR" in accepted and accepted <= {"LPAR", "GREATER"}:
         return "parentheses stand behind the name, also with nothing in them: Q() <- T(id = x), S()"
     if "<-" not in before:
         return "the head lists variables of the atoms: Q(x, y)"
@@ -124,6 +125,8 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
         return _ALL
     if bare or (dotted and not inside):
         return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
+    if found == "[" and re.search(r"\bHAVING\b", before, re.IGNORECASE):
+        return "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
         return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
     if found == "[" and accepted == {"LPAR", "DOT"}:
@@ -148,14 +151,10 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
 QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
 _ALL = "AND combines filters; write ALL where two patterns occur together, in any order"
 OF_EVENT = "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price"
-_JOINED = "events are joined by ; (later), : (next), ALL (in any order) or OR"
+_JOINED = "events are joined by ; (later), -> (the next such), : (right after), ALL (in any order) or OR"
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
-"""Tokens that join events in other languages (``->`` is found as ``-``)."""
-_REPEATED = {
-    "{": "A : A is two with nothing between, A ; A two with others between, A+ one or more",
-    "*": "A+ is one or more; where there may be none, write both: B OR (A+ ; B)",
-    "?": "where there may be none, write both: B OR (A ; B)",
-}
+"""Tokens that join events in other languages."""
+_ABSENCE = "an absence stands between two events: A ; !B ; C, or A ; !(B AS b FILTER b.k = A.k) ; C"
 _AND_NAME = re.compile(r"\bAND\s+[a-z_0-9]+\s*$", re.IGNORECASE)
 _SECONDS = {
     "WEEK": Fraction(604_800),
@@ -166,9 +165,15 @@ _SECONDS = {
 
 def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
     """Return a hint on operators of other languages after an event; `inside`: the place is within brackets."""
+    if found == "!" and not inside:
+        return _ABSENCE
+    if accepted == {"WITHIN"} and found.upper() not in _CLAUSES:  # behind THEN
+        return _JOINED
+    if found.upper() == "AS" and "FILTER" in accepted and "AS" not in accepted:
+        return _ABSENCE
     if inside or ("FILTER" not in accepted and accepted):  # `accepted` is empty if no terminal begins so
         return None
-    return _REPEATED.get(found) or (_JOINED if found.upper() in _JOINING else None)
+    return _JOINED if found.upper() in _JOINING else None
 
 
 def _clause_hint(found: str, accepted: set[str], before: str) -> str | None:
@@ -194,12 +199,27 @@ def _describe(accepted: set[str]) -> str:
         accepted = accepted - {"DOT", "LPAR"} or {"DOT"}
     if "COMPARISON" in accepted:
         accepted = accepted - {"GREATER"}
+    accepted = accepted - {"THEN"} if "WITHIN" in accepted else accepted
+    quantifiers: tuple[str, ...] = ()
+    if "MAYBE" in accepted:
+        quantified = {t for t in accepted if _text(t) in _QUANTIFIERS or t in ("ANY_NUMBER", "OPEN_OTHER")}
+        accepted = accepted - (quantified - _ARITHMETIC if "MINUS" in accepted else quantified)
+        quantifiers = ("a quantifier (+ ? * {n,m})",)
+    if "NONE" in accepted and "STAR" in accepted:  # behind SELECT, where a measure may begin with any value
+        accepted = accepted - {"STRING", "NUMBER", "LPAR", "PLUS", "MINUS", "TRUE", "FALSE"}
+    if "RSQB" in accepted and "MINUS" in accepted:  # within brackets, where a predicate may end
+        accepted = accepted - {"PLUS", "MINUS", "STAR", "SLASH", "PERCENT", "AND", "OR"} - UNITS.keys()
     if "PLUS" in accepted:  # behind a number, which may also be a length of time
         accepted = accepted - UNITS.keys()
-    texts = sorted({_TERMINALS.get(t) or _text(t) for t in accepted}, key=lambda t: (not t.startswith("a "), t))
+    names = {_TERMINALS.get(t) or _text(t) for t in accepted}.union(quantifiers)
+    texts = sorted(names, key=lambda t: (not t.startswith("a "), t))
     if not texts:
         return "something else"
     return texts[0] if len(texts) == 1 else ", ".join(texts[:-1]) + " or " + texts[-1]
+
+
+_ARITHMETIC = {"PLUS", "STAR"}
+_QUANTIFIERS = {repr(sign) for sign in ("+", ":+", "?", "*", "{")}
 
 
 def _text(terminal: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import fold
+from cer_gpu.ceql.traversal import fold, walk
 
 
 @dataclass(slots=True)
@@ -24,7 +24,9 @@ class Variables:
     one_event : bool
         True if every valuation holds at most one position.
     some_event : bool
-        True if every valuation holds an event (only ``NOT(...)`` has valuations without).
+        True if every valuation holds an event (``NOT(...)`` and the empty valuation hold none).
+    empty : bool
+        True if the formula may have the empty valuation, of ``?``, ``*`` and ``{0,m}``.
     """
 
     single: set[str]
@@ -32,6 +34,7 @@ class Variables:
     always: set[str]
     one_event: bool
     some_event: bool
+    empty: bool = False
 
     def __contains__(self, name: object) -> bool:
         """Return True if the formula defines a variable."""
@@ -62,6 +65,33 @@ def defined_names(formula: s.Formula) -> list[str]:
     return list(found)
 
 
+def column_names(formula: s.Formula) -> list[str]:
+    """Return the variables of ``SELECT *``, in the order of the text: those of AS, and types that have no other name.
+
+    A type is left out where each of its events stands right under an AS, perhaps filtered: that variable holds just
+    this event.
+    """
+    bare: set[str] = set()
+
+    def own(formula: s.Formula, below: list[str | None]) -> str | None:
+        """Return the type whose events alone a formula without AS holds."""
+        match formula:
+            case s.EventType(defines=True):
+                return formula.event.name
+            case s.Filtered():
+                return below[0]
+            case s.Assign():
+                return None
+            case _:
+                bare.update(name for name in below if name is not None)
+                return None
+
+    last = fold(formula, own, s.subformulas)
+    bare.update([] if last is None else [last])
+    assigned = {node.variable.name for node in walk(formula) if isinstance(node, s.Assign)}
+    return [name for name in defined_names(formula) if name in bare or name in assigned]
+
+
 def combine(formula: s.Formula, below: list[Variables]) -> Variables:
     """Compute the variables of a formula from those of its sub-formulas, which it consumes.
 
@@ -73,16 +103,12 @@ def combine(formula: s.Formula, below: list[Variables]) -> Variables:
             return Variables(names, set(), set(names), one_event=True, some_event=True)
         case s.Negation():
             return Variables(set(), set(), set(), one_event=True, some_event=False)
-        case s.Filtered():
+        case s.Filtered() | s.TrailingAbsence():
             return below[0]
         case s.Assign():
             return _assigned(below[0], formula.variable.name)
         case s.Iteration():
-            inner = below[0]
-            inner.several |= inner.single
-            inner.single = set()
-            inner.one_event = False
-            return inner
+            return _repeated(below[0], formula)
         case s.Sequence() | s.Conjunction() | s.Disjunction():
             return _joined(below[0], below[1], either=isinstance(formula, s.Disjunction))
 
@@ -95,6 +121,18 @@ def _assigned(inner: Variables, name: str) -> Variables:
         inner.single.add(name)
     if inner.some_event:
         inner.always.add(name)
+    return inner
+
+
+def _repeated(inner: Variables, formula: s.Iteration) -> Variables:
+    if formula.most != 1:
+        inner.several |= inner.single
+        inner.single = set()
+        inner.one_event = False
+    if formula.least == 0:
+        inner.always = set()
+        inner.some_event = False
+        inner.empty = True
     return inner
 
 
@@ -115,4 +153,5 @@ def _joined(left: Variables, right: Variables, *, either: bool) -> Variables:
         always,
         one_event=either and left.one_event and right.one_event,
         some_event=(left.some_event and right.some_event) if either else (left.some_event or right.some_event),
+        empty=(left.empty or right.empty) if either else (left.empty and right.empty),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -157,6 +157,7 @@ class Block:
 
     def __init__(self, batch: pa.RecordBatch, coders: dict[str, StringCoder] | None = None) -> None:
         self.batch = batch
+        self._makers: Mapping[str, Callable[[Block], pa.Array]] = {}
         self._coders = {} if coders is None else coders
         self.n_rows = batch.num_rows
         self._columns: dict[str, pa.Array] = {}
@@ -165,10 +166,19 @@ class Block:
         self._coded: dict[str, Coded] = {}
         self._stored: dict[str, tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]] = {}
 
+    def derive(self, makers: Mapping[str, Callable[[Block], pa.Array]]) -> None:
+        """Add columns that are made from the others at their first use."""
+        self._makers = makers
+
+    def put(self, name: str, column: pa.Array) -> None:
+        """Add a column."""
+        self._columns[name] = column
+
     def column(self, name: str) -> pa.Array:
         """Return a column or field in its own layout."""
         if name not in self._columns:
-            self._columns[name] = array_of(self.batch, name)
+            make = self._makers.get(name)
+            self._columns[name] = array_of(self.batch, name) if make is None else make(self)
         return self._columns[name]
 
     def array(self, name: str) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import numpy as np
@@ -13,42 +13,20 @@ from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import State
-from cer_gpu.engine.pipeline import Pipeline, Reading
+from cer_gpu.engine.options import Options
+from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
+from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import OUTPUTS, Columns
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.types_met import TypesMet, types_named
+from cer_gpu.runtime.protocol import Found
 from cer_gpu.stages import NO_STAGES, Stages
-
-Lateness = str | int | float | timedelta
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of an evaluator; see `cer_gpu.Query.evaluator`.
-
-    `begin` is the number of the first event; `deal` (k, n) restricts the evaluation to share k of n of the keys.
-    """
-
-    output: str = "positions"
-    lateness: Lateness | None = None
-    late: str = "refuse"
-    share: tuple[int, int] | None = None
-    position_column: str | None = None
-    first_end: int = 0
-    begin: int = 0
-    deal: tuple[int, int] | None = None
-    device: str = "auto"
-
-    @property
-    def reading(self) -> Reading:
-        """Part of the stream to read, and of its complex events to list."""
-        return Reading(self.first_end, self.share, self.deal)
 
 
 class Evaluator:
@@ -81,6 +59,8 @@ class Evaluator:
         self._table = self.physical.table()
         self._pipeline: Pipeline | None = None
         self._reorder: Reorder | None = None
+        self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
+        self._n_found = 0  # results so far
         self._refusal = ""  # the reason why no more events are accepted
         self._among_threads = False  # True: larger blocks, as threads wait for one another between blocks
 
@@ -88,6 +68,16 @@ class Evaluator:
     def output(self) -> str:
         """Name of the output."""
         return self._options.output
+
+    @property
+    def limit(self) -> int | None:
+        """Number of results after which the evaluation ends; None: that of the events."""
+        return self._options.limit
+
+    @property
+    def is_full(self) -> bool:
+        """True once the limit is reached: events that are pushed then are not read."""
+        return self.limit is not None and self._n_found >= self.limit
 
     @property
     def engine(self) -> str:
@@ -175,13 +165,15 @@ class Evaluator:
         names = binding.columns_for(output)
         for_all = (
             f"output={output.name!r}"
-            if output.retains(self._plan.head)
+            if output.retains(self._plan.head, self._plan.having)
             else "lateness"
             if self._options.lateness
             else ""
         )
         on_host = names if for_all else list(binding.columns_on_host)
         refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
+        if self.is_full:
+            return iter(())
         self._refusal = "the matches of the batch before were not all read"
         return self._in_order(batch.select(columns_with(batch.schema, names)) if names else batch)
 
@@ -194,10 +186,13 @@ class Evaluator:
 
     def finish_batches(self) -> Iterator[pa.RecordBatch]:
         """As `finish`, but yield the complex events in pieces of bounded size."""
-        held = [] if self._reorder is None or self._refusal else self._reorder.finish()
+        held = [] if self._reorder is None or self._refusal or self.is_full else self._reorder.finish()
         try:
             for batch in held:
                 yield from self._evaluate(batch)
+            if self._pipeline is not None and not self._refusal and not self.is_full:
+                for rows, found in self._pipeline.finish():
+                    yield self._first_of(rows, found)
         finally:
             self._refusal = "the stream is finished"
             if self._pipeline is not None:
@@ -205,8 +200,11 @@ class Evaluator:
 
     def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Push all batches, finish, and yield the complex events."""
-        for batch in batches:
-            yield from self.push_batches(batch)
+        if not self.is_full:
+            for batch in batches:
+                yield from self.push_batches(batch)
+                if self.is_full:
+                    break
         yield from self.finish_batches()
 
     # ---- ranges of the stream -------------------------------------------------------------------------------
@@ -268,8 +266,11 @@ class Evaluator:
         if isinstance(self._options.lateness, timedelta):
             options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
         state = State(self._plan, options)
-        state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches]
-        if self._pipeline is not None:
+        state.facts["streams"] = self._n_of_stream
+        state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches, self._n_found]
+        if self._pipeline is not None and self.is_full:
+            state.schemas["events"] = self._schema
+        elif self._pipeline is not None:
             state.schemas["events"] = self._schema
             self._pipeline.snapshot(state)
             self._blocks.snapshot(state)
@@ -286,9 +287,12 @@ class Evaluator:
         state = State.from_bytes(bindings.plan, blob)
         share = state.options.pop("share")
         evaluator = cls(bindings, Options(**state.options, share=None if share is None else tuple(share)))
-        evaluator.n_pushed, evaluator.n_events, evaluator.n_matches = state.facts["n"]
+        evaluator._n_of_stream = state.facts["streams"]
+        evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._n_found = state.facts["n"]
         evaluator._types_met = TypesMet(())  # the types met before are not in the checkpoint
-        if "events" in state.schemas:
+        if "events" in state.schemas and evaluator.is_full:
+            evaluator._bound(state.schemas["events"])
+        elif "events" in state.schemas:
             evaluator._table.restore(state.facts["table"])
             pipeline = evaluator._bound(state.schemas["events"])
             pipeline.restore(state, evaluator._binding_of(state.schemas["binding"]))
@@ -307,7 +311,10 @@ class Evaluator:
         if len(streams) < 2:
             return batch
         codes = pa.array(np.zeros(batch.num_rows, np.int32))
-        return batch.append_column(STREAM_COLUMN, pa.DictionaryArray.from_arrays(codes, [stream]))
+        batch = batch.append_column(STREAM_COLUMN, pa.DictionaryArray.from_arrays(codes, [stream]))
+        n_pushed = self._n_of_stream.get(stream, 0)
+        self._n_of_stream[stream] = n_pushed + batch.num_rows
+        return with_rows(batch, n_pushed)
 
     def _bound(self, schema: pa.Schema) -> Pipeline:
         """Return the pipeline, made or bound anew for a schema."""
@@ -333,6 +340,7 @@ class Evaluator:
             device=given.device,
             types_met=self._types_met,
             stages=self._stages,
+            numbered=given.lateness is not None or ROW_COLUMN in binding.schema.names,
         )
         if given.lateness is not None:
             assert plan.time_column is not None
@@ -344,10 +352,14 @@ class Evaluator:
 
     def _in_order(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         try:
+            if self._reorder is not None:
+                batch = with_rows(batch, self.n_pushed)
             batches = [batch] if self._reorder is None else self._reorder.push(batch)
             self.n_pushed += batch.num_rows
             for ready in batches:
                 yield from self._evaluate(ready)
+                if self.is_full:
+                    break
         except CerError:
             self._refusal = "an error ended the stream"
             raise
@@ -361,11 +373,29 @@ class Evaluator:
             block = blocks.read(columns)
             self.n_events = blocks.n_events
             for found in pipeline.feed(block, blocks.clocks):
-                self.n_matches += found.n_complex_events
-                yield pipeline.rows(found, batch)
+                rows = pipeline.rows(found, batch)
+                if rows is not None:
+                    yield self._first_of(rows, found)
+                if self.is_full:
+                    return
+            for rows, found in pipeline.pass_by(block, blocks.clocks, batch):
+                yield self._first_of(rows, found)
+                if self.is_full:
+                    return
         for found in pipeline.flush(batch):
-            self.n_matches += found.n_complex_events
-            yield pipeline.rows(found, batch)
+            yield self._first_of(pipeline.rows(found, batch), found)
+            if self.is_full:
+                return
+
+    def _first_of(self, rows: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+        """Return the rows of a buffer, up to the limit."""
+        n, output = self.pipeline.output.n_of(found), self.pipeline.output
+        self.n_matches += n
+        if self.limit is not None:
+            n_rows = n if output.numbered else rows.num_rows
+            rows = output.first(rows, self.limit - self._n_found, n_rows)
+            self._n_found += n_rows
+        return rows
 
     def _gathered(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:
         found = list(pieces)
@@ -374,8 +404,19 @@ class Evaluator:
         if found:
             return pa.concat_batches(found)
         if self._pipeline is not None:
-            return empty_batch(self._pipeline.output.schema)
-        return empty_batch(self.physical.output.schema_of(Columns(self._plan.variables)))
+            return empty_batch(self._pipeline.output.result_schema)
+        return empty_batch(self.physical.output.schema_of(Columns(self._plan.variables, single=self._plan.single)))
+
+
+def first_rows(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
+    """Yield batches up to a number of rows; None: all."""
+    left = limit
+    for batch in batches:
+        yield batch if left is None else batch.slice(0, left)
+        if left is not None:
+            left -= min(left, batch.num_rows)
+            if not left:
+                return
 
 
 def empty_batch(schema: pa.Schema) -> pa.RecordBatch:

@@ -22,20 +22,26 @@ from cer_gpu.backend.compaction import number_rows
 from cer_gpu.columnar.clocks import Clock, Window
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import Scratch
+from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.lags import Lags
+from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
+from cer_gpu.output.choice import Choice
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.partitions import Partitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.derived import lags_of, makers_of
 from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.live_intervals import LiveIntervals
+from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Found
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
@@ -83,6 +89,8 @@ class Pipeline:
         Collects the types of events.
     stages
         Hook for the begin and end of each stage.
+    numbered
+        True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
 
     Attributes
     ----------
@@ -104,14 +112,18 @@ class Pipeline:
         device: str,
         types_met: TypesMet,
         stages: Stages = NO_STAGES,
+        numbered: bool = False,
     ) -> None:
         self.physical = physical
         self.binding = self._first = binding
         self.table = table
         self._device, self._types_met, self._stages = device, types_met, stages
+        self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
         self.guards = GuardWords(binding.guards, device, types_met)
+        self._makers = makers_of(binding.derived)
+        self._lags: Lags | None = None
         self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
         self.restart(reading)
 
@@ -130,6 +142,7 @@ class Pipeline:
             every = options.window == COUNT_WINDOW or self.table.has_gaps
             numbered = self.runtime.numbers_events or self.table.has_gaps
             self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
+        self._lags = self._make_lags(reading.deal)
         self._window: Window | None = None
         if self.runtime.needs_lows:
             assert binding.window_length is not None
@@ -138,8 +151,15 @@ class Pipeline:
         if physical.holds_back:
             assert binding.window_length is not None
             self._live = LiveIntervals(self.table, binding.window_length)
-        self._retained = Retained(*binding.retained(physical.output)) if physical.output.retains(plan.head) else None
-        self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
+        retains = physical.output.retains(plan.head, plan.having)
+        self._retained = Retained(*binding.retained(physical.output)) if retains else None
+        self._awaiting = self._make_awaiting(reading.share) if physical.waits else None
+        labels = self.table.labels if self._awaiting is None else self._awaiting.labels
+        self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
+        self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
+        if physical.limits_rows:
+            assert plan.limit is not None
+            self.output.choice = Choice(plan.limit, reading.share)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
@@ -150,6 +170,27 @@ class Pipeline:
             self.binding = binding
             self._compared = self._side_columns(binding)
             self.guards = GuardWords(binding.guards, self._device, self._types_met)
+            self._makers = makers_of(binding.derived)
+            if self._lags is not None:
+                self._lags.rebind(lags_of(binding.derived), binding.keys if self.physical.plan.partition else None)
+
+    def _make_awaiting(self, share: tuple[int, int] | None) -> Awaiting:
+        physical, plan = self.physical, self.physical.plan
+        return Awaiting(
+            self.table.labels,
+            plan.variables,
+            self._first.window_length,
+            labelled=physical.output.is_labelled(plan.head),
+            timed=plan.time_column is not None,
+            limit=physical.limit,
+            counted=physical.output.counted,
+            only_ends=physical.output.most_at_an_end == 1,
+            share=share,
+        )
+
+    def _make_lags(self, deal: tuple[int, int] | None) -> Lags | None:
+        lags, keys = lags_of(self.binding.derived), self._first.keys
+        return Lags(lags, keys if self.physical.plan.partition else None, keys.types, deal) if lags else None
 
     def _side_columns(self, binding: Binding) -> SideColumns | None:
         bound = binding.compared
@@ -165,8 +206,15 @@ class Pipeline:
             )
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield blocks; on a GPU, the predicates of the next block are already in flight."""
-        return self.guards.ahead(blocks, self._symbols)
+        """Yield blocks with derived columns; on a GPU, the predicates of the next block are already in flight."""
+        return self.guards.ahead(map(self._with_derived, blocks), self._symbols)
+
+    def _with_derived(self, block: Block) -> Block:
+        block.derive(self._makers)
+        if self._lags is not None:
+            with self._stages.stage(PREDICATES):
+                self._lags.add_to(block)
+        return block
 
     # ---- the stages of a block --------------------------------------------------------------------------------
 
@@ -189,7 +237,13 @@ class Pipeline:
             with self._stages.stage(PARTITIONS):
                 self._sweep(self.partitions)
                 keys = self.binding.keys.arrays(columns.batch, self._first.keys.types)
+                if self._awaiting is not None and self._options.window == COUNT_WINDOW:
+                    # an event that is not relevant may be the first beyond a window
+                    every = np.zeros(columns.n_rows, np.int32)
+                    every[rows] = symbols
+                    symbols, rows = every, np.arange(columns.n_rows, dtype=np.int32)
                 symbols, rows, partitions, ordinals = self.partitions.assign(keys, symbols, rows)
+                self._passing = partitions, ordinals, block.first + rows.astype(np.int64)
             if self.runtime.keeps_partitions:
                 self.runtime.reserve_partitions(self.partitions.n)
         if not len(rows):
@@ -197,25 +251,74 @@ class Pipeline:
         events = self._relevant(block, clocks, symbols, rows, partitions, ordinals)
         if self._retained is not None:
             self._retained.add(events.reported, columns.batch, rows)
+        if self._rows is not None:
+            self._rows.add(events.reported, columns.batch, rows)
         for piece in [events] if self._live is None else self._live.take(events):
             yield from self._run(piece)
+
+    def pass_by(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[Any]:
+        """Yield the rows of the complex events that waited until an event of the block, whose results were all read."""
+        waiting = self._awaiting
+        if waiting is None:
+            return
+        found = self.runtime.flush()
+        assert isinstance(found, MatchBuffers)
+        waiting.take(found, self._keys_of(found, batch))
+        if self._options.window == COUNT_WINDOW:
+            waiting.pass_events(*self._passing)
+        else:
+            waiting.pass_clocks(self._all_clocks(block, clocks), block.first)
+        yield from self._known()
+
+    def finish(self) -> Iterator[Any]:
+        """Yield the rows of the complex events that wait at the end of the stream."""
+        if self._awaiting is not None:
+            self._awaiting.finish()
+            yield from self._known()
+
+    def _known(self) -> Iterator[tuple[Any, Found]]:
+        assert self._awaiting is not None
+        known = self._awaiting.known()
+        if known is not None:
+            with self._stages.stage(OUTPUT):
+                rows = self._results(*known, None)
+            yield rows, known[0]
+
+    def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> npt.NDArray[Any]:
+        """Return the clocks of the window of all events of a block."""
+        column = self.binding.window_column
+        rows = np.arange(block.columns.n_rows, dtype=np.int32)
+        if column is not None:
+            return clocks[column].window_clocks(clocks[column].at(rows, block.times[column]))
+        if block.given is not None and self.partitions is None:
+            return block.given.view(np.uint64)
+        return (block.first + rows.astype(np.int64)).view(np.uint64)
 
     def flush(self, batch: Batch) -> Iterator[Found]:
         """Yield the rest of the complex events that end in a batch; then drop events that no future one can hold."""
         rest = self.runtime.flush()
         if len(rest):
             yield rest
-        if self._retained is None:
+        of_rows = None if self._rows is None else self._rows.retained
+        kept = [each for each in (self._retained, of_rows) if each is not None]
+        if not kept:
             return
         of_clocks = self.partitions is not None and self._options.window == GLOBAL_WINDOW
         if of_clocks and batch.given is not None and len(batch.given):
             self._places.append((batch.first, int(batch.given[0])))
-        if self._retained.wants_trim:
+        if any(each.wants_trim for each in kept):
             live = self.runtime.live()
-            if isinstance(live, int):
-                self._retained.keep_from(self._place_of(live))
-            else:
-                self._retained.keep(live)
+            if self._awaiting is not None:
+                held = self._awaiting.live()
+                if isinstance(live, int):
+                    live = min(live, int(held[0])) if len(held) else live
+                else:
+                    live = np.union1d(live, held)
+            for each in kept:
+                if isinstance(live, int):
+                    each.keep_from(self._place_of(live))
+                else:
+                    each.keep(live)
 
     def release(self) -> None:
         """Feed the held-back events to the runtime; they end no complex event."""
@@ -226,15 +329,31 @@ class Pipeline:
     def rows(self, found: Found, batch: Batch) -> Any:
         """Return the complex events found in a batch as rows."""
         with self._stages.stage(OUTPUT):
-            keys: list[Any] = []
-            if self.partitions is not None:
-                keys = self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
-            return self.output.rows(found, keys)
+            keys = self._keys_of(found, batch)
+            if self._awaiting is None:
+                return self._results(found, keys, batch)
+            assert isinstance(found, MatchBuffers)
+            self._awaiting.take(found, keys)
+            return None
+
+    def _results(self, found: Found, keys: list[Any], batch: Batch | None) -> Any:
+        """Return complex events as rows; those that end in no batch have waited."""
+        results = self.output.rows(found, keys)
+        return results if self._rows is None else self._rows.exchange(results, batch)
+
+    def _keys_of(self, found: Found, batch: Batch) -> list[Any]:
+        """Return the keys of PARTITION BY at the ends of complex events."""
+        if self.partitions is None:
+            return []
+        return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
     def _sweep(self, partitions: Partitions) -> None:
         """Drop the partitions that hold nothing, once there are many."""
         if partitions.wants_sweep:
             kept = ~self.runtime.idle(partitions.n)
+            if self._awaiting is not None:
+                kept |= self._awaiting.holds(partitions.n)
+                self._awaiting.keep_partitions(kept)
             partitions.keep(kept)
             self.runtime.keep_partitions(kept)
 
@@ -282,6 +401,8 @@ class Pipeline:
 
     def _run(self, events: Relevant) -> Iterator[Found]:
         """Feed relevant events to the runtime."""
+        if self._awaiting is not None:
+            self._awaiting.note(events)
         if self._window is not None:
             events = replace(events, lows=self._window.lows(events.window_clocks, self.runtime.n_relevant))
         for piece in events.near_one_another():
@@ -313,6 +434,16 @@ class Pipeline:
             state.add_texts("texts", texts)
         if self._retained is not None:
             state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
+        if self._rows is not None and self._rows.retained is not None:
+            state.arrays["rows"], state.tables["rows"] = self._rows.retained.snapshot()
+        if self._lags is not None:
+            arrays, texts, state.tables["lags"] = self._lags.snapshot()
+            state.add_arrays("lags", arrays)
+            state.add_texts("lag_texts", texts)
+        if self._awaiting is not None:
+            arrays, state.tables["awaiting"] = self._awaiting.snapshot()
+            state.add_arrays("awaiting", arrays)
+        state.facts["output"] = self.output.snapshot()
 
     def restore(self, state: State, binding: Binding) -> None:
         """Go on from a checkpoint with batches of a binding; the table must have been restored before."""
@@ -326,6 +457,13 @@ class Pipeline:
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
         if self._retained is not None:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
+        if self._rows is not None and self._rows.retained is not None:
+            self._rows.retained.restore(state.arrays["rows"], state.tables["rows"])
+        if self._lags is not None:
+            self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
+        if self._awaiting is not None:
+            self._awaiting.restore(state.part("awaiting"), state.tables["awaiting"])
+        self.output.restore(state.facts["output"])
 
 
 def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, texts: TextNumbers) -> RunOptions:
@@ -343,14 +481,17 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         width=width,
         partitioned=bool(plan.partition),
         timed=plan.time_column is not None,
-        limit=physical.output.most_at_an_end or plan.strategy.most_at_an_end or plan.limit or 0,
+        limit=(0 if physical.waits else physical.output.most_at_an_end)
+        or plan.strategy.most_at_an_end
+        or (0 if physical.limits_rows else plan.limit)
+        or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
-        share=reading.share,
+        share=None if physical.limits_rows or physical.waits else reading.share,
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
-        counted=physical.output.counted,
-        only_ends=physical.output.most_at_an_end == 1,
+        counted=physical.counted,
+        only_ends=physical.output.most_at_an_end == 1 and not physical.waits,
         strategy=plan.strategy.name,
         joins=binding.joins,
         parallel=binding.parallel,

@@ -65,7 +65,7 @@ def _memory(plan: Plan) -> str:
     if plan.within is not None:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"
-        if plan.partition and plan.strategy.compares and not stored:
+        if plan.partition and plan.strategy.compares and plan.chooses_first:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
         return bound

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from cer_gpu.automaton.normal_form import Atom, Both, Either, NormalForm, Related, Repeat, Then, choices, sequence
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Both,
+    Either,
+    Guard,
+    Joint,
+    NormalForm,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    choices,
+    sequence,
+)
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import QuerySyntax, Within
-from cer_gpu.ceql.traversal import walk
 from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
 
 _CONSUME = {
@@ -37,8 +50,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
             [" or else ".join(attribute_text(name.name) for name in names) for names in syntax.partition], "and"
         )
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
-    within_first = any(isinstance(part, Related | Both) for part in walk(formula))
-    lines += _chosen(syntax.within, strategy, within_first=within_first)
+    lines += _chosen(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
@@ -54,7 +66,7 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
 def _chosen(within: Within | None, strategy: Strategy, *, within_first: bool) -> list[str]:
     """Return the lines of window and strategy, in the order in which they drop complex events.
 
-    With filters between events and with ALL, a strategy chooses among those within the window (`within_first`).
+    A strategy chooses among those within the window (`within_first`), but for THEN WITHIN.
     """
     fits = "" if within is None else f"rom its first event to its last there are at most {window_text(within)}."
     if not strategy.compares:
@@ -103,11 +115,13 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
         case Atom():
             yield _event(formula, streams)
         case Then():
-            for number, (step, contiguous) in enumerate(sequence(formula), 1):
+            steps = list(sequence(formula))
+            for number, (step, joint) in enumerate(steps, 1):
                 lines = _step(step, streams)
-                how = "" if number == 1 else f"{_NEXT}, " if contiguous else f"{_LATER}, "
-                yield f"{number}. {how}{next(lines)}"
+                how = "" if number == 1 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
+                yield f"{number}. {how}{_maybe(steps, number - 1)}{next(lines)}"
                 yield from ("   " + line for line in lines)
+                yield from ("   " + line for line in _absences(joint.absent, "with no event between", streams))
         case Either():
             yield "one of these:"
             for choice in choices(formula):
@@ -117,35 +131,64 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
         case Both():
             parts = list(_joined(formula))
             yield f"{'both' if len(parts) == 2 else 'all'} of these, in any order:"
-            for part in parts:
+            for part, optional in parts:
                 lines = _step(part, streams)
-                yield "- " + next(lines)
+                yield "- " + ("or nothing, or " if optional else "") + next(lines)
                 yield from ("  " + line for line in lines)
+        case Trailing():
+            yield from _outline(formula.body, streams)
+            yield from _absences(formula.absent, "followed, until the window has passed, by no event", streams)
         case Related():
             yield from _outline(formula.body, streams)
             word = "and" if isinstance(formula.body, Related) else "such that"
             yield f"{word} {predicate_text(formula.relation.predicate)}"
         case Repeat(body=Atom() as atom):
+            times, event = _times(formula, "event"), _event(atom, streams)
             if formula.contiguous:
-                yield f"one or more events in a row, each {_event(atom, streams)}"
+                yield f"{times} in a row, each {event}"
             else:
-                yield f"one or more events, with any others between, each {_event(atom, streams)}"
+                yield f"{times}, with any others between, each {event}"
+            yield from _absences(formula.absent, "with no event between two of them", streams)
         case Repeat():
-            yield "one or more times" + (
-                ", each right after the last:" if formula.contiguous else ", one after another:"
-            )
+            yield _times(formula, "time") + (", each right after the last:" if formula.contiguous else _ONE_BY_ONE)
             yield from ("  " + line for line in _outline(formula.body, streams))
+            yield from _absences(formula.absent, "with no event between two of them", streams)
 
 
-def _joined(formula: NormalForm) -> Iterator[NormalForm]:
-    """Yield the operands of ALL, from left to right."""
-    todo = [formula]
+_ONE_BY_ONE = ", one after another:"
+
+
+def _times(repeat: Repeat, noun: str) -> str:
+    """Return how often a part is repeated: ``one or more events``, ``2 to 4 times``."""
+    least, most = repeat.least, repeat.most
+    if most is None:
+        return f"{'one' if least == 1 else f'{least:,}'} or more {noun}s"
+    return f"{least:,} {noun}s" if least == most else f"{least:,} to {most:,} {noun}s"
+
+
+def _maybe(steps: Sequence[tuple[NormalForm, Joint]], at: int) -> str:
+    """Return the words for a step of a sequence that may be missing."""
+    optional = steps[at][1].optional[1] if at else len(steps) > 1 and steps[1][1].optional[0]
+    return "if it is there, " if optional else ""
+
+
+def _absences(absent: Sequence[Absent], words: str, streams: Sequence[str]) -> Iterator[str]:
+    """Yield a line for each kind of event that must not be there."""
+    for each in absent:
+        event = _guarded(each.guard, each.negated)
+        tests = " and ".join(predicate_text(relation.predicate) for relation in each.relations)
+        yield f"{words} that is {event}" + (f", such that {tests}" if tests else "")
+
+
+def _joined(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
+    """Yield the operands of ALL, from left to right, each with True if it may be missing."""
+    todo = [(formula, False)]
     while todo:
-        part = todo.pop()
-        if isinstance(part, Both):
-            todo += [part.right, part.left]
+        part, optional = todo.pop()
+        if isinstance(part, Both) and not optional:
+            todo += [(part.right, part.optional[1]), (part.left, part.optional[0])]
         else:
-            yield part
+            yield part, optional
 
 
 def _step(step: NormalForm, streams: Sequence[str]) -> Iterator[str]:
@@ -160,15 +203,20 @@ def _step(step: NormalForm, streams: Sequence[str]) -> Iterator[str]:
         yield from _outline(step, streams)
 
 
-def _event(atom: Atom, streams: Sequence[str]) -> str:
-    guard = atom.guard
+def _guarded(guard: Guard, negated: bool) -> str:
     event = "any event" if guard.event_type is None else f"an event {name_text(guard.event_type)}"
     if guard.stream is not None:
         event += f" of stream {name_text(guard.stream)}"
     if guard.predicate is not None:
         event += f" with {predicate_text(guard.predicate)}"
+    return f"one event that is not {event}" if negated else event
+
+
+def _event(atom: Atom, streams: Sequence[str]) -> str:
+    guard = atom.guard
+    event = _guarded(guard, atom.negated)
     if atom.negated:
-        return f"one event that is not {event}"
+        return event
     own = streams if guard.event_type is None else [guard.event_type]
     names = sorted(name for name in atom.labels if name not in own and stream_of(name, streams) is None)
     return event + (f", called {_listed([name_text(name) for name in names], 'and')}" if names else "")

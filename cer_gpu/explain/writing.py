@@ -99,6 +99,10 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
             return _literal(expression)
         case s.Duration():
             return length_text(expression.length)
+        case s.Call():
+            return f"{expression.function}({', '.join(map(_expression, expression.operands))})"
+        case s.Aggregate():
+            return _aggregate(expression)
         case s.Negative():
             operand = _expression(expression.operand, _FACTOR)
             # "--" would begin a comment
@@ -110,11 +114,25 @@ def _expression(expression: s.Expression, around: int = _SUM) -> str:
 
 
 def _attribute(attribute: s.Attribute) -> str:
-    name, variable = attribute_text(attribute.name), attribute.variable
-    if variable is None:
-        return name
-    held = name_text(variable.name) if variable.stream is None else _streamed(variable)
-    return f"{held}.{name}" if attribute.event == "EACH" else f"{attribute.event}({held}).{name}"
+    text, variable = attribute_text(attribute.name), attribute.variable
+    if variable is not None:
+        held = _held(variable)
+        text = f"{held}.{text}" if attribute.event == "EACH" else f"{attribute.event}({held}).{text}"
+    if not attribute.lag:
+        return text
+    return f"LAG({text})" if attribute.lag == 1 else f"LAG({text}, {attribute.lag})"
+
+
+def _aggregate(aggregate: s.Aggregate) -> str:
+    if aggregate.attribute is not None:
+        operand = _attribute(aggregate.attribute)
+    else:
+        operand = "*" if aggregate.variable is None else _held(aggregate.variable)
+    return f"{aggregate.function}({operand})"
+
+
+def _held(variable: s.Name) -> str:
+    return name_text(variable.name) if variable.stream is None else _streamed(variable)
 
 
 def _streamed(variable: s.Name) -> str:

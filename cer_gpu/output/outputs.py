@@ -10,15 +10,20 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError
+from cer_gpu.output.choice import Choice
+from cer_gpu.output.leaves import Values
+from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 
 _POSITIONS = pa.list_(pa.int64())
+Bools = npt.NDArray[np.bool_]
 Fields = list[tuple[str, pa.DataType]]
 
 
@@ -47,6 +52,14 @@ class Columns:
     attributes : pyarrow.Schema or None
         Attributes of the events; None while none has been seen.
     heads : tuple of Head
+    single : frozenset of str
+        Variables that hold at most one event.
+    measures : BoundMeasures or None
+        None where the output needs none, and while no event has been seen.
+    retained : tuple of str
+        Attributes of events that are retained.
+    streams : bool
+        True: positions are rows of several streams, which the results name.
     """
 
     variables: tuple[str, ...]
@@ -54,6 +67,10 @@ class Columns:
     keys: tuple[tuple[str, pa.DataType], ...] = ()
     attributes: pa.Schema | None = None
     heads: tuple[Head, ...] = ()
+    single: frozenset[str] = frozenset()
+    measures: BoundMeasures | None = None
+    retained: tuple[str, ...] = ()
+    streams: bool = False
 
 
 class Output(ABC):
@@ -82,9 +99,23 @@ class Output(ABC):
         True: complex events that differ only in the variables of their events are different.
     keeps_events : bool
         True: attributes of events are retained for as long as a complex event may hold them.
+    positions : tuple of str
+        Columns that hold positions, beside those of variables.
+    measured : bool
+        True: its columns are those of measures.
+    may_choose : bool
+        True: a row is a valuation, which HAVING may drop.
+    numbered : bool
+        True: complex events have numbers, from the begin of the stream on.
     schema : pyarrow.Schema
+        Schema of `rows`.
+    result_schema : pyarrow.Schema
+        The same, with the streams of the positions, if they are rows of several streams.
+    choice : Choice or None
+        Choice among the rows that HAVING keeps.
     """
 
+    choice: Choice | None = None
     name: ClassVar[str]
     row: ClassVar[str] = "complex event"
     counted: ClassVar[bool] = False
@@ -92,9 +123,14 @@ class Output(ABC):
     most_at_an_end: ClassVar[int] = 0
     labelled: ClassVar[bool] = False
     keeps_events: ClassVar[bool] = False
+    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
+    measured: ClassVar[bool] = False
+    may_choose: ClassVar[bool] = False
+    numbered: ClassVar[bool] = False
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
-        self.schema = self.schema_of(columns)
+        self.result_schema = self.schema_of(columns)
+        self.schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
         self._columns, self._labels, self._retained = columns, labels, retained
 
     @classmethod
@@ -103,9 +139,11 @@ class Output(ABC):
         return cls.labelled or head is not None
 
     @classmethod
-    def retains(cls, head: tuple[Any, ...] | None) -> bool:
-        """Return True if attributes of events are retained for the results of a query with this head, or None."""
-        return cls.keeps_events or bool(head and not cls.counted and cls.most_at_an_end != 1)
+    def retains(cls, head: tuple[Any, ...] | None, having: object = None) -> bool:
+        """Return True if attributes of events are retained for the results of a query with this head and HAVING."""
+        if cls.keeps_events or cls.measured or (cls.may_choose and having is not None):
+            return True
+        return bool(head and not cls.counted and cls.most_at_an_end != 1)
 
     @classmethod
     def schema_of(cls, columns: Columns) -> pa.Schema:
@@ -117,6 +155,8 @@ class Output(ABC):
             When two columns would have one name.
         """
         fields = cls._fields(columns)
+        if columns.streams:
+            fields = [*fields, *cls._of_streams(columns)]
         names = [name for name, _ in fields]
         for name in names:
             if names.count(name) > 1:
@@ -126,6 +166,23 @@ class Output(ABC):
                     "name"
                 )
         return pa.schema(fields)
+
+    @property
+    def columns_of_positions(self) -> list[int]:
+        """Numbers of the columns that hold positions, or lists of them."""
+        names = self._names_of_positions(self._columns)
+        return [i for i, name in enumerate(self.schema.names) if name in names]
+
+    @classmethod
+    def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
+        return cls.positions
+
+    @classmethod
+    def _of_streams(cls, columns: Columns) -> Fields:
+        """Return a column for each one of positions, with the stream of each of these."""
+        names, text = cls._names_of_positions(columns), pa.string()
+        of_positions = [(name, kind) for name, kind in cls._fields(columns) if name in names]
+        return [(f"{name}_stream", pa.list_(text) if pa.types.is_list(kind) else text) for name, kind in of_positions]
 
     @classmethod
     @abstractmethod
@@ -142,6 +199,23 @@ class Output(ABC):
         keys
             Keys of PARTITION BY of the events that end complex events.
         """
+
+    def n_of(self, found: Any) -> int:
+        """Return the number of complex events in the last rows, which are those of a buffer."""
+        n: int = found.n_complex_events
+        return n
+
+    def first(self, rows: pa.RecordBatch, n: int, n_all: int) -> pa.RecordBatch:
+        """Return the rows of the first `n` of the results that `rows` show, `n_all` in number."""
+        return rows.slice(0, n)
+
+    def snapshot(self) -> list[int]:
+        """Return the state from which `restore` goes on."""
+        return []
+
+    def restore(self, state: list[int]) -> None:
+        """Go on from a snapshot."""
+        assert not state
 
 
 class Positions(Output):
@@ -184,13 +258,64 @@ class Positions(Output):
         return []
 
 
-class Bindings(Positions):
-    """`Positions`, and the positions that each variable holds: one row for each valuation."""
+class Valuations(Positions):
+    """`Positions` of each valuation, those that HAVING keeps."""
+
+    row_each = False
+    labelled = True
+    may_choose = True
+
+    def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
+        super().__init__(columns, labels, retained)
+        self.n_matches = self._n_last = 0
+
+    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return the rows of the valuations that HAVING keeps."""
+        measures = self._columns.measures
+        if measures is not None and measures.chooses:
+            values = self._values(found)
+            kept = self._kept(found, measures.kept(measures.columns(values, len(found)), values, len(found)))
+            found, keys = found.at(kept), [key.filter(pa.array(kept)) for key in keys]
+        rows = self._rows(found, keys)
+        self._count(len(found))
+        return rows
+
+    def n_of(self, found: MatchBuffers) -> int:
+        """Return the number of valuations that HAVING keeps."""
+        return self._n_last
+
+    def snapshot(self) -> list[int]:
+        """Return the number of valuations so far, and the state of the choice among them."""
+        return [self.n_matches, *([] if self.choice is None else self.choice.snapshot())]
+
+    def restore(self, state: list[int]) -> None:
+        """Go on from a snapshot."""
+        self.n_matches = state[0]
+        if self.choice is not None:
+            self.choice.restore(state[1:])
+
+    def _rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        return super().rows(found, keys)
+
+    def _values(self, found: MatchBuffers) -> Values:
+        return Values(found, self._labels, self._retained, self._columns.retained)
+
+    def _kept(self, found: MatchBuffers, kept: Bools) -> Bools:
+        return kept if self.choice is None else self.choice.among(kept, found.ends)
+
+    def _count(self, n: int) -> None:
+        self._n_last = n
+        self.n_matches += n
+
+
+class Bindings(Valuations):
+    """`Positions`, and the positions that each variable holds: one row for each valuation.
+
+    A variable that holds at most one event has its position, or NULL; others have lists.
+    """
 
     name = "bindings"
     row = "row of bindings"
-    row_each = False
-    labelled = True
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         super().__init__(columns, labels, retained)
@@ -198,14 +323,27 @@ class Bindings(Positions):
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
-        return [*super()._fields(columns), *((name, _POSITIONS) for name in columns.variables)]
+        return [
+            *super()._fields(columns),
+            *((name, pa.int64() if name in columns.single else _POSITIONS) for name in columns.variables),
+        ]
+
+    @classmethod
+    def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
+        return (*cls.positions, *columns.variables)
 
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         columns = []
-        for holds in self._holds:
+        for name, holds in zip(self._columns.variables, self._holds, strict=True):
             held = holds[found.marks]
-            before = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)
-            columns.append(pa.ListArray.from_arrays(pa.array(before[found.offsets]), pa.array(found.positions[held])))
+            before = np.concatenate([[0], np.cumsum(held)]).astype(np.int32)[found.offsets]
+            values = pa.array(found.positions[held])
+            if name not in self._columns.single:
+                columns.append(pa.ListArray.from_arrays(pa.array(before), values))
+            elif len(values) == len(found):
+                columns.append(values)
+            else:
+                columns.append(values.take(pa.array(before[:-1], mask=before[1:] == before[:-1])))
         return columns
 
 
@@ -232,12 +370,79 @@ class Events(Positions):
         return [pa.ListArray.from_arrays(offsets, events)]
 
 
+class Measures(Valuations):
+    """Start and end of each valuation that HAVING keeps, and the measures of SELECT."""
+
+    name = "measures"
+    row = "row of measures"
+    measured = True
+    positions = ("start", "end")
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        measures = () if columns.measures is None else columns.measures.fields
+        spans = [field for field in super()._fields(columns) if field[0] != "positions"]
+        return [*spans, *measures]
+
+    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each valuation."""
+        measures, time_type = self._columns.measures, self._columns.time_type
+        assert measures is not None
+        columns: list[pa.Array] = [pa.array(found.spans[0]), pa.array(found.spans[1])]
+        if time_type is not None:
+            columns += [times_to_arrow(found.times[k], time_type) for k in (0, 1)]
+        values = self._values(found)
+        measured = measures.columns(values, len(found))
+        rows = pa.RecordBatch.from_arrays([*columns, *keys, *measured], schema=self.schema)
+        if measures.chooses:
+            rows = rows.filter(pa.array(self._kept(found, measures.kept(measured, values, len(found)))))
+        self._count(rows.num_rows)
+        return rows
+
+
+class Rows(Valuations):
+    """Long form: one row for each event of a valuation and variable that holds it, with the attributes of the event."""
+
+    name = "rows"
+    row = "row of an event"
+    keeps_events = True
+    positions = ("position",)
+    numbered = True
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        fields: Fields = [("match", pa.int64()), ("variable", pa.string()), ("position", pa.int64())]
+        return [*fields, *((field.name, field.type) for field in columns.attributes or ())]
+
+    def _rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return the rows of valuations, by position, and for one event in the order of the variables."""
+        names = self._columns.variables
+        holds = np.array([[name in held for name in names] for held in self._labels], np.bool_)
+        entries, variables = np.nonzero(holds.reshape(len(self._labels), len(names))[found.marks])
+        matches = np.repeat(np.arange(self.n_matches, self.n_matches + len(found)), np.diff(found.offsets))
+        assert self._retained is not None
+        assert self._columns.attributes is not None
+        events = self._retained.take(found.positions[entries]).flatten()[: len(self._columns.attributes)]
+        columns = [
+            pa.array(matches[entries]),
+            pa.array(names, pa.string()).take(pa.array(variables)),
+            pa.array(found.positions[entries]),
+        ]
+        return pa.RecordBatch.from_arrays([*columns, *events], schema=self.schema)
+
+    def first(self, rows: pa.RecordBatch, n: int, n_all: int) -> pa.RecordBatch:
+        """Return the rows of the first `n` valuations, all rows of each."""
+        last = self.n_matches - n_all + n
+        return rows.slice(0, int(np.searchsorted(rows.column("match").to_numpy(), last)))
+
+
 class Count(Output):
     """Number of complex events that end at a position: one row for each position with any."""
 
     name = "count"
     row = "position"
     row_each = False
+    positions = ("end",)
     counted = True
 
     @classmethod
@@ -264,6 +469,7 @@ class Ends(Output):
     name = "ends"
     row = "end"
     row_each = False
+    positions = ("end",)
     most_at_an_end = 1
 
     @classmethod
@@ -280,5 +486,7 @@ class Ends(Output):
         return pa.RecordBatch.from_arrays([pa.array(found.ends), *times, *keys], schema=self.schema)
 
 
-OUTPUTS: dict[str, type[Output]] = {made.name: made for made in (Positions, Bindings, Events, Count, Ends)}
+OUTPUTS: dict[str, type[Output]] = {
+    made.name: made for made in (Positions, Bindings, Events, Count, Ends, Measures, Rows)
+}
 """The outputs by name."""

@@ -14,10 +14,13 @@ from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.outputs import Columns, Head, Output
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
+from cer_gpu.predicates.derived import DerivedColumn, read_by
 from cer_gpu.predicates.guards import BoundGuards
 from cer_gpu.predicates.join_keys import bind_keys
 from cer_gpu.predicates.relations import BoundRelations, bind_relations
@@ -68,6 +71,11 @@ class Binding:
     parallel: ParallelTables | None
 
     @cached_property
+    def derived(self) -> dict[str, DerivedColumn]:
+        """Columns that are made of the others before the predicates are evaluated, by name."""
+        return {**self.guards.derived, **({} if self.compared is None else self.compared.binder.derived)}
+
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns and fields that the query reads for any output."""
         return tuple(dict.fromkeys([*self.guards.columns, *self.columns_on_host]))
@@ -98,7 +106,21 @@ class Binding:
         """Columns and fields of the events in "events"."""
         if self.plan.attributes is not None:
             return tuple(name.name for name in self.plan.attributes)
-        return tuple(dict.fromkeys(name for name in self.schema.names if name != self.position_column))
+        return tuple(
+            dict.fromkeys(name for name in self.schema.names if name not in (self.position_column, ROW_COLUMN))
+        )
+
+    @cached_property
+    def measures(self) -> BoundMeasures | None:
+        """Measures of SELECT, with HAVING; None: there are none.
+
+        Raises
+        ------
+        QueryTypeError
+            When they do not fit the schema.
+        """
+        plan = self.plan
+        return bind_measures(plan.measures, self.schema, plan.text) if plan.measures.measures else None
 
     def columns_for(self, output: type[Output]) -> list[str]:
         """Return the columns that an output needs, or their fields if it needs only those.
@@ -116,21 +138,26 @@ class Binding:
     def _retained_names(self, output: type[Output]) -> tuple[str, ...]:
         events = self.attributes if output.keeps_events else ()
         heads = [each.attribute for each in self.plan.head or ()] if output.retains(self.plan.head) else []
-        return tuple(dict.fromkeys([*events, *heads]))
+        measured = self.plan.measures.attributes if self._measures(output) else ()
+        return tuple(dict.fromkeys([*events, *heads, *measured]))
+
+    def _measures(self, output: type[Output]) -> bool:
+        """Return True if an output shows the measures, or HAVING chooses among its rows."""
+        return output.measured or (output.may_choose and self.plan.having is not None)
 
     def retained(self, output: type[Output]) -> tuple[pa.Schema, tuple[str, ...]]:
         """Return what an output keeps of events: the names of attributes in the results, and the columns or fields."""
         names = self._retained_names(output)
         shown = self.attribute_schema if output.keeps_events else pa.schema([])
-        of_heads = [
+        others = [
             pa.field(name, plain_type(column_type(self.schema, name, None, None))) for name in names[len(shown) :]
         ]
-        return pa.schema([*shown, *of_heads]), names
+        return pa.schema([*shown, *others]), names
 
     def result_columns(self, output: type[Output]) -> Columns:
         """Return the columns that results may have."""
         keys = tuple(zip(self.keys.names, self.keys.types, strict=True))
-        retained = self.retained(output)[0] if output.retains(self.plan.head) else pa.schema([])
+        retained = self.retained(output)[0] if output.retains(self.plan.head, self.plan.having) else pa.schema([])
         names = self._retained_names(output)
         heads = tuple(
             Head(
@@ -140,7 +167,22 @@ class Binding:
             if retained.names
         )
         attributes = self.attribute_schema if output.keeps_events else None
-        return Columns(self.plan.variables, self.time_type, keys, attributes, heads)
+        return Columns(
+            self.plan.variables,
+            self.time_type,
+            keys,
+            attributes,
+            heads,
+            self.plan.single,
+            self.measures if self._measures(output) else None,
+            names,
+            self.names_streams,
+        )
+
+    @property
+    def names_streams(self) -> bool:
+        """True if events have the number of their row in one of several streams."""
+        return {ROW_COLUMN, STREAM_COLUMN} <= set(self.schema.names)
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""
@@ -181,7 +223,9 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
     keys = Keys(plan.partition, schema, text)
     positions = [] if position_column is None else [position_column]
-    for name in positions:
+    numbers = [ROW_COLUMN] if ROW_COLUMN in schema.names else []
+    streams = [STREAM_COLUMN] if numbers and STREAM_COLUMN in schema.names else []
+    for name in [*positions, *numbers]:
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
     clocks = tuple(dict.fromkeys(name for name in (plan.time_column, window_column) if name is not None))
@@ -194,7 +238,8 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         joins = JoinTables(JoinPlan(plan.graph, compared, bool(plan.partition)))
     read = () if compared is None else compared.names
-    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions, *read]))
+    numbered = [*positions, *numbers, *streams]
+    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read, *read_by(guards.derived)]))
     return Binding(
         plan=plan,
         schema=schema,

@@ -55,6 +55,8 @@ def dealing_of(plan: Plan) -> Dealing:
 def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
     """Return the column of each event type whose value all events of a complex event share; empty: there is none."""
     pattern = plan.parallel
+    if plan.looks_back:
+        return ()  # another task may have the events before
     if pattern is None or plan.consume != "NONE" or not pattern.without_choice:
         return ()  # an event that is a complex event by itself may have no such value
     atoms = pattern.graph.atoms
@@ -73,19 +75,23 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
 def _against_keys(plan: Plan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
+    if plan.trailing:
+        return "complex events that end with an absence come in the order in which they are known"
     if plan.consume == "ANY":
         return "CONSUME BY ANY forgets what all partitions have read"
     return None
 
 
 def _against_ranges(plan: Plan) -> str | None:
+    if plan.looks_back:
+        return "LAG reads events that may lie before the range"
+    if plan.trailing:
+        return "an absence at the end is known only after the range"
     if plan.window is None:
         return "the query has no WITHIN, so that a complex event may begin anywhere before"
     if plan.window == "events" and plan.partition:
         return "WITHIN n EVENTS counts the events of a partition, which may lie anywhere before"
-    # with filters between events, NEXT, LAST and MAX choose within the window
-    chooses_within = plan.relates and plan.strategy.compares
-    if plan.strategy.against_ranges is not None and not chooses_within:
+    if plan.strategy.against_ranges is not None and not plan.chooses_within:
         return plan.strategy.against_ranges
     if plan.limit is not None:
         return "LIMIT keeps the first of an order that depends on the events before the window"

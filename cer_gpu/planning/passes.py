@@ -10,15 +10,18 @@ import pyarrow as pa
 from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.chain import Step, find_chain
-from cer_gpu.automaton.normal_form import Both, guards_of, normal_form, unrelated, variable_name
+from cer_gpu.automaton.normal_form import Atom, Both, guards_of, normal_form, unrelated, variable_name
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.automaton.trailing import followed
 from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
 from cer_gpu.ceql.traversal import walk
-from cer_gpu.ceql.variables import defined_names
+from cer_gpu.ceql.variables import column_names
+from cer_gpu.ceql.variables import variables as variables_of
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
+from cer_gpu.output.measures import measures_of, type_errors_of
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.binder import type_errors
@@ -44,13 +47,23 @@ def plan_of(
     5. `find_chain`: the steps of any other pattern that stacks can evaluate, if the strategy allows it.
     """
     streams = tuple(name.name for name in syntax.streams)
+    known = variables_of(syntax.formula)
+    measures = measures_of(syntax, known)
     items = syntax.select.items
-    variables = defined_names(syntax.formula) if items is None else [variable_name(item.variable) for item in items]
+    everything = column_names(syntax.formula)
+    variables = everything if items is None else [variable_name(item.variable) for item in items]
+    for name in measures.variables:
+        variables += everything if name is None else [name]
     attributes: dict[str, Name] | None = None
     if items and all(item.attributes is not None for item in items):
         attributes = {name.name: name for item in items for name in item.attributes or ()}
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     selected = frozenset(variables)
+    waiting = followed(formula)
+    if waiting is not None:
+        # what SELECT drops is needed until the absence is known
+        formula = waiting
+        selected = selected.union(*(part.labels for part in walk(formula) if isinstance(part, Atom)))
     alone = unrelated(formula)
     guards = guards_of(formula)
     conjunction = any(isinstance(part, Both) for part in walk(formula))
@@ -75,7 +88,7 @@ def plan_of(
     return Plan(
         text=syntax.text,
         guards=guards,
-        cea=None if conjunction else build_cea(alone, selected),
+        cea=None if conjunction else build_cea(alone, selected, guards),
         graph=graph,
         parallel=parallel,
         against_parallel=against_parallel,
@@ -95,14 +108,16 @@ def plan_of(
         time_column=time_column,
         time_unit=time_unit,
         relations=syntax.relations,
+        chooses_first=syntax.chooses_first,
+        trailing=waiting is not None,
+        measures=measures,
     )
 
 
 def strategy_notes(syntax: QuerySyntax) -> list[str]:
-    """Return a remark if the strategy chooses before the window applies; with filters between events none does."""
+    """Return a remark if the strategy chooses before the window applies (THEN WITHIN)."""
     within, strategy = syntax.within, STRATEGIES[syntax.select.strategy]
-    relates = any(True for _ in relations(syntax.formula))
-    if within is None or strategy.too_long is None or relates:
+    if within is None or strategy.too_long is None or not syntax.chooses_first:
         return []
     length = " ".join(syntax.text[slice(*within.span)].split())
     outcome = strategy.too_long.format(length if length.isprintable() else "the window")
@@ -117,6 +132,7 @@ def schema_errors(
     predicates = [item.predicate for item in variable_filters(syntax.formula)]
     errors: list[QueryError] = [*type_errors(predicates, schema, text)]
     errors += relation_errors([relation.predicate for relation in relations(syntax.formula)], schema, text)
+    errors += type_errors_of(measures_of(syntax, variables_of(syntax.formula)), schema, text)
     selected = [name for item in syntax.select.items or () for name in item.attributes or ()]
     selected += syntax.unread
     tests: list[Callable[[], object]] = [

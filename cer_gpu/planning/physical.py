@@ -13,11 +13,12 @@ from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.automaton.table import Table
-from cer_gpu.output.outputs import Output
+from cer_gpu.output.outputs import Bindings, Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.recognition import recogniser_of
@@ -49,6 +50,10 @@ class PhysicalPlan:
     holds_back : bool
         True: events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`).
     dealing : Dealing
+    waits : bool
+        True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies.
+    limit : int
+        Most complex events of one end, for those that wait; 0: all.
     """
 
     plan: Plan
@@ -58,6 +63,8 @@ class PhysicalPlan:
     reason: str
     holds_back: bool
     dealing: Dealing
+    waits: bool = False
+    limit: int = 0
 
     @property
     def engine(self) -> str:
@@ -67,7 +74,17 @@ class PhysicalPlan:
     @property
     def labelled(self) -> bool:
         """True if complex events that differ only in the variables of their events are different."""
-        return self.output.is_labelled(self.plan.head)
+        return self.waits or self.output.is_labelled(self.plan.head)
+
+    @property
+    def counted(self) -> bool:
+        """True if the runtime counts complex events instead of listing them."""
+        return self.output.counted and not self.waits
+
+    @property
+    def limits_rows(self) -> bool:
+        """True if LIMIT applies to the rows that HAVING keeps, and not to the complex events that are listed."""
+        return self.plan.having is not None and self.plan.limit is not None and self.output.may_choose
 
     def table(self) -> Table:
         """Make the table that gives events their symbols."""
@@ -84,6 +101,8 @@ class PhysicalPlan:
             assert plan.chain is not None
             return Chain(plan.chain)
         assert plan.cea is not None
+        if plan.chooses_within:
+            return WindowTable(plan.cea, plan.strategy, labelled=self.labelled)
         return Determinization(plan.cea, plan.strategy, labelled=self.labelled)
 
 
@@ -114,6 +133,11 @@ class Asked:
     def is_chain(self) -> bool:
         """True if the pattern is a chain."""
         return self.plan.chain is not None
+
+    @property
+    def chooses_within(self) -> bool:
+        """True if the strategy compares complex events, and only those within the window."""
+        return self.plan.chooses_within
 
     @property
     def counts_chain(self) -> bool:
@@ -154,12 +178,16 @@ _INSTANCES = "each event is stored once for each step that it satisfies, and fou
 
 _PRODUCTS = "partial matches are stored under the values that they share, and gathered by the event that joins them"
 
+_WINDOWS = "each window that something ends in is evaluated by itself, where {strategy} chooses"
+
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 CHOICES = (
     Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
     Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
+    Choice("window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True),
+    Choice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
     Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
     Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
@@ -179,23 +207,33 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     share
         True if only a share of the complex events is listed.
     """
+    if plan.trailing:
+        return _waiting_plan(plan, output)
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     asked = Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
-    reason = chosen.reason
+    reason = chosen.reason.format(strategy=plan.strategy.name)
     if chosen.runtime == "automaton" and plan.against_chain is not None:
         reason += f" (no stacks: {plan.against_chain})"
-    waits = plan.within is not None and not plan.partition and not output.retains(plan.head)
+    waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
 
 
+def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
+    """Return the plan of a pattern with an absence at its end: all that its runtime lists waits."""
+    all_listed = replace(plan, strategy=ALL, limit=0 if plan.limit == 0 else None, trailing=False)
+    made = physical_plan(all_listed, Bindings)
+    limit = plan.strategy.most_at_an_end or (plan.limit or 0)
+    return replace(made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, limit=limit)
+
+
 def _without_choice(plan: Plan) -> Plan:
     """Return a plan with the same ends, without choices that leave each end at least one of its complex events."""
     keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
-    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.relates):
+    if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.chooses_within):
         plan = replace(plan, strategy=ALL)
     graph = None if plan.graph is None else replace(plan.graph, ambiguous=False)
     parallel = None if plan.parallel is None else replace(plan.parallel, ambiguous=False)

@@ -10,7 +10,8 @@ from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import HeadVariable, Name, Within
+from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, Within, attributes
+from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,12 @@ class Plan:
         Attributes of the atoms that nothing reads, but events must have.
     relations : tuple of (str, tuple of str)
         Columns of types whose atoms have arguments by position: the option that reads `text` again.
+    chooses_first : bool
+        True if the strategy chooses before the window drops what is longer (THEN WITHIN).
+    trailing : bool
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
+    measures : QueryMeasures
+        Measures of SELECT, and HAVING.
     """
 
     text: str
@@ -67,12 +74,25 @@ class Plan:
     time_column: str | None
     time_unit: str | None
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    chooses_first: bool = False
+    trailing: bool = False
+    measures: QueryMeasures = NO_MEASURES
+
+    @property
+    def having(self) -> Predicate | None:
+        """Condition of HAVING."""
+        return self.measures.having
+
+    @property
+    def single(self) -> frozenset[str]:
+        """Columns of "bindings" that hold at most one event."""
+        return frozenset(name for name in self.variables if name.rpartition(">")[2] in self.measures.single)
 
     @property
     def negates(self) -> bool:
         """True if some event of the pattern must not satisfy a guard."""
         if self.cea is not None:
-            return any(transition.negated for transition in self.cea.transitions)
+            return any(t.negated or any(negated for _, negated in t.barred) for t in self.cea.transitions)
         graph = self.graph if self.parallel is None else self.parallel.graph
         assert graph is not None
         return any(negated for atom in graph.atoms for _, negated in atom.tests)
@@ -81,6 +101,24 @@ class Plan:
     def relates(self) -> bool:
         """True if the pattern has filters between events, or a conjunction."""
         return self.graph is not None or self.parallel is not None
+
+    @property
+    def looks_back(self) -> bool:
+        """True if a predicate reads an earlier event of the stream (``LAG``), whatever its type."""
+        return any(attribute.lag for predicate in self.predicates for attribute in attributes(predicate))
+
+    @property
+    def predicates(self) -> list[Predicate]:
+        """Predicates on single events, and between events."""
+        found = [guard.predicate for guard in self.guards if guard.predicate is not None]
+        if self.parallel is not None:
+            return [*found, *self.parallel.predicates]
+        return found if self.graph is None else [*found, *(relation.predicate for relation in self.graph.relations)]
+
+    @property
+    def chooses_within(self) -> bool:
+        """True if there is a window, and complex events rule out only those that lie within it."""
+        return self.strategy.compares and self.within is not None and not self.chooses_first
 
     @property
     def several_streams(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from cer_gpu.automaton.normal_form import normal_form
+from cer_gpu.automaton.normal_form import is_plain, normal_form
 from cer_gpu.automaton.recogniser import Recogniser, build_recogniser
 from cer_gpu.automaton.rma_construction import UnboundedFilterError
 from cer_gpu.automaton.rma_determinize import SharedRegisterError
@@ -20,8 +20,9 @@ WIDEST = 6
 def recogniser_of(plan: Plan) -> Recogniser | None:
     """Return the recogniser of a plan for the ends of its complex events, or None if it has none.
 
-    There is none for a conjunction, for a window of more than `WIDEST` events, partitions, several streams, CONSUME BY,
-    LIMIT and strategies, for filters that registers cannot test, and where the automaton is too large.
+    There is none for a conjunction, for absences, options and counted repetitions, for a window of more than `WIDEST`
+    events, partitions, several streams, CONSUME BY, LIMIT and strategies, for filters that registers cannot test, and
+    where the automaton is too large.
     """
     if plan.graph is None or plan.cea is None:
         return None
@@ -41,6 +42,8 @@ def _made(
     syntax = parse(text, dict(relations))
     streams = [name.name for name in syntax.streams]
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
+    if not is_plain(formula):
+        return None
     plan = plan_of(syntax, type_column, None, None, in_parallel=False)
     assert plan.graph is not None
     try:

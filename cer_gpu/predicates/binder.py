@@ -38,6 +38,7 @@ from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
 from cer_gpu.columnar.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
 from cer_gpu.predicates import terms as t
+from cer_gpu.predicates.derived import DerivedColumn, derive, is_derived, shown
 from cer_gpu.predicates.inputs import CODES, FLOATS, Inputs
 from cer_gpu.predicates.interpreter import OPERATORS
 from cer_gpu.predicates.lengths import LENGTH_HINT, difference_rows, is_length, length_of, with_integer
@@ -70,14 +71,29 @@ class Binder:
 
     Attributes
     ----------
+    schema : pyarrow.Schema
+        That schema, with the derived columns so far.
     inputs : Inputs
         Contents of the slots of the terms.
+    derived : dict from str to DerivedColumn
+        Columns of functions and LAG, by the names that they have in predicates.
     """
 
     def __init__(self, schema: pa.Schema, text: str) -> None:
         self.schema = schema
         self.text = text
         self.inputs = Inputs(schema)
+        self.derived: dict[str, DerivedColumn] = {}
+
+    def derive(self, node: Any) -> Any:
+        """Return a predicate or expression with derived columns in place of functions and LAG."""
+        return derive(node, self)
+
+    def add_derived(self, name: str, column: DerivedColumn) -> None:
+        """Add a derived column, unless it is known."""
+        if name not in self.derived:
+            self.derived[name] = column
+            self.schema = self.inputs.schema = self.schema.append(pa.field(name, column.type))
 
     # ---- predicates -------------------------------------------------------------------------------------
 
@@ -89,14 +105,17 @@ class Binder:
         QueryTypeError
             When a column is unknown, or types do not go together.
         """
+        return self._bound(self.derive(predicate), negated)
+
+    def _bound(self, predicate: s.Predicate, negated: bool) -> t.Test:
         match predicate:
             case s.Not():
-                return self.bind(predicate.operand, not negated)
+                return self._bound(predicate.operand, not negated)
             case s.And() | s.Or():
                 # De Morgan: FALSE(p AND q) = FALSE(p) OR FALSE(q), also with NULL
                 kind = t.And if isinstance(predicate, s.And) != negated else t.Or
                 tests: list[t.Test] = []
-                for test in (self.bind(operand, negated) for operand in predicate.operands):
+                for test in (self._bound(operand, negated) for operand in predicate.operands):
                     tests += test.tests if isinstance(test, kind) else [test]
                 return kind(tuple(tests))
             case s.Comparison():
@@ -351,6 +370,10 @@ class Binder:
             case s.Arithmetic():
                 kinds = {self.arithmetic_kind(expression.left), self.arithmetic_kind(expression.right)}
                 return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
+            case s.Call():
+                message = f"{expression.function} of a difference of times is a length of time, and no number"
+                raise self.error(message, expression.span, LENGTH_HINT)
+        raise AssertionError(expression)
 
     def arithmetic_kind(self, operand: s.Expression) -> str:
         """Return the kind of an operand of arithmetic, in which decimals are floats."""
@@ -381,6 +404,7 @@ class Binder:
             case s.Arithmetic():
                 x, y = self.number(expression.left), self.number(expression.right)
                 return _arithmetic(self.inputs, expression.op, x, y, self.kind(expression) == FLOAT)
+        raise AssertionError(expression)
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
         """Raise an error for a name that is no column, and was meant as NULL or as a text."""
@@ -407,6 +431,8 @@ class Binder:
                 return f"the string {expression.value!r}"
             case s.Literal():
                 return f"the number {expression.text}"
+            case s.Attribute() if is_derived(expression.name):
+                return f"{shown(expression.name)} ({self.column(expression)})"
             case s.Attribute():
                 return f"column {dotted(expression.name)!r} ({self.column(expression)})"
             case _:

@@ -59,6 +59,8 @@ class BoundGuards:
     ----------
     columns : tuple of str
         Columns that the guards read.
+    derived : dict from str to DerivedColumn
+        Columns that are made before they are evaluated.
     n_guards : int
     program : Program or None
         Tests as terms; None: no event has a type, so there is nothing to evaluate.
@@ -85,6 +87,7 @@ class BoundGuards:
         binder = Binder(schema, text)
         bound = {g.predicate: binder.bind(g.predicate) for g in guards if g.predicate is not None}
         self.inputs = inputs = binder.inputs
+        self.derived = binder.derived
         self.tests = tuple((i, bound[g.predicate]) for i, g in enumerate(guards) if g.predicate is not None)
         no_type = data_type is not None and kind_of(data_type) == NOTHING
         # the type test has the same result for all events: there is one type, or no event has any

@@ -9,6 +9,8 @@ from fractions import Fraction
 import pyarrow as pa
 
 from cer_gpu.backend.joins.filters import (
+    ABS_F,
+    ABS_I,
     AND,
     ARITHMETIC_F,
     ARITHMETIC_I,
@@ -32,7 +34,8 @@ from cer_gpu.ceql.traversal import children, walk
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING
 from cer_gpu.columnar.moments import per_second
 from cer_gpu.predicates import terms as t
-from cer_gpu.predicates.relation_terms import Argument, Shared, argument_of, arguments_of, of_event
+from cer_gpu.predicates.derived import of_event
+from cer_gpu.predicates.relation_terms import Argument, Shared, argument_of, arguments_of
 from cer_gpu.predicates.side_columns import Raw, SideColumn, TextNumber, Truth
 
 _BY_DIFFERENCE = "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES"
@@ -223,6 +226,10 @@ class ProgramBinder:
                 return dtype
             case s.Arithmetic():
                 return self.arithmetic(expression)
+            case s.Call():  # `abs`: other functions read one event, and are columns
+                dtype = self.value(expression.operands[0])
+                self.emit(ABS_F if dtype == t.F8 else ABS_I)
+                return dtype
         raise AssertionError(expression)
 
     def push_constant(self, number: int | float | None) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.side_columns import SideColumn
@@ -62,17 +60,6 @@ def argument_of(attribute: s.Attribute) -> Argument:
     """Return the event that an attribute is read of."""
     assert attribute.variable is not None
     return Argument(attribute.variable.name, attribute.event)
-
-
-def of_event(node: Any) -> Any:
-    """Return an expression or predicate over one event, without the variable before its attributes."""
-
-    def combine(node: Any, parts: list[Any]) -> Any:
-        if isinstance(node, s.Attribute):
-            return replace(node, variable=None, event=EACH)
-        return with_children(node, parts)
-
-    return fold(node, combine, children)
 
 
 class Shared:

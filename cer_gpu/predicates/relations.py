@@ -23,6 +23,7 @@ from cer_gpu.columnar.moments import per_second
 from cer_gpu.errors import QueryTooLargeError, QueryTypeError
 from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.binder import Binder
+from cer_gpu.predicates.derived import of_event
 from cer_gpu.predicates.relation_programs import ProgramBinder
 from cer_gpu.predicates.relation_terms import (
     Comparison,
@@ -31,7 +32,6 @@ from cer_gpu.predicates.relation_terms import (
     Shared,
     argument_of,
     arguments_of,
-    of_event,
 )
 from cer_gpu.predicates.side_columns import (
     MAX_COLUMNS,
@@ -118,6 +118,7 @@ class RelationBinder(Shared):
 
     def condition(self, predicate: s.Predicate) -> Condition:
         """Bind one filter: as a comparison of two columns where it is one."""
+        predicate = self.single.derive(predicate)
         negated, inner = False, predicate
         while isinstance(inner, s.Not):
             negated, inner = not negated, inner.operand
@@ -142,7 +143,7 @@ class RelationBinder(Shared):
 
     def equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
         """Return columns of two expressions over one event each that are equal where the values are; None: none are."""
-        x, y = of_event(x), of_event(y)
+        x, y = self._alone(x), self._alone(y)
         columns = self._side_columns("=", x, y, {self.single.kind(x), self.single.kind(y)}, x.span)
         return None if columns is None else (columns[1], columns[2])
 
@@ -153,7 +154,7 @@ class RelationBinder(Shared):
         ------
         QueryTypeError
         """
-        kinds = {self.single.kind(of_event(expression)) for expression in expressions}
+        kinds = {self.single.kind(self._alone(expression)) for expression in expressions}
         if {DECIMAL, FLOAT} <= kinds:
             raise self.single.error(
                 "decimals and floats are among three values or more that are to be equal",
@@ -163,13 +164,16 @@ class RelationBinder(Shared):
 
     def exact_column(self, expression: s.Expression) -> SideColumn:
         """Return a column of an expression over one event that equals those of any types for equal values."""
-        x = of_event(expression)
+        x = self._alone(expression)
         kind, scale = self.single.kind(x), Fraction(1)
         if isinstance(x, s.Attribute) and (kind == MOMENT or self.single.are_durations(x, x)):
             scale = per_second(self.single.column(x))
         elif isinstance(x, s.Attribute) and kind == DECIMAL:
             scale = Fraction(10) ** self.single.column(x).scale
         return ExactText(self._value(x) if scale == 1 and kind != DECIMAL else self._stored_integer(x), scale)
+
+    def _alone(self, expression: s.Expression) -> Any:
+        return of_event(self.single.derive(expression))
 
     # ---- separable comparisons ----------------------------------------------------------------------------
 

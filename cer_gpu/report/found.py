@@ -17,6 +17,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError
 from cer_gpu.io.sources import Source, open_events
 from cer_gpu.io.texts import plain, to_json
+from cer_gpu.order.rows import without_rows
 from cer_gpu.query import Query
 from cer_gpu.report.samples import Sample, fingerprints
 
@@ -81,7 +82,11 @@ class Events:
         self._sort = sort
 
     def open(self) -> Source:
-        """Open the events from the beginning."""
+        """Open the events from the beginning; positions count them in the order in which they are read."""
+        return without_rows(self.numbered())
+
+    def numbered(self) -> Source:
+        """Open the events with the numbers of their rows in the input, if they come in another order."""
         return self._query.source(self._events, sort=self._sort)
 
 
@@ -111,7 +116,8 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
     """Evaluate a query, and keep the results that a report needs."""
     drawn, detailed = Sample(MAX_DRAWN), Sample(MAX_REFERENCES)
     partitions = _Partitions([dotted(names[0]) for names in query.keys])
-    evaluator = query.evaluator()
+    # of what HAVING drops, only valuations are told apart
+    evaluator = query.evaluator(output="bindings" if query.drops_rows else "positions")
     n_matches = 0
     for batch in query.matches(events.open(), evaluator, threads):
         if not batch.num_rows:
@@ -216,7 +222,7 @@ def variables_of(
         held = batch.select(names).take(pa.array(hits)).to_pylist()
         for hit, valuation in zip(order[places[hits]].tolist(), held, strict=True):
             if len(ways[hit]) < MAX_WAYS:
-                sets = {name: set(holds) for name, holds in valuation.items()}
+                sets = {name: set(holds) if isinstance(holds, list) else {holds} for name, holds in valuation.items()}
                 way = tuple(tuple(name for name in names if p in sets[name]) for p in positions[hit])
                 ways[hit][way] = None
         left -= batch.num_rows
@@ -233,8 +239,8 @@ def _valuations(query: Query, events: Events, threads: int | None) -> Iterator[p
 
 def _variables(query: Query, source: Source) -> list[str] | None:
     try:
-        n_others = len(query.output_schema(source.schema))
-        return list(query.output_schema(source.schema, "bindings").names[n_others:])
+        query.output_schema(source.schema, "bindings")
+        return list(query.variables)
     except OptionError:
         return None
 

@@ -44,40 +44,56 @@ class Counter(Loop):
         if not len(events.symbols):
             return
         self._regs[tecs.EVENT] = 0
-        options = self.options
         taken = events.as_group
         while True:
-            groups = plain(
-                taken,
-                self._options,
-                tables_of(self.table),
-                self._lists,
-                counting.Rows(self._rows, self._sources, self._copies),
-                self._window,
-                Counts(*self._out.to_fill),
-            )
-            status = counting.count_events(*groups, self.table.n_states)
-            match Status(status):
+            groups = plain(taken, self._options, *self.working_groups)
+            match Status(counting.count_events(*groups, self.table.n_states)):
                 case Status.DONE:
                     break
-                case Status.NEED_STEP:
-                    self._resolve()
-                case Status.GROW_NODES:
-                    self._grow_records()
-                case Status.GROW_LISTS:
-                    self._widen()
-                case Status.GROW_SLOTS:
-                    self._grow_slots()
-                    more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
-                    self._rows = np.concatenate([self._rows, more])
                 case Status.TOO_MANY:
                     raise too_many_at(int(events.reported[self._regs[tecs.EVENT]]))
-                case Status.OUTPUT_FULL:
-                    yield self.flush()
-                case other:
-                    raise AssertionError(other)
-        if options.window == GLOBAL_WINDOW:
+                case status:
+                    yield from self.supply(status)
+        if self.options.window == GLOBAL_WINDOW:
             self.last_low = int(self._records[events.lows[-1] & (len(self._records) - 1), counting.NUMBER])
+
+    @property
+    def working_groups(self) -> tuple[tuple[Any, ...], ...]:
+        """Arguments that the loop takes after events and options."""
+        return (
+            tables_of(self.table),
+            self._lists,
+            counting.Rows(self._rows, self._sources, self._copies),
+            self._window,
+            Counts(*self._out.to_fill),
+        )
+
+    @property
+    def n_ends(self) -> int:
+        """Ends so far, also those of other shares."""
+        return self._out.n_ends
+
+    @n_ends.setter
+    def n_ends(self, n: int) -> None:
+        self._out.n_ends = n
+
+    def supply(self, status: Status) -> Iterator[CountBuffers]:
+        """Supply what the loop asked for by its status, and yield buffers that are full."""
+        match status:
+            case Status.NEED_STEP:
+                self._resolve()
+            case Status.GROW_NODES:
+                self._grow_records()
+            case Status.GROW_LISTS:
+                self._widen()
+            case Status.GROW_SLOTS:
+                self._grow_slots()
+                more = np.zeros((len(self._slots) - len(self._rows), self._rows.shape[1]), np.uint64)
+                self._rows = np.concatenate([self._rows, more])
+            case Status.OUTPUT_FULL:
+                yield self.flush()
+            case other:
+                raise AssertionError(other)
 
     def flush(self) -> CountBuffers:
         """Return the counts found since the last call."""

@@ -227,6 +227,7 @@ class InstanceGraph(Joining):
             rows(True, self._length.dtype),
             rows(True, self._length.dtype),
             room((n_atoms, max(joins.n_incoming, 1), capacity), np.int64),
+            room((n_atoms, joins.n_ended, capacity), np.int64),
         )
 
     def _make_indexes(self) -> None:

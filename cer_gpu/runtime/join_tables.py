@@ -7,7 +7,7 @@ An edge with equalities has a hash index, one with inequalities zone maps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
 from cer_gpu.backend.joins import filters
-from cer_gpu.backend.joins.whole_paths import EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
-from cer_gpu.predicates.relation_terms import EACH, FIRST, LAST, PREV, Comparison, Condition
+from cer_gpu.backend.joins.whole_paths import BARRING_EVENT, EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
+from cer_gpu.predicates.relation_terms import EACH, FIRST, LAST, PREV, Argument, Comparison, Condition
 from cer_gpu.predicates.relations import BoundRelations
 from cer_gpu.predicates.terms import COMPARISONS, MIRRORED
 
@@ -80,6 +80,8 @@ class JoinPlan:
     distant : dict from atom to list of Pair
     own : dict from atom to list of Pair
         Filters whose two variables hold one and the same event.
+    watched : set of (int, int)
+        Absences and the atoms before their gaps for which the event before the gap tells by itself what bars.
     """
 
     graph: AtomGraph
@@ -89,6 +91,7 @@ class JoinPlan:
     general: list[int] = field(default_factory=list)
     distant: dict[int, list[Pair]] = field(default_factory=dict)
     own: dict[int, list[Pair]] = field(default_factory=dict)
+    watched: set[tuple[int, int]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Place the filters."""
@@ -96,8 +99,9 @@ class JoinPlan:
         self._oriented: dict[Pair, Comparison | None] = {}
         self._after = [sorted(set(graph.after(atom))) for atom in range(len(graph.atoms))]
         self._reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
-        pairs = [pair for r in range(len(graph.relations)) for pair in self._pairs(r)]
-        self.edges = [self._edge(edge, pairs) for edge in graph.edges]
+        pairs = [pair for r in range(graph.n_tested) for pair in self._pairs(r)]
+        barring = self._barring()
+        self.edges = [self._edge(edge, barring if edge.bars else pairs) for edge in graph.edges]
         for pair in pairs:
             relation = graph.relations[pair.relation]
             earlier, later = relation.holds[pair.earlier], relation.holds[pair.later]
@@ -109,6 +113,18 @@ class JoinPlan:
                 inner = [b for b in self._after[atom] if not (pair.nearest and b in later)]
                 if any(self._reach[b] & later for b in inner):
                     self.distant.setdefault(atom, []).append(pair)
+
+    def _barring(self) -> list[Pair]:
+        """Return the filters of absences that read one event before the gap alone, and note where they suffice."""
+        graph, found = self.graph, list[Pair]()
+        for number, absence in enumerate(graph.absences):
+            sources = {edge.source for edge in graph.edges if number in edge.absent}
+            for relation in absence.relations:
+                pairs = list(self._pairs(relation, barring=True))
+                sources &= graph.relations[relation].holds[pairs[0].earlier] if pairs else frozenset()
+                found += pairs
+            self.watched |= {(number, source) for source in sources}
+        return found
 
     def _reachable(self, atom: int) -> frozenset[int]:
         """Return the atoms to which one or more edges lead from an atom."""
@@ -148,8 +164,11 @@ class JoinPlan:
                     todo.append(target)
         return passed
 
-    def _pairs(self, number: int) -> Iterator[Pair]:
-        """Yield the ways to test a relation on two events; for none, note that it is tested on whole paths."""
+    def _pairs(self, number: int, *, barring: bool = False) -> Iterator[Pair]:
+        """Yield the ways to test a relation on two events.
+
+        For none, note that it is tested on whole paths, unless it is one of an absence (`barring`).
+        """
         relation, arguments = self.graph.relations[number], self.bound.conditions[number].arguments
         events = {(relation.variables.index(a.variable), a.event) for a in arguments}
         variables = {variable for variable, _ in events}
@@ -167,7 +186,8 @@ class JoinPlan:
                 if relation.local[one]:
                     yield Pair(number, other, one)
                 return
-        self.general.append(number)
+        if not barring:
+            self.general.append(number)
 
     def _edge(self, edge: Edge, pairs: list[Pair]) -> EdgePlan:
         graph, source = self.graph, self.graph.atoms[edge.source]
@@ -235,7 +255,7 @@ class JoinTables:
         Fields of `cer_gpu.backend.joins.filters.Filters`.
     general : dict of arrays
         Fields of `cer_gpu.backend.joins.whole_paths.General`.
-    n_zones, n_indexes, n_incoming, depth, n_columns : int
+    n_zones, n_indexes, n_incoming, n_ended, depth, n_columns : int
     """
 
     def __init__(self, plan: JoinPlan) -> None:
@@ -248,6 +268,8 @@ class JoinTables:
         self._zones: list[list[int]] = [[] for _ in plan.graph.atoms]
         self._indexes: dict[tuple[int, tuple[int, ...]], int] = {}
         self.n_columns = 1 + len(plan.bound.columns)
+        self._watched: list[list[int]] = []
+        self.n_ended = 0
         self.general = self._general()
         self.graph = self._graph()
         self.conditions = _table(self._rows, 9)
@@ -323,7 +345,7 @@ class JoinTables:
             test = first + len(guaranteed)
             last = len(conditions_of_edges)
             row = [edge.source, edge.target, edge.contiguous, loops[edge.loops], index, first, test, last, int(zoned)]
-            edges.append(row)
+            edges.append([*row, *self._absences(edge)])
         # the conditions of an edge stand in a row: one that several edges share is copied
         order = [self._rows[c] for c in conditions_of_edges]
         self._rows, self._conditions = order, {}
@@ -333,7 +355,8 @@ class JoinTables:
         flags = [
             (codes.INITIAL_ATOM if atom.initial else 0)
             | (codes.FINAL_ATOM if atom.final else 0)
-            | (codes.STACKED_ATOM if any(edge.source == q for edge in graph.edges) else 0)
+            | (codes.STACKED_ATOM if any(edge.source == q for edge in graph.edges) or q in self._searched else 0)
+            | (codes.BARRING_ATOM if atom.bars else 0)
             | (0 if any(edge.target == q for edge in graph.edges) or plan.distant.get(q) else codes.LEAF_ATOM)
             for q, atom in enumerate(atoms)
         ]
@@ -348,7 +371,8 @@ class JoinTables:
         return {
             "flags": np.array(flags, np.int32),
             "incoming": np.searchsorted(targets, np.arange(n_atoms + 1)).astype(np.int32),
-            "edges": _table(edges, 9),
+            "edges": _table(edges, codes.N_EDGE),
+            "watched": _table(self._watched, 2),
             "tests": _offsets(own),
             "own_tests": np.array(list(chain.from_iterable(own)), np.int32),
             "distants": _offsets(distant),
@@ -401,11 +425,70 @@ class JoinTables:
                     arguments.append([self._set(relation.holds[variable]), _EVENTS[argument.event]])
             begin, end = self._program(number)
             programs.append([number, first_choice, len(choices), first_argument, len(arguments), begin, end])
+        gaps, barring = self._gaps(arguments)
         return {
             "programs": _table(programs, 7),
             "choices": np.array(choices, np.int32),
             "arguments": _table(arguments, 2),
+            "gaps": _table(gaps, 3),
+            "barring": _table(barring, 5),
         }
+
+    # ---- absences -----------------------------------------------------------------------------------------
+
+    def _gaps(self, arguments: list[list[int]]) -> tuple[list[list[int]], list[list[int]]]:
+        """Return the rows of `General.gaps` and `General.barring`; add the arguments of the latter."""
+        gaps, barring = list[list[int]](), list[list[int]]()
+        self._gaps_of: dict[Edge, tuple[int, int]] = {}
+        self._searched: set[int] = set()
+        graph = self.plan.graph
+        for edge in graph.edges:
+            first = len(gaps)
+            for number in edge.absent:
+                if (number, edge.source) in self.plan.watched:
+                    continue
+                absence = graph.absences[number]
+                self._searched.add(absence.atom)
+                begin = len(barring)
+                for relation in absence.relations:
+                    first_argument = len(arguments)
+                    arguments += [self._argument_of_absence(relation, a) for a in self._arguments(relation)]
+                    barring.append([relation, first_argument, len(arguments), *self._program(relation)])
+                gaps.append([absence.atom, begin, len(barring)])
+            self._gaps_of[edge] = first, len(gaps)
+        return gaps, barring
+
+    def _arguments(self, relation: int) -> Sequence[Argument]:
+        return self.plan.bound.conditions[relation].arguments
+
+    def _argument_of_absence(self, number: int, argument: Argument) -> list[int]:
+        """Return the row of an argument of an absence's filter: its variables hold one event, or are FIRST or LAST."""
+        relation = self.plan.graph.relations[number]
+        variable = relation.variables.index(argument.variable)
+        if relation.local[variable]:
+            return [0, BARRING_EVENT]
+        event = FIRST_EVENT if argument.event == FIRST else LAST_EVENT
+        return [self._set(relation.holds[variable]), event]
+
+    def _absences(self, edge: Edge) -> list[int]:
+        """Return the columns EDGE_WATCHED to EDGE_ENDED of an edge."""
+        first = len(self._watched)
+        for number in edge.absent:
+            if (number, edge.source) in self.plan.watched:
+                unconditional = not self.plan.graph.absences[number].relations
+                self._watched.append([self._ended(number, edge.source), int(unconditional)])
+        ended = codes.NO_COLUMN
+        if edge.bars:
+            number = next(i for i, absence in enumerate(self.plan.graph.absences) if absence.atom == edge.target)
+            if (number, edge.source) in self.plan.watched:
+                ended = self._ended(number, edge.source)
+        return [first, len(self._watched), *self._gaps_of[edge], ended]
+
+    def _ended(self, absence: int, source: int) -> int:
+        """Return the column of `Instances.ended` for an absence behind an atom."""
+        columns = sorted(number for number, atom in self.plan.watched if atom == source)
+        self.n_ended = max(self.n_ended, len(columns))
+        return columns.index(absence)
 
 
 def _choices(relation: PlacedRelation, condition: Condition) -> list[int]:

@@ -34,6 +34,15 @@ class MatchBuffers:
         """Return the number of complex events."""
         return len(self.spans[0])
 
+    def at(self, kept: npt.NDArray[np.bool_]) -> MatchBuffers:
+        """Return some of the complex events."""
+        lengths = np.diff(self.offsets)
+        entries = np.repeat(kept, lengths)
+        offsets = np.concatenate([[0], np.cumsum(lengths[kept])]).astype(np.int32)
+        times = self.times[:, kept] if self.times.shape[1] else self.times
+        marks = self.marks[entries] if len(self.marks) else self.marks
+        return MatchBuffers(self.spans[:, kept], times, offsets, self.positions[entries], marks)
+
     @property
     def n_complex_events(self) -> int:
         """The number of complex events: one a row."""

@@ -15,10 +15,13 @@ from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.recognising import Recognising
 from cer_gpu.runtime.run import Run
 from cer_gpu.runtime.stacks import Stacks
+from cer_gpu.runtime.window_choice import WindowCounter, WindowLister
 
 RUNTIMES: dict[str, type[Runtime]] = {
     "automaton": Run,
     "counter": Counter,
+    "window_lister": WindowLister,
+    "window_counter": WindowCounter,
     "stacks": Stacks,
     "keyed_stacks": KeyedStacks,
     "chain_counter": ChainCounter,

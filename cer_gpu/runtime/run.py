@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
@@ -89,49 +90,67 @@ class Run(Loop):
             return
         self._make_room(events)
         self._regs[tecs.EVENT] = 0
-        options, out = self.options, self._out
+        options = self.options
         taken = events.as_group
         while True:
-            groups = plain(
-                taken,
-                self._options,
-                ev.Numbering(self.base, options.numbers_its_partitions, self._apart),
-                tables_of(self.table),
-                self._lists,
-                self._arena,
-                Listing(self._roots, self._stack, self._path, self._path_marks),
-                Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
-                Matches(*out.to_fill),
-            )
-            status = ev.run_events(*groups, self._history, self._sources)
-            match Status(status):
+            groups = plain(taken, self._options, *self.working_groups)
+            match Status(ev.run_events(*groups, *self.working_arrays)):
                 case Status.DONE:
                     break
-                case Status.NEED_STEP:
-                    self._resolve()
-                case Status.GROW_NODES:
-                    self._grow_nodes()
-                case Status.GROW_LISTS:
-                    self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)], axis=1)
-                case Status.GROW_SLOTS:
-                    self._grow_slots()
-                case Status.GROW_PATH:
-                    self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
-                    self._path = np.concatenate([self._path, np.zeros_like(self._path)])
-                    self._path_marks = np.concatenate([self._path_marks, np.zeros_like(self._path_marks)])
-                    self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
                 case Status.RENUMBER:
                     self._renumber(events, int(self._regs[tecs.EVENT]))
-                case Status.OUTPUT_FULL if self._regs[tecs.N_OUT]:
-                    yield self.flush()
-                case Status.OUTPUT_FULL:  # a single complex event that no buffer holds
-                    out.widen()
-                case other:
-                    raise AssertionError(other)
+                case status:
+                    yield from self.supply(status)
         if options.in_positions:
             self.last_low = int(events.positions[-1]) - options.width
         elif options.window == GLOBAL_WINDOW:
             self.last_low = self.base + int(self._history[events.lows[-1] & (len(self._history) - 1), 0])
+
+    @property
+    def working_groups(self) -> tuple[tuple[Any, ...], ...]:
+        """Arguments that the loop takes after events and options."""
+        return (
+            ev.Numbering(self.base, self.options.numbers_its_partitions, self._apart),
+            tables_of(self.table),
+            self._lists,
+            self._arena,
+            Listing(self._roots, self._stack, self._path, self._path_marks),
+            Share(self._share, self._root_weights, self._weights, self._stamps, self._indices),
+            Matches(*self._out.to_fill),
+        )
+
+    @property
+    def working_arrays(self) -> tuple[Int32, Int32]:
+        """The arrays that the loop takes behind `working_groups`."""
+        return self._history, self._sources
+
+    @property
+    def dealt(self) -> npt.NDArray[np.float64]:
+        """The share under way (`cer_gpu.backend.listing`), in an array that may be written to; empty: there is none."""
+        return self._share
+
+    def supply(self, status: Status) -> Iterator[MatchBuffers]:
+        """Supply what the loop asked for by its status, and yield buffers that are full."""
+        match status:
+            case Status.NEED_STEP:
+                self._resolve()
+            case Status.GROW_NODES:
+                self._grow_nodes()
+            case Status.GROW_LISTS:
+                self._slots = np.concatenate([self._slots, np.zeros_like(self._slots)], axis=1)
+            case Status.GROW_SLOTS:
+                self._grow_slots()
+            case Status.GROW_PATH:
+                self._stack = np.concatenate([self._stack, np.zeros_like(self._stack)])
+                self._path = np.concatenate([self._path, np.zeros_like(self._path)])
+                self._path_marks = np.concatenate([self._path_marks, np.zeros_like(self._path_marks)])
+                self._indices = np.concatenate([self._indices, np.zeros_like(self._indices)])
+            case Status.OUTPUT_FULL if self._regs[tecs.N_OUT]:
+                yield self.flush()
+            case Status.OUTPUT_FULL:  # a single complex event that no buffer holds
+                self._out.widen()
+            case other:
+                raise AssertionError(other)
 
     def flush(self) -> MatchBuffers:
         """Return the complex events found since the last call."""

@@ -5,7 +5,22 @@ import pytest
 from cer_gpu.automaton import normal_form as nf
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.chain import find_chain
-from cer_gpu.automaton.normal_form import Atom, Either, Guard, Related, Repeat, Then, normal_form, unrelated
+from cer_gpu.automaton.normal_form import (
+    Absent,
+    Atom,
+    Both,
+    Either,
+    Guard,
+    Joint,
+    Related,
+    Repeat,
+    Then,
+    Trailing,
+    guards_of,
+    normal_form,
+    sequence,
+    unrelated,
+)
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.traversal import walk
@@ -231,3 +246,119 @@ def test_automaton_and_chain_are_those_of_the_skeleton(text):
     cea = build_cea(related, None)
     assert cea == build_cea(unrelated(related), None)
     assert find_chain(related, cea.guards, None) == find_chain(unrelated(related), cea.guards, None)
+
+
+# ---- absences, options and quantifiers -------------------------------------------------------------------------------
+
+A, B, C, D = (atom(name, name) for name in "ABCD")
+
+
+def absent(type_, where=None, negated=False):
+    return Absent(Guard(type_, predicate(where) if where else None), negated=negated)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A -> B", Then(A, B, False, (absent("B"),))),
+        ("A -> NOT(B)", Then(A, atom("B", negated=True), False, (absent("B", negated=True),))),
+        ("A -> (B OR C)", Then(A, Either(B, C), False, (absent("B"), absent("C")))),
+        ("A -> B+", Then(A, Repeat(B, False), False, (absent("B"),))),
+        ("A -> B ->{2,3}", Then(A, Repeat(B, False, 2, 3, (absent("B"),)), False, (absent("B"),))),
+        ("A ; B ->+", Then(A, Repeat(B, False, absent=(absent("B"),)), False)),
+        # what stands in the parentheses of B alone says which events may not lie between
+        ("A -> (B FILTER B[a=1])", Then(A, atom("B", "B", where="a=1"), False, (absent("B", "a=1"),))),
+        ("A -> B FILTER B[a=1]", Then(A, atom("B", "B", where="a=1"), False, (absent("B"),))),
+        ("A ; !B ; C", Then(A, C, False, (absent("B"),))),
+        ("A ; !B ; !C ; D", Then(A, D, False, (absent("B"), absent("C")))),
+        ("A ; !(B FILTER B[a=1] OR B[b=2]) ; C", Then(A, C, False, (absent("B", "a=1 OR b=2"),))),
+        ("A ; !(B AS x FILTER x[a=1] AND B[b=2]) ; C", Then(A, C, False, (absent("B", "a=1 AND b=2"),))),
+        # a filter around is not one of the absent event
+        ("A ; !A ; B FILTER A[a=1]", Then(atom("A", "A", where="a=1"), B, False, (absent("A"),))),
+        ("A ; !B", Trailing(A, (absent("B"),))),
+        ("(A ; !B) AS x", Trailing(atom("A", "A", "x"), (absent("B"),))),
+        ("A ; !B FILTER A[a=1]", Trailing(atom("A", "A", where="a=1"), (absent("B"),))),
+        ("A ; B?", Then(A, B, False, optional=(False, True))),
+        ("A? : B", Then(A, B, True, optional=(True, False))),
+        ("A -> B?", Then(A, B, False, (absent("B"),), (False, True))),
+        ("A ALL B*", Both(A, Repeat(B, False), (False, True))),
+        ("A ; (B? ; C?)", Then(A, Then(B, C, False, optional=(True, True)), False, optional=(False, True))),
+        (
+            "A ; (B OR C?) AS x",
+            Then(A, Either(atom("B", "B", "x"), atom("C", "C", "x")), False, optional=(False, True)),
+        ),
+        ("A{1}", A),
+        ("A{1,}", Repeat(A, False)),
+        ("A{2}", Repeat(A, False, 2, 2)),
+        ("A:{2,3}", Repeat(A, True, 2, 3)),
+        ("A ; B{0,3}", Then(A, Repeat(B, False, 1, 3), False, optional=(False, True))),
+        ("A ; (B?){2,3}", Then(A, Repeat(B, False, 1, 3), False, optional=(False, True))),
+        ("A ; (B?):+", Then(A, Repeat(B, True), False, optional=(False, True))),
+    ],
+)
+def test_absences_options_and_quantifiers(text, expected):
+    assert normal(text) == expected
+
+
+def test_filters_of_an_absence_that_name_other_events_are_its_relations():
+    form = normal("A AS a ; !(B AS b FILTER b.k = a.k AND b[v > 1] AND a[w > 2]) ; C")
+    (found,) = form.absent
+    assert found.guard == Guard("B", predicate("v > 1"))
+    assert [predicate_text(relation.predicate) for relation in found.relations] == ["b.k = a.k", "a.w > 2"]
+    (of_b, of_a) = found.relations[0].roles
+    assert of_b.sites == found.sites
+    assert of_a.sites == form.left.sites
+    # each alternative is an absence of its own
+    assert len(normal("A AS a ; !(B AS b FILTER b.k < FIRST(a).k OR b[v > 1] AND b.j = a.j) ; C+").absent) == 1
+    several = normal("(A AS a OR D) ; !(B AS b FILTER b.k < a.k OR b[v > 1]) ; C").absent
+    assert [(len(each.relations), each.guard.predicate) for each in several] == [(1, None), (0, predicate("v > 1"))]
+
+
+def test_the_next_event_is_compared_as_its_own_parentheses_say():
+    form = normal("A AS a -> (B AS b FILTER b.k = a.k)")
+    assert isinstance(form.right, Related)
+    assert [each.relations for each in form.absent] == [(form.right.relation,)]
+    outside = normal("A AS a -> B AS b FILTER b.k = a.k").body
+    assert [each.relations for each in outside.absent] == [()]
+
+
+def test_an_absence_of_several_streams_has_one_guard_for_each():
+    form = normal("S>A ; !(B AS b FILTER S>b[v > 1]) ; C", streams=["S", "T"])
+    assert [each.guard for each in form.absent] == [Guard("B", predicate("v > 1"), "S"), Guard("B", None, "T")]
+
+
+def test_guards_of_absences_stand_in_the_order_of_the_text():
+    form = normal("A ; !B ; C ->+ ; D ; !E")
+    assert [guard.event_type for guard in guards_of(form)] == ["A", "B", "C", "D", "E"]
+
+
+def test_the_skeleton_leaves_out_absences_with_filters_between_events():
+    form = normal("A AS a ; !B ; !(C AS c FILTER c.k = a.k) ; D")
+    assert unrelated(form) == Then(form.left, form.right, False, (absent("B"),))
+    assert (
+        unrelated(normal("A AS a ; !(C AS c FILTER c.k = a.k)")) == normal("A AS a ; !(C AS c FILTER c.k = a.k)").body
+    )
+    plain = normal("A ; !B ; C ->+ ; !D")
+    assert unrelated(plain) is plain
+
+
+def test_a_sequence_is_yielded_with_its_joints():
+    text = "A ; !B ; C? : D -> A ; (B ; (C : D)) ; (A ; B)? ; (C? ; D)"
+    found = list(sequence(normal(text)))
+    assert [joint for _, joint in found] == [
+        Joint(),
+        Joint(False, (absent("B"),), (False, True)),
+        Joint(True),
+        Joint(False, (absent("A"),)),
+        Joint(),
+        Joint(),
+        Joint(True),
+        Joint(False, (), (False, True)),
+        Joint(),
+    ]
+
+
+def test_a_sequence_that_may_begin_later_is_an_operand_of_its_own():
+    assert list(sequence(normal("A ; (B? ; C)"))) == [(A, Joint()), (normal("B? ; C"), Joint())]
+    assert list(sequence(normal("(A ; B)? ; C"))) == [(normal("A ; B"), Joint()), (C, Joint(optional=(True, False)))]
+    assert list(sequence(normal("A? ; B"))) == [(A, Joint()), (B, Joint(optional=(True, False)))]

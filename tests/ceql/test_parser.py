@@ -57,6 +57,22 @@ def both(left, right):
     return s.Conjunction(left, right)
 
 
+def then_next(left, right):
+    return s.Sequence(left, right, contiguous=False, next=True)
+
+
+def without(left, right, *absent):
+    return s.Sequence(left, right, contiguous=False, absent=absent)
+
+
+def absent(name, variable=None, filter_=None):
+    return s.Absence(s.Name(name), None if variable is None else s.Name(variable), filter_)
+
+
+def times(inner, least, most, how=";"):
+    return s.Iteration(inner, how == ":", least=least, most=most, next=how == "->")
+
+
 def contiguous(left, right):
     return s.Sequence(left, right, contiguous=True)
 
@@ -133,6 +149,41 @@ R = s.Comparison(">", c, number("3"))  # c > 3
         ("A++", plus(plus(A))),
         ("NOT(A) AS x +", plus(as_(s.Negation(s.Name("A"), None, None), "x"))),
         ("(A ; B) AS x +", plus(as_(seq(A, B), "x"))),
+        # quantifiers
+        ("A?", times(A, 0, 1)),
+        ("A*", times(A, 0, None)),
+        ("A:*", times(A, 0, None, ":")),
+        ("A{2}", times(A, 2, 2)),
+        ("A{2,}", times(A, 2, None)),
+        ("A { 2 , 4 }", times(A, 2, 4)),
+        ("A{0,1}", times(A, 0, 1)),
+        ("A:{2,3}", times(A, 2, 3, ":")),
+        ("A ->+", times(A, 1, None, "->")),
+        ("A ->*", times(A, 0, None, "->")),
+        ("A ->{2,3}", times(A, 2, 3, "->")),
+        ("A AS x? AS y{2}", times(as_(times(as_(A, "x"), 0, 1), "y"), 2, 2)),
+        ("A FILTER A.a = 1{2}", times(s.Filtered(A, var("A", P)), 2, 2)),
+        # the next event
+        ("A -> B", then_next(A, B)),
+        ("A -> B ; C", seq(then_next(A, B), C)),
+        ("A ; B -> C", then_next(seq(A, B), C)),
+        ("A -> B : C -> D", contiguous(then_next(A, B), then_next(C, D))),
+        ("A -> B+ AS x", then_next(A, as_(plus(B), "x"))),
+        ("A FILTER A.a = 1 -> B", then_next(s.Filtered(A, var("A", P)), B)),
+        ("S>A->B", then_next(event("A", "S"), B)),
+        # absences
+        ("A ; !B ; C", without(A, C, absent("B"))),
+        ("A ; !(B) ; C", without(A, C, absent("B"))),
+        ("A ; !B ; !C ; D", without(A, D, absent("B"), absent("C"))),
+        ("A ; B ; !(C AS c FILTER c[a = 1]) ; D", without(seq(A, B), D, absent("C", "c", var("c", P)))),
+        ("A ; !B ; C ; D", seq(without(A, C, absent("B")), D)),
+        ("A ; !B ; C -> D", then_next(without(A, C, absent("B")), D)),
+        ("A : B ; !C ; D", contiguous(A, without(B, D, absent("C")))),
+        ("A FILTER A.a = 1 ; !B ; C", without(s.Filtered(A, var("A", P)), C, absent("B"))),
+        ("A ; !B", s.TrailingAbsence(A, (absent("B"),))),
+        ("A ; !B ; !C", s.TrailingAbsence(A, (absent("B"), absent("C")))),
+        ("A FILTER A.a = 1 ; !B", s.TrailingAbsence(s.Filtered(A, var("A", P)), (absent("B"),))),
+        ("(A ; !B) AS x", as_(s.TrailingAbsence(A, (absent("B"),)), "x")),
         # left-associative
         ("A ; B ; C", seq(seq(A, B), C)),
         ("A : B : C", contiguous(contiguous(A, B), C)),

@@ -24,14 +24,14 @@ def written(draw, least=FILTER, right=False, depth=4):
             return name, name
         case 5:
             text, full = draw(written(POSTFIX, right, below))
-            sign = draw(st.sampled_from(["+", ":+", "AS x"]))
+            sign = draw(st.sampled_from(["+", ":+", "AS x", "?", "*", ":*", "{2}", "{1,}", ":{2,3}", "->+", "->{1,2}"]))
             text, full = f"{text} {sign}", f"({full}) {sign}"
         case 0:
             text, full = draw(written(FILTER, False, below))
             filter_ = draw(st.sampled_from(FILTERS)).format("A")
             text, full = f"{text} FILTER {filter_}", f"({full}) FILTER {filter_}"
         case _:
-            sign = {OR: "OR", ALL: "ALL", CONTIGUOUS: ":", SEQUENCE: ";"}[kind]
+            sign = {OR: "OR", ALL: "ALL", CONTIGUOUS: ":"}.get(kind) or draw(st.sampled_from([";", "->", "; !C ;"]))
             first, first_full = draw(written(kind, right, below))
             second, second_full = draw(written(kind + 1, True, below))
             text, full = f"{first} {sign} {second}", f"({first_full}) {sign} ({second_full})"

@@ -28,7 +28,7 @@ NOT_KNOWN = 2
 
 # instructions of a program, each with two numbers a and b; COLUMN pushes column b of the event of argument a
 COLUMN, CONSTANT, TO_FLOAT, NEGATIVE_I, NEGATIVE_F, ARITHMETIC_I, ARITHMETIC_F = range(7)
-COMPARE_I, COMPARE_F, COMPARE_IF, COMPARE_RANKS, AND, OR, NOT, IS_NULL, FIXED = range(7, 16)
+COMPARE_I, COMPARE_F, COMPARE_IF, COMPARE_RANKS, AND, OR, NOT, IS_NULL, FIXED, ABS_I, ABS_F = range(7, 18)
 
 
 class Filters(NamedTuple):
@@ -203,6 +203,12 @@ def _step(filters, line, work, floats, top):
         return top
     if code == NEGATIVE_F:
         floats[one, 0] = -floats[one, 0]
+        return top
+    if code == ABS_I:
+        work[one, 0] = abs(work[one, 0])
+        return top
+    if code == ABS_F:
+        floats[one, 0] = abs(floats[one, 0])
         return top
     if code == NOT:
         work[one, 0] = 1 - work[one, 0]

@@ -21,6 +21,9 @@ import numpy as np
 from cer_gpu.automaton.encoding import EDGE_INDEX, EDGE_SOURCE
 from cer_gpu.backend.jit import helper, kernel
 
+NEVER = np.iinfo(np.int64).max
+"""Position of an event that has not come."""
+
 SHIFT = 5
 """Binary logarithm of the instances of a block of the finest zone map, and of the blocks in one of the next."""
 
@@ -34,12 +37,14 @@ class Graph(NamedTuple):
     ----------
     atoms_of : int32, shape (symbols, atoms + 1)
     flags : int32, shape (atoms,)
-        INITIAL_ATOM, FINAL_ATOM, STACKED_ATOM and LEAF_ATOM (`cer_gpu.automaton.encoding`).
+        INITIAL_ATOM to BARRING_ATOM (`cer_gpu.automaton.encoding`).
     marks : int32, shape (atoms,)
     incoming : int32, shape (atoms + 1,)
         First edge into each atom; edges are ordered by their targets.
-    edges : int32, shape (edges, 9)
-        Columns EDGE_SOURCE to EDGE_ZONED.
+    edges : int32, shape (edges, 14)
+        Columns EDGE_SOURCE to EDGE_ENDED.
+    watched : int32, shape (watched, 2)
+        Columns WATCHED_ENDED and WATCHED_ALL: absences that are known from where an edge begins.
     tests : int32, shape (atoms + 1,)
         First of `own_tests` of each atom.
     own_tests : int32, shape (tests,)
@@ -70,6 +75,7 @@ class Graph(NamedTuple):
     marks: Any
     incoming: Any
     edges: Any
+    watched: Any
     tests: Any
     own_tests: Any
     distants: Any
@@ -107,6 +113,8 @@ class Instances(NamedTuple):
         Greatest `latest` of the instance and those below it.
     origins : int64, shape (atoms, most edges, capacity), written
         For each edge into the atom, where to look: a height, or the head of a list.
+    ended : int64, shape (atoms, most gaps, capacity), written
+        Position of the first event after the instance that some gap behind it must not hold; `NEVER`: none has come.
     """
 
     heights: Any
@@ -120,6 +128,7 @@ class Instances(NamedTuple):
     latest: Any
     best: Any
     origins: Any
+    ended: Any
 
 
 class Indexes(NamedTuple):
@@ -343,5 +352,7 @@ def _move(instances, a, moved):
             instances.values[a, _U(c), to] = instances.values[a, _U(c), i]
         for f in range(instances.origins.shape[1]):
             instances.origins[a, _U(f), to] = instances.origins[a, _U(f), i]
+        for g in range(instances.ended.shape[1]):
+            instances.ended[a, _U(g), to] = instances.ended[a, _U(g), i]
     instances.heights[a] = moved[a, _U(instances.heights[a])]
     instances.bottoms[a] = 0

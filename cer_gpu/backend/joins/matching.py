@@ -24,6 +24,8 @@ from cer_gpu.automaton.encoding import (
     EDGE_CONTIGUOUS,
     EDGE_LOOP,
     EDGE_SOURCE,
+    EDGE_WATCHED,
+    EDGE_WATCHED_END,
     FINAL_ATOM,
     INITIAL_ATOM,
     LEAF_ATOM,
@@ -39,7 +41,7 @@ from cer_gpu.backend.joins.instances import (
 )
 from cer_gpu.backend.joins.reading import keep_event, ordinal_of, read_event
 from cer_gpu.backend.joins.search import after, begin_search, find, pick_leaves
-from cer_gpu.backend.joins.whole_paths import General, path_passes
+from cer_gpu.backend.joins.whole_paths import General, gaps_pass, path_passes
 from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
 # registers: the event under way; 1 while its complex events are listed; the next final atom of it; the depth of the
@@ -343,7 +345,7 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 ours, root, regs):  # fmt: skip
     """List the paths that end in the instance above the top of the stack of `root`; return the status."""
     path, length, limit = listing.path, window.length, 0 if demand.gathered == 1 else options.limit
-    by_leaves = demand.strict == 0 and general.programs.shape[0] == 0
+    by_leaves = demand.strict == 0 and general.programs.shape[0] == 0 and general.gaps.shape[0] == 0
     dealt = demand.n_shares > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
     size = path.shape[0]
@@ -380,6 +382,7 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 and graph.flags[_U(graph.edges[e, EDGE_SOURCE])] & LEAF_ATOM != 0
                 and not (dealt and depth == 1)
                 and graph.edges[e, EDGE_CONTIGUOUS] == 0
+                and graph.edges[e, EDGE_WATCHED] == graph.edges[e, EDGE_WATCHED_END]
                 and path[entry, NEXT] >= 0
             ):
                 most = np.int64(listing.picked.shape[0])
@@ -429,6 +432,10 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
         if emit:
             good = general.programs.shape[0] == 0 or path_passes(
                 filters, general, graph.edges, graph.levels, graph.loop_levels, instances.values, path, depth
+            )
+            good = good and (
+                general.gaps.shape[0] == 0
+                or gaps_pass(filters, general, graph.edges, graph.levels, graph.loop_levels, instances, path, depth)
             )
             if demand.strict == 1:
                 good = good and _consecutive(graph, instances, path, depth)

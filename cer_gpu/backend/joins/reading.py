@@ -4,10 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import COUNT_WINDOW, EDGE_INDEX, EDGE_SOURCE, INITIAL_ATOM, STACKED_ATOM
+from cer_gpu.automaton.encoding import (
+    BARRING_ATOM,
+    COUNT_WINDOW,
+    EDGE_ENDED,
+    EDGE_INDEX,
+    EDGE_LAST,
+    EDGE_SOURCE,
+    EDGE_TARGET,
+    EDGE_TEST,
+    INITIAL_ATOM,
+    STACKED_ATOM,
+)
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import passes
-from cer_gpu.backend.joins.instances import insert, raise_best, widen_zones
+from cer_gpu.backend.joins.instances import NEVER, insert, raise_best, widen_zones
 from cer_gpu.backend.joins.search import after, begin_search, find, look_up
 
 _U = np.uint64
@@ -28,12 +39,35 @@ def _store(events, instances, attributes, q, event):
         instances.partitions[q, i] = events.partitions[event]
     for c in range(instances.values.shape[1]):
         instances.values[q, _U(c), i] = attributes[event, _U(c)]
+    for g in range(instances.ended.shape[1]):
+        instances.ended[q, _U(g), i] = NEVER
 
 
 @helper
 def ordinal_of(instances, q, i):
     """Return the number of an instance in the stream or partition, as contiguity counts."""
     return instances.ordinals[q, i] if instances.ordinals.shape[1] > 0 else instances.positions[q, i]
+
+
+@helper
+def _end_gaps(filters, graph, instances, indexes, e, i, clock, length):
+    """Note at the sources of edge `e`, to an atom that bars, that event `i` ends what they wait for."""
+    a, p = _U(graph.edges[e, EDGE_TARGET]), _U(graph.edges[e, EDGE_SOURCE])
+    column = graph.edges[e, EDGE_ENDED]
+    if column < 0:
+        return
+    position = instances.positions[a, i]
+    all_below = graph.edges[e, EDGE_TEST] == graph.edges[e, EDGE_LAST]
+    candidate = begin_search(graph, instances, e, a, i)
+    while candidate >= 0:
+        found = find(graph, filters, instances, indexes, e, i, candidate, clock, length, np.int64(0), clock, False)
+        if found < 0:
+            break
+        if instances.ended[p, _U(column), _U(found)] == NEVER:
+            instances.ended[p, _U(column), _U(found)] = position
+        elif all_below:
+            break  # those below had ended, too
+        candidate = after(graph, indexes, e, found)
 
 
 @helper
@@ -51,7 +85,8 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
         _store(events, instances, attributes, a, event)
         i = _U(instances.heights[a])
         latest = clock
-        reached = flags & INITIAL_ATOM != 0
+        barring = flags & BARRING_ATOM != 0
+        reached = barring or flags & INITIAL_ATOM != 0
         for edge in range(graph.incoming[a], graph.incoming[a + _U(1)]):
             e = _U(edge)
             p, slot = _U(graph.edges[e, EDGE_SOURCE]), _U(edge - graph.incoming[a])
@@ -64,7 +99,9 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
                 instances.origins[a, slot, i] = look_up(graph, filters, instances, indexes, e, a, i)
             else:
                 instances.origins[a, slot, i] = instances.heights[p]
-            if flags & STACKED_ATOM != 0 and flags & INITIAL_ATOM == 0:
+            if barring:
+                _end_gaps(filters, graph, instances, indexes, e, i, clock, length)
+            elif flags & STACKED_ATOM != 0 and flags & INITIAL_ATOM == 0:
                 candidate = begin_search(graph, instances, e, a, i)
                 ordinal = ordinal_of(instances, a, i)
                 while candidate >= 0:

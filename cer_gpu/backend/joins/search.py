@@ -20,9 +20,13 @@ from cer_gpu.automaton.encoding import (
     EDGE_SOURCE,
     EDGE_TARGET,
     EDGE_TEST,
+    EDGE_WATCHED,
+    EDGE_WATCHED_END,
     EDGE_ZONED,
     GREATER,
     LESS,
+    WATCHED_ALL,
+    WATCHED_ENDED,
 )
 from cer_gpu.backend.jit import helper
 from cer_gpu.backend.joins.filters import compared, passes
@@ -159,8 +163,13 @@ def find(graph, filters, instances, indexes, e, k, i, clock, length, ordinal, be
         if not (clock - instances.latest[p, at] > length) and not (bounded and instances.latest[p, at] <= better_than):
             indexes.tested[e, 0] += 1
             good = True
+            for w in range(edges[e, EDGE_WATCHED], edges[e, EDGE_WATCHED_END]):
+                if instances.ended[p, _U(graph.watched[_U(w), WATCHED_ENDED]), at] < instances.positions[q, k]:
+                    if graph.watched[_U(w), WATCHED_ALL] == 1:
+                        return np.int64(-1)
+                    good = False
             for c in range(first, last):
-                if not passes(filters, instances.values, _U(c), p, at, q, k):
+                if good and not passes(filters, instances.values, _U(c), p, at, q, k):
                     good = False
                     break
             if good:

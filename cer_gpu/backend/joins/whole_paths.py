@@ -10,9 +10,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import EDGE_LOOP
+from cer_gpu.automaton.encoding import (
+    EDGE_GAPS,
+    EDGE_GAPS_END,
+    EDGE_LOOP,
+    GAP_ATOM,
+    GAP_BARRING,
+    GAP_BARRING_END,
+)
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import run_events
+from cer_gpu.backend.joins.instances import Instances
 
 # columns of `General.programs`: the relation, the choices (the first is local: it tells the iteration), the arguments,
 # and the instructions
@@ -20,7 +28,10 @@ GENERAL_RELATION, FIRST_CHOICE, LAST_CHOICE, FIRST_ARGUMENT, LAST_ARGUMENT, FIRS
 
 # columns of `General.arguments`: the choice, or the set of atoms for FIRST and LAST; and which event
 ARGUMENT_OF, ARGUMENT_EVENT = range(2)
-EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT = range(4)
+EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT, BARRING_EVENT = range(5)
+
+# columns of `General.barring`: the relation, the arguments, and the instructions
+BARRING_RELATION, BARRING_ARGUMENT, BARRING_ARGUMENT_END, BARRING_LINE, BARRING_LINE_END = range(5)
 
 # columns of an entry of the path, as in `cer_gpu.backend.joins.matching`
 _ATOM, _INSTANCE, _FOUND_BY = 0, 1, 4
@@ -40,6 +51,10 @@ class General(NamedTuple):
     arguments : int32, shape (arguments, 2)
         Columns ARGUMENT_OF and ARGUMENT_EVENT.
     sets : bool, shape (sets, atoms)
+    gaps : int32, shape (gaps, 3)
+        Columns GAP_ATOM to GAP_BARRING_END: absences of edges that are known only from whole paths.
+    barring : int32, shape (barring, 5)
+        Columns BARRING_RELATION to BARRING_LINE_END: the filters of each of these absences.
     picked : int64, shape (most choices,), written
         Entry of the path of each choice.
     atoms : int64, shape (most arguments,), written
@@ -50,6 +65,8 @@ class General(NamedTuple):
     choices: Any
     arguments: Any
     sets: Any
+    gaps: Any
+    barring: Any
     picked: Any
     atoms: Any
     instances: Any
@@ -117,7 +134,7 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
     ----------
     filters : Filters
     general : General
-    edges : int32, shape (edges, 9)
+    edges : int32, shape (edges, 14)
     levels : int32, shape (relations, atoms)
     loop_levels : int32, shape (relations, loops + 1)
     values : int64, shape (atoms, columns, capacity)
@@ -155,6 +172,81 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
             if good and not run_events(filters, values, first, last, general.atoms, general.instances):
                 return False
             more = _next(general, path, depth, choices, n_choices)
+    return True
+
+
+@kernel
+def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, depth):
+    """Return whether no gap of a path holds an event that it must not hold.
+
+    Parameters
+    ----------
+    filters : Filters
+    general : General
+    edges : int32, shape (edges, 14)
+    levels : int32, shape (relations, atoms)
+    loop_levels : int32, shape (relations, loops + 1)
+    instances : Instances, read
+    path : int64, shape (size, 5)
+    depth : int
+
+    Returns
+    -------
+    bool
+    """
+    general, instances = General(*general), Instances(*instances)
+    for top in range(1, depth):
+        entry, onward = _U(top), _U(top - 1)
+        e = _U(path[entry, _FOUND_BY])
+        s, t = _U(path[entry, _ATOM]), _U(path[onward, _ATOM])
+        begin = instances.positions[s, _U(path[entry, _INSTANCE])]
+        end = instances.positions[t, _U(path[onward, _INSTANCE])]
+        for gap in range(edges[e, EDGE_GAPS], edges[e, EDGE_GAPS_END]):
+            g = _U(gap)
+            b = _U(general.gaps[g, GAP_ATOM])
+            low, high = instances.bottoms[b], instances.heights[b]
+            while low < high:  # the first event of the gap
+                middle = (low + high) // 2
+                if instances.positions[b, _U(middle)] > begin:
+                    high = middle
+                else:
+                    low = middle + 1
+            while low < instances.heights[b] and instances.positions[b, _U(low)] < end:
+                i = _U(low)
+                low += 1
+                ours = True
+                if instances.partitions.shape[1] > 0:
+                    ours = instances.partitions[b, i] == instances.partitions[s, _U(path[entry, _INSTANCE])]
+                if ours and _bars(filters, general, edges, levels, loop_levels, instances.values, path, depth, top, g,
+                                  b, i):  # fmt: skip
+                    return False
+    return True
+
+
+@helper
+def _bars(filters, general, edges, levels, loop_levels, values, path, depth, top, gap, b, i):
+    """Return whether event `i` of atom `b` passes all filters of a gap, behind entry `top` of a path."""
+    general.picked[0] = top
+    for line in range(general.gaps[gap, GAP_BARRING], general.gaps[gap, GAP_BARRING_END]):
+        barring = _U(line)
+        relation = _U(general.barring[barring, BARRING_RELATION])
+        first = general.barring[barring, BARRING_ARGUMENT]
+        complete = True
+        for argument in range(first, general.barring[barring, BARRING_ARGUMENT_END]):
+            number = _U(argument - first)
+            if general.arguments[_U(argument), ARGUMENT_EVENT] == BARRING_EVENT:
+                general.atoms[number], general.instances[number] = np.int64(b), np.int64(i)
+                continue
+            entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, 0, _U(argument))
+            if entry < 0:
+                complete = False
+                break
+            general.atoms[number] = path[_U(entry), _ATOM]
+            general.instances[number] = path[_U(entry), _INSTANCE]
+        # a filter on a variable that holds nothing holds
+        begin, end = general.barring[barring, BARRING_LINE], general.barring[barring, BARRING_LINE_END]
+        if complete and not run_events(filters, values, begin, end, general.atoms, general.instances):
+            return False
     return True
 
 

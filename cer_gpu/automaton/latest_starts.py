@@ -1,0 +1,97 @@
+"""The latest start of the runs in each state of a CEA: enough to tell whether what ends has begun within a window.
+
+A symbol moves latest starts from state to state: that of a state after an event is the greatest of those of the states
+from which the event leads there.  Marks play no part, so that nothing is determinised.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.cea import CEA
+from cer_gpu.automaton.determinize import Determinization
+from cer_gpu.automaton.encoding import ENDED_START, FIRST_START, FRESH_START, NO_START
+from cer_gpu.automaton.selection import END, Reader
+from cer_gpu.automaton.strategies import Strategy
+
+Int32 = npt.NDArray[np.int32]
+
+
+class LatestStarts:
+    """Moves of latest starts, by symbol.
+
+    Parameters
+    ----------
+    reader
+
+    Attributes
+    ----------
+    n_columns : int
+        Columns of a row of latest starts: the first three of `cer_gpu.automaton.encoding`, then one for each state.
+    begins : int32 array, shape (symbols + 1,)
+        First of the `moves` of each symbol.
+    moves : int32 array, shape (n, 2)
+        (target column, source column), those of one target together; a target that only keeps its own is left out.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        states = [i for i in range(reader.states.bit_length()) if reader.states >> i & 1]
+        self._columns = {state: FIRST_START + k for k, state in enumerate(states)}
+        self.n_columns = FIRST_START + len(states)
+        self.begins: Int32 = np.zeros(1, np.int32)
+        self.moves: Int32 = np.zeros((0, 2), np.int32)
+
+    def add(self, fired: list[int]) -> None:
+        """Add the symbols that are new in a list of all: each is the bit mask of the edges that fire."""
+        known = len(self.begins) - 1
+        if known == len(fired):
+            return
+        found = [self._moves_of(each) for each in fired[known:]]
+        ends = int(self.begins[-1]) + np.cumsum([len(moves) for moves in found])
+        self.begins = np.concatenate([self.begins, ends.astype(np.int32)])
+        self.moves = np.concatenate([self.moves, *(np.array(moves, np.int32).reshape(-1, 2) for moves in found)])
+
+    def _moves_of(self, fired: int) -> list[tuple[int, int]]:
+        sources: dict[int, set[int]] = {column: set() for column in self._columns.values()}
+        sources[ENDED_START] = set()
+        for state, column in self._columns.items():
+            reached = 0
+            for target in self._reader.read(1 << state, fired).values():
+                reached |= target
+            if reached & END:
+                sources[ENDED_START].add(column)
+            for other, target in self._columns.items():
+                if reached >> other & 1:
+                    sources[target].add(column)
+            if self._reader.initial >> state & 1:
+                for found in sources.values():
+                    if column in found:
+                        found.add(FRESH_START)
+        moves = []
+        for target, found in sources.items():
+            if FRESH_START in found:  # no start is later
+                moves.append((target, FRESH_START))
+            elif found != {target}:
+                moves += [(target, source) for source in sorted(found)] or [(target, NO_START)]
+        return [move for move in moves if move != (ENDED_START, NO_START)]
+
+
+class WindowTable(Determinization):
+    """Determinised automaton of a strategy, and the latest starts that tell where it has to choose.
+
+    Attributes
+    ----------
+    latest : LatestStarts
+        With the moves of the symbols that were met when `moves_of_starts` was last called.
+    """
+
+    def __init__(self, cea: CEA, strategy: Strategy, *, labelled: bool = False) -> None:
+        super().__init__(cea, strategy, labelled=labelled)
+        self.latest = LatestStarts(self._reader)
+
+    def moves_of_starts(self) -> tuple[Int32, Int32]:
+        """Return `LatestStarts.begins` and `moves`, of all symbols met so far."""
+        self.latest.add(self._fired)
+        return self.latest.begins, self.latest.moves

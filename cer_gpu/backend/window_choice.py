@@ -1,0 +1,448 @@
+"""Choice among the complex events in a window: the ends of some, and the evaluation of one window by itself.
+
+A strategy that compares needs to know what lies in the window, and its determinised states do not tell it: they know
+runs, and not when these began.  Therefore two loops.  `find_ends` keeps the latest start of the runs in each state of
+the CEA, which tells whether anything that ends at an event has begun in its window; for most events that is all.  For
+each such end `list_chosen` or `count_chosen` feeds the relevant events of its window, of its partition, to the
+determinised automaton of the strategy, which then sees nothing that begins earlier.  An end whose window begins at the
+same event as that of the end before goes on in the same evaluation.
+
+The events of the windows are kept in a log, oldest first, and those of one partition are linked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.automaton.encoding import (
+    CONSUME_ANY,
+    CONSUME_NONE,
+    COUNT_WINDOW,
+    ENDED_START,
+    FIRST_START,
+    FRESH_START,
+    NO_WINDOW,
+    QUIET,
+    START_SOURCE,
+    START_TARGET,
+)
+from cer_gpu.backend import tecs
+from cer_gpu.backend.arguments import Counts, Events, Matches, Options, Tables
+from cer_gpu.backend.counting import Records, Rows, count_events
+from cer_gpu.backend.evaluation import Numbering, run_events
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.listing import Listing, Share
+from cer_gpu.backend.status import DONE
+from cer_gpu.backend.tecs import Arena, Lists
+
+# registers: the id of the next event, that of the first in the log, how often everything was forgotten; of the
+# evaluation of a window its first event, its last one so far (-1: there is none), and how many events it has read; the
+# end under way, and how many of its events are taken and not yet evaluated
+NEXT_ID, FIRST_ID, N_CONSUMED, OPENED, READ, N_READ, END, N_TAKEN, N_REGS = range(9)
+
+# columns of the log: the symbol; the event before in the partition, or NOTHING; the number that the window is measured
+# with; the position and the one that is reported; the number that contiguity goes by; the time
+LOG_SYMBOL, LOG_BEFORE, LOG_NUMBER, LOG_POSITION, LOG_PLACE, LOG_MOMENT, LOG_TIME, N_LOG = range(8)
+NOTHING = -1
+
+# columns of a partition: its last relevant event by the number that contiguity goes by, the id of the last one in the
+# log, and what N_CONSUMED was then; the latest starts begin behind them
+LAST_MOMENT, LAST_ID, SEEN, STARTS = range(4)
+
+# an end: the id of its event, and the first number in its window
+END_ID, END_LOW, N_END = range(3)
+
+_U = np.uint64
+
+
+class Held(NamedTuple):
+    """Events in the windows, and the latest starts of each partition.
+
+    Attributes
+    ----------
+    regs : int64, shape (N_REGS,), written
+    parts : int64, shape (windowed partitions, starts), written
+    log : int64, shape (capacity, N_LOG), written
+    taken : int64, shape (2 * targets,), written
+        Scratch of a step.
+    """
+
+    regs: Any
+    parts: Any
+    log: Any
+    taken: Any
+
+
+class Replay(NamedTuple):
+    """Events of the window under way, as they are fed to the automaton of the strategy.
+
+    Attributes
+    ----------
+    symbols : int32, shape (capacity,), written
+    positions : int64, shape (capacity,), written
+    places : int64, shape (capacity,), written
+    moments : int64, shape (capacity,), written
+    times : int64, shape (capacity,), written
+    nothing : int64, shape (0,)
+    no_partitions : int32, shape (0,)
+    """
+
+    symbols: Any
+    positions: Any
+    places: Any
+    moments: Any
+    times: Any
+    nothing: Any
+    no_partitions: Any
+
+
+# ---- ends -------------------------------------------------------------------------------------------------------
+
+
+@helper
+def _move_starts(begins, moves, parts, taken, p, symbol, number):
+    """Move the latest starts of a partition over an event (or a gap before it) of a symbol."""
+    begin: Any = np.int64(begins[symbol])
+    end = np.int64(begins[symbol + _U(1)])
+    parts[p, _U(STARTS + FRESH_START)] = number
+    # read all sources before any target is written
+    for k in range(begin, end):
+        taken[_U(k - begin)] = parts[p, _U(STARTS + moves[_U(k), START_SOURCE])]
+    k = begin
+    while k < end:
+        target = moves[_U(k), START_TARGET]
+        latest = taken[_U(k - begin)]
+        k += 1
+        while k < end and moves[_U(k), START_TARGET] == target:
+            latest = max(latest, taken[_U(k - begin)])
+            k += 1
+        parts[p, _U(STARTS + target)] = latest
+
+
+@helper
+def _forget(parts, p):
+    """Drop all runs of a partition, and the link to its events."""
+    parts[p, LAST_ID] = NOTHING
+    for c in range(STARTS + FIRST_START, parts.shape[1]):
+        parts[p, _U(c)] = -1
+
+
+@kernel
+def find_ends(events, options, begins, moves, has_gaps, held, begin, ends):
+    """Add events to the log, and find those that end something which has begun in the window.
+
+    Parameters
+    ----------
+    events : Events
+    options : Options
+    begins : int32, shape (symbols + 1,)
+    moves : int32, shape (moves, 2)
+        As in `cer_gpu.automaton.latest_starts.LatestStarts`.
+    has_gaps : bool
+        True if the gap between two events matters.
+    held : Held
+    begin : int
+        Event to begin at.
+    ends : int64, shape (at least n, N_END), written
+        Those found, but for ends before `Options.first_end`.
+
+    Returns
+    -------
+    (int, int)
+        The event after the last one read (n, or where the log is full), and how many ends were found.
+    """
+    events, options, held = Events(*events), Options(*options), Held(*held)
+    regs, parts, log, taken = held.regs, held.parts, held.log, held.taken
+    partitioned, numbered = events.partitions.shape[0] > 0, events.ordinals.shape[0] > 0
+    clocked, placed, timed = events.lows.shape[0] > 0, events.places.shape[0] > 0, events.times.shape[0] > 0
+    n = min(events.symbols.shape[0], begin + log.shape[0] - (regs[NEXT_ID] - regs[FIRST_ID]))
+    n_ends = 0
+    p = _U(0)
+    for i in range(begin, n):
+        event = _U(i)
+        if partitioned:
+            p = _U(events.partitions[event])
+        this = regs[NEXT_ID]
+        position = events.positions[event]
+        moment = events.ordinals[event] if numbered else position
+        if clocked:
+            number, low = this, events.lows[event]
+        else:
+            number = moment if options.window == COUNT_WINDOW else position
+            low = number - options.width
+        if parts[p, SEEN] != regs[N_CONSUMED]:
+            _forget(parts, p)
+            parts[p, SEEN] = regs[N_CONSUMED]
+        if has_gaps and moment != parts[p, LAST_MOMENT] + 1:
+            _move_starts(begins, moves, parts, taken, p, _U(QUIET), number)
+        parts[p, _U(STARTS + ENDED_START)] = -1
+        _move_starts(begins, moves, parts, taken, p, _U(events.symbols[event]), number)
+        row = _U(this - regs[FIRST_ID])
+        place = events.places[event] if placed else position
+        log[row, LOG_SYMBOL] = events.symbols[event]
+        log[row, LOG_BEFORE] = parts[p, LAST_ID]
+        log[row, LOG_NUMBER] = number
+        log[row, LOG_POSITION] = position
+        log[row, LOG_PLACE] = place
+        log[row, LOG_MOMENT] = moment
+        log[row, LOG_TIME] = events.times[event] if timed else 0
+        regs[NEXT_ID] = this + 1
+        parts[p, LAST_MOMENT] = moment
+        parts[p, LAST_ID] = this
+        if parts[p, _U(STARTS + ENDED_START)] >= max(low, 0):
+            if place >= options.first_end:
+                ends[_U(n_ends), END_ID] = this
+                ends[_U(n_ends), END_LOW] = low
+                n_ends += 1
+            if options.consume != CONSUME_NONE:
+                _forget(parts, p)
+                if options.consume == CONSUME_ANY:
+                    regs[N_CONSUMED] += 1
+                    parts[p, SEEN] = regs[N_CONSUMED]
+    return n, n_ends
+
+
+# ---- room -------------------------------------------------------------------------------------------------------
+
+
+@kernel
+def drop_before(held, low):
+    """Drop the events before a number from the log, of one window for all partitions; return how many stay.
+
+    Parameters
+    ----------
+    held : Held
+    low : int
+    """
+    held = Held(*held)
+    regs, log = held.regs, held.log
+    n = regs[NEXT_ID] - regs[FIRST_ID]
+    dead = np.int64(0)
+    while dead < n and log[_U(dead), LOG_NUMBER] < low:
+        dead += 1
+    for i in range(dead, n):
+        for c in range(N_LOG):
+            log[_U(i - dead), _U(c)] = log[_U(i), _U(c)]
+    regs[FIRST_ID] += dead
+    return n - dead
+
+
+@kernel
+def keep_windows(held, n_parts, width, new_ids):
+    """Keep those events of the log that are in the window of the next event of their partition; return how many stay.
+
+    For windows that count the events of a partition.  Ids are given anew, and no evaluation of a window goes on.
+
+    Parameters
+    ----------
+    held : Held
+    n_parts : int
+    width : int
+        Length of the window.
+    new_ids : int64, shape (events,), written
+        All -1 before; one for each event of the log.
+    """
+    held = Held(*held)
+    regs, parts, log = held.regs, held.parts, held.log
+    first = regs[FIRST_ID]
+    for i in range(n_parts):
+        p = _U(i)
+        low = parts[p, LAST_MOMENT] + 1 - width
+        if not _holds(parts, p, low) or parts[p, SEEN] != regs[N_CONSUMED]:
+            parts[p, LAST_ID] = NOTHING  # no run goes on from what is in its window
+        this = parts[p, LAST_ID]
+        while this >= first and log[_U(this - first), LOG_NUMBER] >= low:
+            new_ids[_U(this - first)] = 0
+            this = log[_U(this - first), LOG_BEFORE]
+    kept = np.int64(0)
+    for i in range(regs[NEXT_ID] - first):
+        if new_ids[_U(i)] >= 0:
+            new_ids[_U(i)] = kept
+            for c in range(N_LOG):
+                log[_U(kept), _U(c)] = log[_U(i), _U(c)]
+            before = log[_U(kept), LOG_BEFORE]
+            log[_U(kept), LOG_BEFORE] = new_ids[_U(before - first)] if before >= first else NOTHING
+            kept += 1
+    for i in range(n_parts):
+        last = parts[_U(i), LAST_ID]
+        parts[_U(i), LAST_ID] = new_ids[_U(last - first)] if last >= first else NOTHING
+    regs[FIRST_ID], regs[NEXT_ID] = 0, kept
+    regs[OPENED] = NOTHING
+    return kept
+
+
+@helper
+def _holds(parts, p, low):
+    """Return whether some run of a partition has begun in the window."""
+    latest = np.int64(-1)
+    for c in range(STARTS + FIRST_START, parts.shape[1]):
+        latest = max(latest, parts[p, _U(c)])
+    return latest >= max(low, 0)
+
+
+@kernel
+def find_idle(held, counted, low, idle):
+    """Note which partitions have no run that may go on.
+
+    Parameters
+    ----------
+    held : Held, read
+    counted : bool
+        True for windows that count the events of a partition.
+    low : int
+        First number in the window; if `counted`, the length of the window.
+    idle : bool, shape (n,), written
+    """
+    held = Held(*held)
+    regs, parts = held.regs, held.parts
+    for i in range(idle.shape[0]):
+        p = _U(i)
+        first = parts[p, LAST_MOMENT] + 1 - low if counted else np.int64(low)
+        idle[p] = parts[p, SEEN] != regs[N_CONSUMED] or not _holds(parts, p, first)
+
+
+# ---- the evaluation of a window ---------------------------------------------------------------------------------
+
+
+@helper
+def _take(held, replay, lists, this, low):
+    """Take the events of a window up to an end, but for those that the evaluation of the same window has read."""
+    regs, log = held.regs, held.log
+    first_id = regs[FIRST_ID]
+    opened, n_all, n_new = this, 0, 0
+    event = this
+    while event >= first_id and log[_U(event - first_id), LOG_NUMBER] >= low:
+        opened = event
+        n_all += 1
+        n_new += event > regs[READ]
+        event = log[_U(event - first_id), LOG_BEFORE]
+    if opened != regs[OPENED]:
+        regs[OPENED] = opened
+        regs[N_READ] = 0
+        n_new = n_all
+        lists.regs[tecs.NEXT_NODE] = 0
+        tecs.forget(lists, _U(0))
+        lists.parts[0, tecs.PREVIOUS] = log[_U(opened - first_id), LOG_MOMENT] - 1
+    event = this
+    for back in range(n_new):
+        k, row = _U(n_new - 1 - back), _U(event - first_id)
+        replay.symbols[k] = log[row, LOG_SYMBOL]
+        replay.positions[k] = regs[N_READ] + n_new - 1 - back
+        replay.places[k] = log[row, LOG_PLACE]
+        replay.moments[k] = log[row, LOG_MOMENT]
+        replay.times[k] = log[row, LOG_TIME]
+        event = log[row, LOG_BEFORE]
+    regs[READ] = this
+    regs[N_READ] += n_new
+    regs[N_TAKEN] = n_new
+    lists.regs[tecs.EVENT] = 0
+
+
+@helper
+def _events_of(replay, n):
+    """Return the events taken as a group: numbered from 0, without partitions and windows."""
+    return Events(
+        replay.symbols[:n],
+        replay.positions[:n],
+        replay.places[:n],
+        replay.no_partitions,
+        replay.moments[:n],
+        replay.nothing,
+        replay.times[:n],
+    )
+
+
+@kernel
+def list_chosen(held, replay, ends, n_ends, limit, numbering, tables, lists, arena, listing, share, output, history,
+                sources):  # fmt: skip
+    """List the complex events that a strategy chooses at each end, until all are listed or something is needed.
+
+    Parameters
+    ----------
+    held : Held
+    replay : Replay
+    ends : int64, shape (at least n, N_END)
+        Result of `find_ends`.
+    n_ends : int
+    limit : int
+        As in `Options`.
+    numbering : Numbering
+    tables : Tables
+    lists : Lists
+    arena : Arena
+    listing : Listing
+    share : Share
+    output : Matches
+    history : int32, shape (2**history, 2), written
+    sources : int32, shape (states + 1, N_SOURCE), written
+        From `numbering` on as in `cer_gpu.backend.evaluation.run_events`, without a window.
+
+    Returns
+    -------
+    int
+        A `Status`.
+    """
+    held, replay, numbering, tables = Held(*held), Replay(*replay), Numbering(*numbering), Tables(*tables)
+    lists, arena, listing, share = Lists(*lists), Arena(*arena), Listing(*listing), Share(*share)
+    output = Matches(*output)
+    regs = held.regs
+    status = DONE
+    while regs[END] < n_ends:
+        end = _U(regs[END])
+        if regs[N_TAKEN] == 0:
+            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
+        n = regs[N_TAKEN]
+        options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
+        status = run_events(_events_of(replay, n), options, numbering, tables, lists, arena, listing, share, output,
+                            history, sources)  # fmt: skip
+        if status != DONE:
+            break
+        regs[N_TAKEN] = 0
+        regs[END] += 1
+    return status
+
+
+@kernel
+def count_chosen(held, replay, ends, n_ends, limit, tables, lists, numbers, window, output, n_states):
+    """Count the complex events that a strategy chooses at each end, until all are counted or something is needed.
+
+    Parameters
+    ----------
+    held : Held
+    replay : Replay
+    ends : int64, shape (at least n, N_END)
+        Result of `find_ends`.
+    n_ends : int
+    limit : int
+        As in `Options`.
+    tables : Tables
+    lists : Lists
+    numbers : Rows
+    window : Records
+    output : Counts
+    n_states : int
+        From `tables` on as in `cer_gpu.backend.counting.count_events`, without a window.
+
+    Returns
+    -------
+    int
+        A `Status`.
+    """
+    held, replay, tables, lists = Held(*held), Replay(*replay), Tables(*tables), Lists(*lists)
+    numbers, window, output = Rows(*numbers), Records(*window), Counts(*output)
+    regs = held.regs
+    status = DONE
+    while regs[END] < n_ends:
+        end = _U(regs[END])
+        if regs[N_TAKEN] == 0:
+            _take(held, replay, lists, ends[end, END_ID], ends[end, END_LOW])
+        n = regs[N_TAKEN]
+        options = Options(NO_WINDOW, np.int64(-1), CONSUME_NONE, limit, replay.places[_U(n - 1)])
+        status = count_events(_events_of(replay, n), options, tables, lists, numbers, window, output, n_states)
+        if status != DONE:
+            break
+        regs[N_TAKEN] = 0
+        regs[END] += 1
+    return status

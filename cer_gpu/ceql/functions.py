@@ -1,0 +1,27 @@
+"""Functions of CEQL by their names: scalar functions of one event's values, and aggregates of measures."""
+
+from __future__ import annotations
+
+SCALAR = {
+    "abs": (1, 1),
+    "round": (1, 2),
+    "lower": (1, 1),
+    "upper": (1, 1),
+    "length": (1, 1),
+    "hour": (1, 1),
+    "day": (1, 1),
+    "weekday": (1, 1),
+}
+"""Least and most operands of each scalar function; the second operand of ``round`` is a whole number."""
+
+AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "LIST")
+"""Functions over the events that a variable holds."""
+
+EVENTS = ("FIRST", "LAST", "PREV")
+"""Words that choose an event of a variable: ``FIRST(x).a``."""
+
+LAG = "LAG"
+"""``LAG(a, n)``: the attribute of the event n before in the stream."""
+
+NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR)
+"""All names that may stand before parentheses in an expression."""

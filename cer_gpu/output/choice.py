@@ -1,0 +1,54 @@
+"""Choice among the rows that HAVING keeps: LIMIT at each end, and the share of one evaluation among several."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Bools = npt.NDArray[np.bool_]
+
+
+class Choice:
+    """Choice among kept rows, which come in the order of their ends.
+
+    Parameters
+    ----------
+    limit
+        Most rows at one end.
+    share
+        (k, n): of these, keep part k of n; None for all.
+    """
+
+    def __init__(self, limit: int, share: tuple[int, int] | None) -> None:
+        self._limit, self._share = limit, share
+        self._end, self._n_at_end, self._n = -1, 0, 0
+
+    def among(self, kept: Bools, ends: npt.NDArray[np.int64]) -> Bools:
+        """Return which of the kept rows are chosen, given the end of each row."""
+        rows = np.flatnonzero(kept)
+        if not len(rows):
+            return kept
+        own = ends[rows]
+        numbers = np.arange(len(rows))
+        begins = np.concatenate([[True], own[1:] != own[:-1]])
+        before = np.maximum.accumulate(np.where(begins, numbers, 0))
+        numbers -= before
+        if own[0] == self._end:
+            numbers[before == 0] += self._n_at_end
+        self._end, self._n_at_end = int(own[-1]), int(numbers[-1]) + 1
+        rows = rows[numbers < self._limit]
+        n_before, self._n = self._n, self._n + len(rows)
+        if self._share is not None:
+            part, n_parts = self._share
+            rows = rows[(part - n_before) % n_parts :: n_parts]
+        chosen = np.zeros(len(kept), np.bool_)
+        chosen[rows] = True
+        return chosen
+
+    def snapshot(self) -> list[int]:
+        """Return the state from which `restore` goes on."""
+        return [self._end, self._n_at_end, self._n]
+
+    def restore(self, state: list[int]) -> None:
+        """Go on from a snapshot."""
+        self._end, self._n_at_end, self._n = state

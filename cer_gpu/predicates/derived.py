@@ -1,0 +1,304 @@
+"""Derived columns: what functions and ``LAG`` in predicates stand for, made from the events before the predicates.
+
+Every function over one event, and every ``LAG``, becomes an attribute of its own, which all ways to evaluate a
+predicate read as an ordinary column.  The same expression is one column, wherever it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.paths import names_of
+from cer_gpu.ceql.traversal import children, fold, walk, with_children
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, kind_of, plain_type
+from cer_gpu.columnar.fields import attribute_type
+from cer_gpu.columnar.moments import has_zone
+from cer_gpu.errors import did_you_mean
+from cer_gpu.predicates.functions import FUNCTIONS, MOST_DIGITS, OfTexts, compute
+from cer_gpu.predicates.inputs import Inputs
+from cer_gpu.predicates.interpreter import values_of
+from cer_gpu.predicates.terms import MIRRORED, Value
+
+if TYPE_CHECKING:
+    from cer_gpu.predicates.binder import Binder
+
+MOST_LAG = 1_000_000
+"""Most events that LAG goes back: so many values are kept, for each key of PARTITION BY that has as many events."""
+
+Maker = Callable[[Block], pa.Array]
+
+
+@dataclass(frozen=True)
+class FunctionColumn:
+    """A function of a column, or of a number computed from columns.
+
+    Attributes
+    ----------
+    function : str
+        Name in `FUNCTIONS`.
+    digits : int
+        Digits after the point, of `round`.
+    operand : str or (Value, Inputs)
+        Column, or number with its inputs.
+    operand_type : pyarrow.DataType
+        Type of the operand's values.
+    type : pyarrow.DataType
+        Type of the results; texts are a dictionary.
+    """
+
+    function: str
+    digits: int
+    operand: str | tuple[Value, Inputs]
+    operand_type: pa.DataType
+    type: pa.DataType
+
+    def maker(self) -> Maker:
+        """Return a function that makes the column of a block, for the blocks of one stream."""
+        if pa.types.is_null(self.operand_type):
+            return lambda block: pa.nulls(block.n_rows)
+        made, operand = compute(self.function, self.digits, self.operand_type), self.operand
+        if not isinstance(operand, str):
+            return lambda block: made(_numbers(*operand, block))
+        if FUNCTIONS[self.function].of_text:
+            return OfTexts(operand, made)
+        return lambda block: made(block.array(operand))
+
+
+@dataclass(frozen=True)
+class LagColumn:
+    """The values that an attribute had `n` events before in the stream, or in the substream of PARTITION BY."""
+
+    attribute: str
+    n: int
+    type: pa.DataType
+
+
+DerivedColumn = FunctionColumn | LagColumn
+
+
+def makers_of(columns: Mapping[str, DerivedColumn]) -> dict[str, Maker]:
+    """Return the functions that make columns of functions from a block."""
+    return {name: column.maker() for name, column in columns.items() if isinstance(column, FunctionColumn)}
+
+
+def lags_of(columns: Mapping[str, DerivedColumn]) -> dict[str, LagColumn]:
+    """Return the columns of earlier events, by name."""
+    return {name: column for name, column in columns.items() if isinstance(column, LagColumn)}
+
+
+def read_by(columns: Mapping[str, DerivedColumn]) -> list[str]:
+    """Return the columns and fields of the events that derived columns are made of."""
+    names: list[str] = []
+    for column in columns.values():
+        if isinstance(column, LagColumn):
+            names.append(column.attribute)
+        elif isinstance(column.operand, str):
+            names.append(column.operand)
+        else:
+            names += [name for name, _ in column.operand[1].columns]
+    return [name for name in dict.fromkeys(names) if not is_derived(name)]
+
+
+def is_derived(name: str) -> bool:
+    """Return True for the name of a derived column, which stands in backquotes and is no path."""
+    return name[:1] == "`" and len(names_of(name)) == 1
+
+
+def shown(name: str) -> str:
+    """Return the expression that a derived column stands for."""
+    return name[1:-1]
+
+
+def of_event(node: Any) -> Any:
+    """Return an expression or predicate over one event, without the variable before its attributes."""
+
+    def combine(node: Any, parts: list[Any]) -> Any:
+        if isinstance(node, s.Attribute):
+            return replace(node, variable=None, event="EACH")
+        return with_children(node, parts)
+
+    return fold(node, combine, children)
+
+
+def derive(node: Any, binder: Binder) -> Any:
+    """Return a predicate or expression with derived columns, which the binder then has, in place of functions and LAG.
+
+    Raises
+    ------
+    QueryTypeError
+        When a column is unknown, or a function does not take its type.
+    """
+    if not any(isinstance(part, s.Call) or (isinstance(part, s.Attribute) and part.lag) for part in walk(node)):
+        return node
+    return fold(node, lambda each, parts: _derived(each, parts, binder), children)
+
+
+def _derived(node: Any, parts: list[Any], binder: Binder) -> Any:
+    node = with_children(node, parts)
+    match node:
+        case s.Attribute() if node.lag:
+            if node.lag > MOST_LAG:
+                raise binder.error(f"LAG goes back at most {MOST_LAG:,} events, not {node.lag:,}", node.span)
+            data_type = binder.column(replace(node, lag=0))
+            name = f"`LAG({_text(replace(node, lag=0))}, {node.lag})`"
+            binder.add_derived(name, LagColumn(node.name, node.lag, plain_type(data_type)))
+            return replace(node, name=name, lag=0)
+        case s.Call():
+            return _call(node, binder)
+        case s.Comparison(left=s.Call() as distance, right=s.Duration() as length):
+            return _distance(node.op, distance, length, node.span)
+        case s.Comparison(left=s.Duration() as length, right=s.Call() as distance):
+            return _distance(MIRRORED[node.op], distance, length, node.span)
+    return node
+
+
+def _distance(op: str, distance: s.Call, length: s.Duration, span: s.Span) -> s.Predicate:
+    """Return ``abs(difference) op length`` without the function: the difference lies between two lengths, or not."""
+    (difference,) = distance.operands
+    kind = s.And if op in ("<", "<=", "<>") else s.Or
+    opposite = replace(length, length=-length.length)
+    return kind(
+        (s.Comparison(op, difference, length, span), s.Comparison(MIRRORED[op], difference, opposite, span)), span
+    )
+
+
+def _call(call: s.Call, binder: Binder) -> s.Expression:
+    """Return the derived column of a call, its value where it reads no event, or itself where it reads several."""
+    function = FUNCTIONS.get(call.function)
+    if function is None:
+        hint = did_you_mean(call.function, FUNCTIONS, "functions")
+        raise binder.error(f"there is no function {call.function!r}", call.span, hint)
+    if not 1 <= len(call.operands) <= function.most_operands:
+        expected = "one operand" if function.most_operands == 1 else "a number and perhaps the digits after the point"
+        raise binder.error(f"{call.function} takes {expected}, not {len(call.operands)} operands", call.span)
+    digits = _digits(call, binder)
+    operand = call.operands[0]
+    of = {(a.variable and a.variable.name, a.event): a for a in s.attributes(operand)}
+    if call.function == "abs" and not isinstance(operand, s.Attribute) and _is_difference(operand, binder):
+        return call  # beside a length of time; `Binder.kind` refuses it anywhere else
+    if len(of) > 1:
+        if call.function != "abs":
+            raise binder.error(
+                f"{call.function} reads one event, and this one several",
+                call.span,
+                f"{call.function} of each: {call.function}(x.a) and {call.function}(y.b); abs may read several",
+            )
+        return call
+    if not of:
+        return _constant(call, digits, binder)
+    alone = of_event(operand)
+    attribute = next(iter(of.values()))
+    name = f"`{call.function}({', '.join(_text(each) for each in (alone, *call.operands[1:]))})`"
+    binder.add_derived(name, _function_column(call, alone, digits, binder))
+    return s.Attribute(name, call.span, attribute.variable, attribute.event)
+
+
+def _digits(call: s.Call, binder: Binder) -> int:
+    if len(call.operands) < 2:
+        return 0
+    given = call.operands[1]
+    if isinstance(given, s.Literal) and type(given.value) is int and 0 <= given.value <= MOST_DIGITS:
+        return given.value
+    raise binder.error(
+        f"{call.function} takes the digits after the point as a whole number from 0 to {MOST_DIGITS}", given.span
+    )
+
+
+def _is_difference(operand: s.Expression, binder: Binder) -> bool:
+    """Return True for a difference of two times or durations."""
+    if not isinstance(operand, s.Arithmetic) or operand.op != "-":
+        return False
+    types = [binder.column(of_event(x)) for x in (operand.left, operand.right) if isinstance(x, s.Attribute)]
+    return len(types) == 2 and all(kind_of(t) == MOMENT or pa.types.is_duration(t) for t in types)
+
+
+def _function_column(call: s.Call, operand: s.Expression, digits: int, binder: Binder) -> FunctionColumn:
+    kind = binder.kind(operand)
+    if isinstance(operand, s.Attribute):
+        data_type = binder.column(operand)
+        given: str | tuple[Value, Inputs] = operand.name
+    else:
+        data_type = {INTEGER: pa.int64(), NOTHING: pa.null()}.get(kind, pa.float64())
+        own = type(binder)(binder.schema, binder.text)
+        number = own.number(operand)
+        if number is None:
+            data_type = pa.null()
+        given = (number, own.inputs)  # type: ignore[assignment]
+    if kind == NOTHING or pa.types.is_null(data_type):
+        return FunctionColumn(call.function, digits, given, pa.null(), pa.null())
+    _check(call, operand, data_type, binder)
+    result = FUNCTIONS[call.function].gives(data_type)
+    if pa.types.is_large_string(result):
+        assert isinstance(operand, s.Attribute)  # no other expression is a text
+        stored: Any = attribute_type(binder.schema, operand.name)
+        result = pa.dictionary(stored.index_type if pa.types.is_dictionary(stored) else pa.int32(), result)
+    return FunctionColumn(call.function, digits, given, data_type, result)
+
+
+def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: Binder) -> None:
+    """Refuse a type that a function does not take, and a time zone that Arrow does not know."""
+    function = FUNCTIONS[call.function]
+    if not function.takes(data_type):
+        fitting = [name for name, other in FUNCTIONS.items() if other.takes(data_type)]
+        hint = f"functions of {_KINDS.get(str(kind_of(data_type)), 'numbers')} are {', '.join(fitting)}"
+        if pa.types.is_integer(data_type) and function.expected.startswith("a timestamp"):
+            hint = "cast the column to a timestamp"
+        raise binder.error(
+            f"{call.function} takes {function.expected}, and {binder.describe(operand)} is none",
+            operand.span,
+            hint if fitting else None,
+        )
+    if has_zone(data_type):
+        try:
+            compute(call.function, 0, data_type)(pa.array([0]).cast(data_type))
+        except pa.ArrowException as error:
+            raise binder.error(f"{call.function} of {binder.describe(operand)}: {error}", call.span) from None
+
+
+_KINDS = {STRING: "texts", MOMENT: "times", DECIMAL: "decimals"}
+
+
+def _constant(call: s.Call, digits: int, binder: Binder) -> s.Literal:
+    """Return the value of a function of constants."""
+    operand = call.operands[0]
+    kind = binder.kind(operand)
+    value: Any = operand.value if isinstance(operand, s.Literal) and kind == STRING else None
+    if value is None and kind != STRING:
+        value = binder.number(operand) if kind in (INTEGER, FLOAT) else None
+    if value is None:
+        raise binder.error(f"{call.function} takes {FUNCTIONS[call.function].expected}", call.span)
+    array = pa.array([value])
+    _check(call, operand, array.type, binder)
+    result = compute(call.function, digits, array.type)(array)[0].as_py()
+    return s.Literal(result, "" if isinstance(result, str) else repr(result), call.span)
+
+
+def _numbers(term: Value, inputs: Inputs, block: Block) -> pa.Array:
+    """Return the values of a term as an array."""
+    values, valid = values_of(term, inputs, block)
+    values = np.broadcast_to(np.asarray(values), (block.n_rows,))
+    return pa.array(values, mask=None if valid is None else ~np.broadcast_to(valid, (block.n_rows,)))
+
+
+def _text(expression: s.Expression) -> str:
+    """Return an expression as a text that no other one has."""
+    match expression:
+        case s.Attribute():
+            if is_derived(expression.name):
+                return shown(expression.name)
+            names = names_of(expression.name)
+            return ".".join(name if name.isidentifier() else repr(name) for name in names)
+        case s.Literal():
+            return expression.text or repr(expression.value)
+        case s.Negative():
+            return f"-({_text(expression.operand)})"
+        case s.Arithmetic():
+            return f"({_text(expression.left)} {expression.op} {_text(expression.right)})"
+        case _:
+            return repr(expression)

@@ -1,0 +1,287 @@
+"""Runtimes of strategies that compare, under WITHIN: the choice is made among the complex events within the window.
+
+The loops are those of `cer_gpu.backend.window_choice`; the windows are evaluated by a `Run` or a `Counter` without a
+window, which is set back for each.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW, GLOBAL_WINDOW, NO_WINDOW
+from cer_gpu.automaton.latest_starts import WindowTable
+from cer_gpu.backend import window_choice as loops
+from cer_gpu.backend.arguments import plain
+from cer_gpu.backend.status import Status
+from cer_gpu.columnar.memory import Scratch
+from cer_gpu.errors import EventsError
+from cer_gpu.runtime.counter import Counter
+from cer_gpu.runtime.counts import too_many_at
+from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.protocol import Found, Length, Runtime
+from cer_gpu.runtime.run import Run
+from cer_gpu.stages import LISTING
+
+INITIAL_SIZE = 1 << 12
+"""Initial room for the events of the windows."""
+
+
+class WindowChoice(Runtime):
+    """The base of both runtimes: the events of the windows, and the ends that a window holds something of.
+
+    Parameters
+    ----------
+    table
+    options
+        With a window.
+    length
+        Length of the window; it comes as `Relevant.lows`, or as the width in `options`.
+    """
+
+    reads_chain = False
+    lists_by_itself = True
+    keeps_partitions = True
+
+    def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
+        self.options = options
+        self._table = table
+        self._options = options.as_group
+        self._regs = np.zeros(loops.N_REGS, np.int64)
+        self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NOTHING
+        self._parts = np.zeros((0, loops.STARTS + table.latest.n_columns), np.int64)
+        self._log = np.zeros((INITIAL_SIZE, loops.N_LOG), np.int64)
+        self._taken = np.zeros(0, np.int64)
+        self._ends = Scratch(np.int64, loops.N_END)
+        self._low = 0  # first number in the last window
+        self._reserve_replay()
+        self.reserve_partitions(1)
+
+    @property
+    @abstractmethod
+    def _inner(self) -> Run | Counter:
+        """Runtime of one window."""
+
+    @abstractmethod
+    def _evaluate(self, ends: Int64, n_ends: int) -> int:
+        """Call the loop that evaluates windows, and return its status."""
+
+    @property
+    def needs_lows(self) -> bool:
+        """True where one window ends for all partitions at once, and is measured by clocks."""
+        return self.options.window == GLOBAL_WINDOW and not self.options.in_positions
+
+    @property
+    def numbers_events(self) -> bool:
+        """True where a window counts the events of a partition."""
+        return self.options.window == COUNT_WINDOW
+
+    @property
+    def n_relevant(self) -> int:
+        """The ordinal of the next relevant event; only where `needs_lows`."""
+        return int(self._regs[loops.NEXT_ID])
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of what is kept of the windows, and of the evaluation of one."""
+        return super().n_bytes + sum(int(array.nbytes) for array in self._replay) + self._inner.n_bytes
+
+    @property
+    def _held(self) -> loops.Held:
+        return loops.Held(self._regs, self._parts, self._log, self._taken)
+
+    def feed(self, events: Relevant) -> Iterator[Found]:
+        """Process relevant events and yield full buffers of what is chosen, in the order of the ends."""
+        n = len(events.symbols)
+        ends = self._ends.empty(n)
+        begins, moves = self._table.moves_of_starts()
+        if len(self._taken) < len(moves):
+            self._taken = np.zeros(2 * len(moves), np.int64)
+        begin, has_gaps = 0, bool(self._table.has_gaps)
+        while begin < n:
+            if self._n_logged == len(self._log):
+                self._make_room(events, begin)
+            groups = plain(events.as_group, self._options)
+            begin, n_ends = loops.find_ends(*groups, begins, moves, has_gaps, tuple(self._held), begin, ends)
+            self._note_low(events, begin - 1)
+            yield from self.stages.each(LISTING, self._choose(ends, n_ends))
+
+    def _choose(self, ends: Int64, n_ends: int) -> Iterator[Found]:
+        """Evaluate the windows of the first ends, and yield full buffers."""
+        self._regs[loops.END] = 0
+        while n_ends:
+            match Status(self._evaluate(ends, n_ends)):
+                case Status.DONE:
+                    break
+                case Status.TOO_MANY:
+                    this = ends[self._regs[loops.END], loops.END_ID] - self._regs[loops.FIRST_ID]
+                    raise too_many_at(int(self._log[this, loops.LOG_PLACE]))
+                case status:
+                    yield from self._inner.supply(status)
+
+    def flush(self) -> Found:
+        """Return what was found since the last full buffer."""
+        return self._inner.flush()
+
+    def live(self) -> int | Int64:
+        """Return the first position, or all positions (ascending), that complex events to come may hold."""
+        self._drop()
+        rows = self._log[: self._n_logged]
+        if self.options.window == COUNT_WINDOW:
+            return np.unique(rows[:, loops.LOG_PLACE])
+        if self.options.in_positions:
+            return self._low
+        return int(rows[0, loops.LOG_POSITION]) if len(rows) else 0
+
+    # ---- partitions -----------------------------------------------------------------------------------------
+
+    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first partitions hold nothing."""
+        idle = np.zeros(n_partitions, np.bool_)
+        counted = self.options.window == COUNT_WINDOW
+        loops.find_idle(tuple(self._held), counted, self.options.width if counted else self._low, idle)
+        return idle
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        self._parts = self._parts[: len(kept)][kept]
+        self.reserve_partitions(max(1, len(self._parts)))
+
+    def reserve_partitions(self, n: int) -> None:
+        """Make room for so many partitions."""
+        old, width = self._parts.shape
+        if n > old:
+            added = np.full((max(n, 2 * old) - old, width), -1, np.int64)
+            added[:, loops.LAST_MOMENT] = -2
+            added[:, loops.SEEN] = self._regs[loops.N_CONSUMED]
+            self._parts = np.concatenate([self._parts, added])
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on; windows are evaluated anew then."""
+        return {
+            "regs": self._regs,
+            "parts": self._parts,
+            "log": self._log[: self._n_logged],
+            "scalars": np.array([self._low, len(self._log)]),
+        }
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._regs, self._parts = snapshot["regs"], snapshot["parts"]
+        self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NOTHING
+        self._low, size = map(int, snapshot["scalars"])
+        self._log = np.zeros((size, loops.N_LOG), np.int64)
+        self._log[: len(snapshot["log"])] = snapshot["log"]
+        self._reserve_replay()
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    @property
+    def _n_logged(self) -> int:
+        return int(self._regs[loops.NEXT_ID] - self._regs[loops.FIRST_ID])
+
+    def _note_low(self, events: Relevant, last: int) -> None:
+        if self.options.in_positions:
+            self._low = int(events.positions[last]) - self.options.width
+        elif self.options.window == GLOBAL_WINDOW:
+            self._low = int(events.lows[last])
+
+    def _drop(self) -> int:
+        """Drop the events that have left their windows; return how many stay."""
+        held = tuple(self._held)
+        if self.options.window == COUNT_WINDOW:
+            new_ids = np.full(self._n_logged, -1, np.int64)
+            return int(loops.keep_windows(held, len(self._parts), self.options.width, new_ids))
+        return int(loops.drop_before(held, self._low))
+
+    def _make_room(self, events: Relevant, event: int) -> None:
+        """Drop what has left the windows before an event; take more memory if less than half is free."""
+        self._note_low(events, event)
+        n, size = self._drop(), len(self._log)
+        if 2 * n <= size:
+            return
+        try:
+            log = np.zeros((2 * size, loops.N_LOG), np.int64)
+            log[:n] = self._log[:n]
+            self._log = log
+            self._reserve_replay()
+        except MemoryError:
+            raise EventsError(f"no memory for more than {n} events in a window\nhint: a shorter WITHIN") from None
+
+    def _reserve_replay(self) -> None:
+        """Make room for a window of all events in the log."""
+        n = len(self._log)
+        positions, places, moments, times = (np.zeros(n, np.int64) for _ in range(4))
+        self._replay = loops.Replay(
+            np.zeros(n, np.int32), positions, places, moments, times, np.zeros(0, np.int64), np.zeros(0, np.int32)
+        )
+
+
+def _alone(options: RunOptions) -> RunOptions:
+    """Return the options for the evaluation of one window by itself."""
+    return replace(options, window=NO_WINDOW, width=-1, partitioned=False, consume=CONSUME_NONE, placed=True)
+
+
+class WindowLister(WindowChoice):
+    """Runtime that lists what a strategy chooses within the window."""
+
+    engine = "automaton"
+
+    def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
+        self._run = Run(table, _alone(options))
+        super().__init__(table, options, length)
+
+    @property
+    def _inner(self) -> Run:
+        return self._run
+
+    def _evaluate(self, ends: Int64, n_ends: int) -> int:
+        run = self._run
+        groups = plain(self._held, self._replay), plain(*run.working_groups)
+        status: int = loops.list_chosen(*groups[0], ends, n_ends, self.options.limit, *groups[1], *run.working_arrays)
+        return status
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        return {**super().snapshot(), "share": self._run.dealt}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        super().restore(snapshot)
+        self._run.dealt[:] = snapshot["share"]
+
+
+class WindowCounter(WindowChoice):
+    """Runtime that counts what a strategy chooses within the window."""
+
+    engine = "counter"
+
+    def __init__(self, table: WindowTable, options: RunOptions, length: Length = None) -> None:
+        self._counter = Counter(table, _alone(options))
+        super().__init__(table, options, length)
+
+    @property
+    def _inner(self) -> Counter:
+        return self._counter
+
+    def _evaluate(self, ends: Int64, n_ends: int) -> int:
+        counter = self._counter
+        held, groups = plain(self._held, self._replay), plain(*counter.working_groups)
+        status: int = loops.count_chosen(*held, ends, n_ends, self.options.limit, *groups, self._table.n_states)
+        return status
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return the state as arrays by name, from which `restore` goes on."""
+        return {**super().snapshot(), "n_ends": np.array([self._counter.n_ends])}
+
+    def restore(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot."""
+        super().restore(snapshot)
+        self._counter.n_ends = int(snapshot["n_ends"][0])
