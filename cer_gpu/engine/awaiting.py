@@ -49,7 +49,7 @@ class _Events(NamedTuple):
 
     def kept(self, kept: Bools) -> _Events:
         """Return some of the events."""
-        return _Events(*(each[kept] for each in self))
+        return _Events(self.positions[kept], self.clocks[kept], self.partitions[kept], self.numbers[kept])
 
 
 class Awaiting:
