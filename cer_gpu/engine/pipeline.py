@@ -139,8 +139,9 @@ class Pipeline:
         self.partitions: Partitions | None = None
         if plan.partition:
             # an event that is not relevant still counts in a window of events, and breaks contiguity
-            every = options.window == COUNT_WINDOW or self.table.has_gaps
-            numbered = self.runtime.numbers_events or self.table.has_gaps
+            has_gaps = self.table.has_gaps or physical.strategy.consecutive
+            every = options.window == COUNT_WINDOW or has_gaps
+            numbered = self.runtime.numbers_events or has_gaps
             self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
         self._lags = self._make_lags(reading.deal)
         self._window: Window | None = None
@@ -182,6 +183,7 @@ class Pipeline:
             self._first.window_length,
             labelled=physical.output.is_labelled(plan.head),
             timed=plan.time_column is not None,
+            strategy=physical.strategy,
             limit=physical.limit,
             counted=physical.output.counted,
             only_ends=physical.output.most_at_an_end == 1,
