@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -120,26 +119,6 @@ class CaseOfStreams(_Drawn):
     @property
     def tables(self) -> dict[str, pa.Table]:
         return self._tables(self.cuts)
-
-    def in_merged_order(self, answer: pa.Table) -> pa.Table:
-        """Return the results with positions of the merged stream, in place of those of the streams that they name."""
-        rows: Counter[str] = Counter()
-        place: dict[tuple[str, int], int] = {}
-        for position, event in enumerate(self.events):
-            place[event[ref.STREAM], rows[event[ref.STREAM]]] = position
-            rows[event[ref.STREAM]] += 1
-
-        def merged(row: Any, stream: Any) -> Any:
-            if isinstance(row, list):
-                return [merged(*pair) for pair in zip(row, stream, strict=True)]
-            return None if row is None else place[stream, row]
-
-        named = [name for name in answer.column_names if f"{name}_stream" in answer.column_names]
-        for name in named:
-            pairs = zip(answer[name].to_pylist(), answer[f"{name}_stream"].to_pylist(), strict=True)
-            values = pa.array([merged(*pair) for pair in pairs], answer.schema.field(name).type)
-            answer = answer.set_column(answer.column_names.index(name), name, values)
-        return answer.drop_columns([f"{name}_stream" for name in named])
 
     @property
     def uncut(self) -> dict[str, pa.Table]:
