@@ -29,6 +29,8 @@ class RowNumbers:
         Output whose positions are exchanged for rows.
     names_streams
         True: rows are those of several streams, which the results name.
+    waits
+        True: results may wait until a later batch.
 
     Attributes
     ----------
@@ -36,12 +38,12 @@ class RowNumbers:
         Rows, and their streams; None: results name only the events that end them.
     """
 
-    def __init__(self, output: Output, names_streams: bool) -> None:
+    def __init__(self, output: Output, names_streams: bool, *, waits: bool) -> None:
         self._columns, self._schema = output.columns_of_positions, output.result_schema
         self._attributes = [ROW_COLUMN, STREAM_COLUMN] if names_streams else [ROW_COLUMN]
         kinds = [pa.int64(), pa.string()]
         schema = pa.schema(list(zip(self._attributes, kinds, strict=False)))
-        only_ends = output.counted or output.most_at_an_end == 1
+        only_ends = (output.counted or output.most_at_an_end == 1) and not waits
         self.retained = None if only_ends else Retained(schema, self._attributes)
 
     def add(self, positions: Int64, batch: pa.RecordBatch, rows: npt.NDArray[np.int32]) -> None:
@@ -49,8 +51,8 @@ class RowNumbers:
         if self.retained is not None:
             self.retained.add(positions, batch, rows)
 
-    def exchange(self, results: pa.RecordBatch, batch: Batch) -> pa.RecordBatch:
-        """Return results that end in a batch, with rows of the input in place of positions."""
+    def exchange(self, results: pa.RecordBatch, batch: Batch | None) -> pa.RecordBatch:
+        """Return results that end in a batch (None: they waited), with rows of the input in place of positions."""
         columns, streams = results.columns, []
         for i in self._columns:
             is_list = pa.types.is_list(columns[i].type)
@@ -63,12 +65,13 @@ class RowNumbers:
             streams += made[1:]
         return pa.RecordBatch.from_arrays([*columns, *streams], schema=self._schema)
 
-    def _of(self, positions: pa.Array, batch: Batch) -> list[pa.Array]:
+    def _of(self, positions: pa.Array, batch: Batch | None) -> list[pa.Array]:
         """Return the rows at positions, and their streams if these are named; NULL stays NULL."""
         known = positions.drop_null().to_numpy()
         if self.retained is not None:
             columns: list[pa.Array] = self.retained.take(known).flatten()
         else:
+            assert batch is not None
             rows = pa.array(batch.rows_at(known))
             columns = [array_of(batch.events, name).take(rows) for name in self._attributes]
             columns = [c.cast(pa.string()) if pa.types.is_dictionary(c.type) else c for c in columns]
