@@ -139,8 +139,9 @@ class Pipeline:
         self.partitions: Partitions | None = None
         if plan.partition:
             # an event that is not relevant still counts in a window of events, and breaks contiguity
-            every = options.window == COUNT_WINDOW or self.table.has_gaps
-            numbered = self.runtime.numbers_events or self.table.has_gaps
+            has_gaps = self.table.has_gaps or physical.strategy.consecutive
+            every = options.window == COUNT_WINDOW or has_gaps
+            numbered = self.runtime.numbers_events or has_gaps
             self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
         self._lags = self._make_lags(reading.deal)
         self._window: Window | None = None
@@ -156,9 +157,7 @@ class Pipeline:
         self._awaiting = self._make_awaiting(reading.share) if physical.waits else None
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
-        self._rows: RowNumbers | None = None
-        if self._numbered:
-            self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits)
+        self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
         if physical.limits_rows:
             assert plan.limit is not None
             self.output.choice = Choice(plan.limit, reading.share)
@@ -184,6 +183,7 @@ class Pipeline:
             self._first.window_length,
             labelled=physical.output.is_labelled(plan.head),
             timed=plan.time_column is not None,
+            strategy=physical.strategy,
             limit=physical.limit,
             counted=physical.output.counted,
             only_ends=physical.output.most_at_an_end == 1,
@@ -339,7 +339,7 @@ class Pipeline:
             return None
 
     def _results(self, found: Found, keys: list[Any], batch: Batch | None) -> Any:
-        """Return the rows of complex events that end in a batch (None: in any so far)."""
+        """Return complex events as rows; those that end in no batch have waited."""
         results = self.output.rows(found, keys)
         return results if self._rows is None else self._rows.exchange(results, batch)
 

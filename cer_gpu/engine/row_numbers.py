@@ -30,7 +30,7 @@ class RowNumbers:
     names_streams
         True: rows are those of several streams, which the results name.
     waits
-        True: results may wait until a later batch.
+        True: complex events are reported behind the batch in which they end.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class RowNumbers:
         Rows, and their streams; None: results name only the events that end them.
     """
 
-    def __init__(self, output: Output, names_streams: bool, *, waits: bool) -> None:
+    def __init__(self, output: Output, names_streams: bool, *, waits: bool = False) -> None:
         self._columns, self._schema = output.columns_of_positions, output.result_schema
         self._attributes = [ROW_COLUMN, STREAM_COLUMN] if names_streams else [ROW_COLUMN]
         kinds = [pa.int64(), pa.string()]
