@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.lags import find_earlier
+from cer_gpu.backend.partitions import find_earlier
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import Block, plain_type, take_rows
 from cer_gpu.errors import EventsError
