@@ -324,8 +324,8 @@ class Awaiting:
             self._trim_at = max(_TRIM_FROM, 2 * len(self._events.positions))
 
     def live(self) -> Int64:
-        """Return the positions that the complex events here hold, ascending."""
-        return np.unique(self._rows.positions)
+        """Return the positions that the complex events here hold, begin or end with, ascending."""
+        return np.unique(np.concatenate([self._rows.positions, self._rows.spans.ravel()]))
 
     def holds(self, n_partitions: int) -> Bools:
         """Return which partitions have complex events that wait."""
