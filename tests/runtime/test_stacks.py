@@ -107,7 +107,7 @@ def test_symbols_are_sets_of_steps():
 
 
 def random_query(rng: random.Random) -> tuple[str, str]:
-    """Return WHERE and the clauses after it: chains, often with overlapping steps, and with neighbours."""
+    """Return WHERE and the clauses after it: chains, often with overlapping steps, neighbours, counts and absences."""
     n = rng.randint(2, 5)
     several = rng.random() < 0.3
     steps, filters = [], []
@@ -116,8 +116,11 @@ def random_query(rng: random.Random) -> tuple[str, str]:
         if rng.random() < 0.2 and not several:
             kinds.append(rng.choice("ABC"))
         step = f"({' OR '.join(kinds)})" if len(kinds) > 1 else kinds[0]
-        step += "+" * (rng.random() < 0.4 if several else i == n // 2 and rng.random() < 0.6)
-        if rng.random() < 0.4 and step[0] != "(":
+        if rng.random() < 0.4 if several else i == n // 2 and rng.random() < 0.6:
+            step += rng.choice(["+", "+", "{1,2}", "{2,}", "{2,3}", " ->+", " ->{2,}"])
+        elif rng.random() < 0.1:
+            step += "{2}"
+        if rng.random() < 0.4 and step[0] != "(" and "->" not in step:
             step = f"({step} AS x{i})"
             filters.append(f"x{i}[v {rng.choice(['<', '>=', '<>'])} {rng.randint(0, 3)}]")
         steps.append(step)
@@ -125,7 +128,8 @@ def random_query(rng: random.Random) -> tuple[str, str]:
                          f"WITHIN {rng.randint(0, 9)} [t]", f"WITHIN {rng.randint(0, 9)} [f]"])  # fmt: skip
     where = steps[0]
     for before, step in itertools.pairwise(steps):
-        joined = [" ; ", " ; ", " : "] if window and "+" not in before + step else [" ; "]
+        alone = not any(sign in before + step for sign in "+{")
+        joined = [" ; ", " ; ", " ; ", " -> ", f" ; !{rng.choice('ABCD')} ; "] + [" : ", " : "] * bool(window and alone)
         where += f"{rng.choice(joined)}{step}"
     where += f" FILTER {' AND '.join(filters)}" if filters else ""
     return where, window if rng.random() < 0.6 else f"PARTITION BY [k] {window}"
@@ -150,7 +154,9 @@ def test_stacks_list_the_rows_of_the_automaton(seed):
     events = random_events(rng, rng.randint(0, 14) if "WITHIN" not in window else rng.randint(0, 60))
     output = rng.choice(["positions", "bindings", "events"])
     timed = {"time_column": "t", "time_unit": "s"} if "SECONDS" in window or rng.random() < 0.5 else {}
-    select = "STRICT *" if "+" not in where and "WITHIN" in window and rng.random() < 0.3 else "*"
+    select = (
+        "STRICT *" if not any(sign in where for sign in "+{") and "WITHIN" in window and rng.random() < 0.3 else "*"
+    )
     query = cer_gpu.compile(f"SELECT {select} FROM S WHERE {where} {window}", **timed)
     assert query._plan.chain is not None
     with small_sizes():
