@@ -34,6 +34,14 @@ def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> b
         "A ; B+ ; C+ ; D",
         "A ; B AS x ; C FILTER x[v > 1 OR v < 0]",
         "A ; B ; A+ FILTER B[v > 1]",
+        "A -> B -> C",
+        "A ; !D ; C",
+        "A ; !(D AS d FILTER d[v > 1]) ; !C ; B+",
+        "A ; B{3,5} ; C",
+        "A{2} ; A{1,3} ; A",
+        "A ; B ->+ ; C",
+        "A -> B{2,4}",
+        "(A -> B AS b) FILTER b[v > 1]",
     ],
 )
 def test_sequences_and_repeated_steps_are_chains(pattern):
@@ -59,6 +67,14 @@ def test_sequences_and_repeated_steps_are_chains(pattern):
         "A ; (B ; C OR D) ; E",
         "A ; B+ ; (B OR C)+ ; D",  # a B may be at either step
         "A ; B+ ; B ; B+",
+        "A ; B{1,2} ; B{1,2}",
+        "A ; B? ; C",
+        "A ; (B? ; C)",
+        "A :{2,3} ; B",
+        "A -> B ->{2,4}",  # an event may have too many before it that do
+        "(A ; B ->+ AS b) FILTER b[v > 1]",  # a B that is not of the step bars it
+        "A ; !(D AS d FILTER d.v > A.v) ; C",
+        "A -> NOT(B)",
     ],
 )
 def test_other_patterns_are_no_chains(pattern):
