@@ -16,7 +16,9 @@ from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.engine.evaluator import Evaluator, Lateness, Options, first_rows
+from cer_gpu.engine.evaluator import Evaluator, first_rows
+from cer_gpu.engine.options import DEVICES as DEVICES
+from cer_gpu.engine.options import Lateness, Options, check_options
 from cer_gpu.errors import (
     CerError,
     EventsError,
@@ -40,10 +42,7 @@ from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.placement import check_device
 from cer_gpu.stages import NO_STAGES, Stages
-
-DEVICES = ("auto", "cpu", "cuda")
 
 
 def compile(
@@ -229,7 +228,7 @@ class Query:
             When there is none of that name, or the query cannot have it.
         """
         name = self.default_output if name is None else name
-        _check_options(output=name)
+        check_options(output=name)
         made, plan = OUTPUTS[name], self._plan
         if made.measured and not plan.measures.measures:
             raise OptionError(
@@ -265,6 +264,16 @@ class Query:
         if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The variables that SELECT keeps, or that its measures name: the columns of "bindings" beside all others."""
+        return self._plan.variables
+
+    @property
+    def drops_rows(self) -> bool:
+        """True if HAVING drops rows, so that only outputs of valuations can be had."""
+        return self._plan.having is not None
 
     def without_choice(self) -> Query:
         """Return the query without LIMIT and ANY, which also finds the complex events that they leave out."""
@@ -509,7 +518,7 @@ class Query:
         >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[0, 2], [1, 2]]
         """
-        _check_options(device=device, threads=threads, share=share, limit=limit)
+        check_options(device=device, threads=threads, share=share, limit=limit)
         if late not in LATE:
             raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
         if lateness is not None and self.time_column is None:
@@ -588,27 +597,3 @@ def _by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str,
             hint = did_you_mean(name, list(map(str, events)), "streams in the mapping")
             raise EventsError(f"the mapping has no events of stream {name!r}\nhint: {hint}")
     return dict(events)
-
-
-def _check_options(
-    *,
-    device: str = "auto",
-    output: str = "positions",
-    threads: int | None = None,
-    share: tuple[int, int] | None = None,
-    limit: int | None = None,
-) -> None:
-    if device not in DEVICES:
-        raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
-    check_device(device)
-    if output not in OUTPUTS:
-        hint = did_you_mean(str(output), OUTPUTS, "outputs")
-        raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise OptionError(f"threads must be a positive number, or None for as many as help, got {threads!r}")
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise OptionError(f"limit must be a number from 0 on, or None for all, got {limit!r}")
-    if share is not None:
-        is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
-        if not is_pair or not 0 <= share[0] < share[1]:
-            raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")

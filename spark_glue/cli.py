@@ -100,7 +100,11 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option("--out-format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of OUT.")
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
-@click.option("--output", type=click.Choice(OUTPUTS), default="events", show_default=True, help="What a row is.")
+@click.option(
+    "--output",
+    type=click.Choice(OUTPUTS),
+    help="What a row is.  [default: measures where SELECT has some, else events]",
+)
 @_strategy_option
 @click.option("--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]")
 @query_options
@@ -121,7 +125,7 @@ def run_command(
     out_format: str,
     partition_by: tuple[str, ...],
     overwrite: bool,
-    output: str,
+    output: str | None,
     strategy: str,
     tasks: int | None,
     type_column: str | None,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
@@ -42,6 +43,8 @@ PLACE = "$place"
 """Column that goes to Python in place of both: the part times `PART_ROWS`, plus the position."""
 PART_ROWS = 1 << 44
 """Upper bound of the rows of a stream."""
+PART_MATCHES = 1 << 44
+"""Upper bound of the complex events of a part."""
 MOST_PARTS = 1 << 18
 
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -279,4 +282,12 @@ class _Part:
             self.seconds += time.perf_counter() - begun
             if batch is None:
                 return
-            yield plain(batch)
+            yield plain(self._numbered(batch))
+
+    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with numbers of complex events that no other part gives."""
+        if not self.evaluator.physical.output.numbered:
+            return batch
+        at = batch.schema.get_field_index("match")
+        numbers = pc.add(batch.column(at), self.number * PART_MATCHES)
+        return batch.set_column(at, batch.schema.field(at), numbers)

@@ -13,7 +13,7 @@ from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.deal import Done
 from spark_glue.errors import plain_errors
-from spark_glue.match import matching
+from spark_glue.match import asked_output, matching
 from spark_glue.result import Result
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
 
@@ -36,7 +36,7 @@ class Summary:
     n_rows
         Number of events in the stream.
     n_found
-        Number of complex events; of valuations for the output "bindings".
+        Number of complex events; of valuations for the outputs "bindings", "measures" and "rows".
     seconds, counting_seconds
         Duration of the whole job, and of its first passes, which count the events and cut them into ranges.
     strategy, reason
@@ -89,7 +89,7 @@ class Summary:
     def __str__(self) -> str:
         """Return the summary as a few lines of text."""
         output = OUTPUTS[self.output]
-        found = counted(self.n_found, "complex event" if output.counted else output.row)
+        found = counted(self.n_found, "complex event" if output.counted or output.numbered else output.row)
         order = "the events lay in order" if self.was_in_order else "the events were sorted"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
@@ -119,7 +119,7 @@ def run(
     order_by: str | Sequence[str],
     strategy: str = "auto",
     tasks: int | None = None,
-    output: str = "events",
+    output: str | None = None,
     format: str = "parquet",
     partition_by: Sequence[str] = (),
     overwrite: bool = False,
@@ -134,7 +134,7 @@ def run(
     out
         The folder to write, on any file system that Spark knows.  It appears whole or not at all.
     format
-        "parquet", "orc", "json", "csv" (for the outputs "count" and "ends") or "delta".
+        "parquet", "orc", "json", "csv" (for "count", "ends", and measures without lists) or "delta".
     partition_by
         Columns of the result whose values become folders.
     overwrite
@@ -180,7 +180,7 @@ def run(
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(
         out=out,
-        output=output,
+        output=asked_output(query, output),
         n_rows=found.n_rows,
         n_found=sum(part.n_found for part in parts),
         seconds=seconds,

@@ -28,7 +28,7 @@ def match(
     order_by: str | Sequence[str],
     strategy: str = "auto",
     tasks: int | None = None,
-    output: str = "events",
+    output: str | None = None,
 ) -> Any:
     """Find all complex events of a DataFrame.
 
@@ -48,7 +48,8 @@ def match(
     tasks
         Number of parts; None for as many as the session runs at once.
     output
-        As for ``query.evaluate``.
+        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
+        unique, and those of one task follow one another.
 
     Returns
     -------
@@ -72,6 +73,11 @@ def match(
 
 def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
     return matching(df, query, **options).df
+
+
+def asked_output(query: Query, output: str | None) -> str:
+    """Return the output that is asked for; where none is, "measures" if SELECT has some, else "events"."""
+    return output or ("measures" if query.default_output == "measures" else "events")
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ def matching(
     order_by: str | Sequence[str],
     strategy: str = "auto",
     tasks: int | None = None,
-    output: str = "events",
+    output: str | None = None,
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
 ) -> Matching:
@@ -127,13 +133,14 @@ def matching(
         raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
     check_order(df, order)
     chosen, reason = choose(query, strategy, order[0])
-    schema = match_schema(query, df, output=output)
+    schema = match_schema(query, df, output=asked_output(query, output))
     check(schema)
     n_parts = df.sparkSession.sparkContext.defaultParallelism if tasks is None else tasks
     if n_parts < 1:
         raise OptionError(f"tasks must be a positive number, got {tasks!r}")
     if n_parts > MOST_PARTS:
         raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
+    output = asked_output(query, output)
     events = to_arrow(df.schema)
     columns = query.columns(events, output)
     numbered = number(df, order, columns, n_parts, _cut(query, events, order) if chosen == "range" else None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def match_stage(
-    query: Query, *, output: str = "positions"
+    query: Query, *, output: str | None = None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for ``df.mapInArrow(match_stage(query), match_schema(query, df))``.
 
@@ -55,7 +55,7 @@ def match_stage(
     return MatchStage(query, output)
 
 
-def match_schema(query: Query, df: DataFrame | StructType, *, output: str = "positions") -> StructType:
+def match_schema(query: Query, df: DataFrame | StructType, *, output: str | None = None) -> StructType:
     """Return the schema of the rows of `match_stage`, an argument of ``mapInArrow``.
 
     Parameters
@@ -85,7 +85,7 @@ class MatchStage:
     """Function of `match_stage`; a class, because pickle refers to it by name."""
 
     query: Query
-    output: str
+    output: str | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of one stream, batch by batch."""
@@ -125,9 +125,15 @@ def refuse_parts() -> None:
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with dictionary columns decoded, since Spark takes no dictionaries."""
-    kinds = [f.type.value_type if pa.types.is_dictionary(f.type) else f.type for f in batch.schema]
+    """Return the batch with dictionary columns decoded, and durations in microseconds, as Spark takes no others."""
+    kinds = [_plain(kind) for kind in batch.schema.types]
     if kinds == batch.schema.types:
         return batch
     fields = [f.with_type(kind) for f, kind in zip(batch.schema, kinds, strict=True)]
     return batch.cast(pa.schema(fields))
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return pa.duration("us") if pa.types.is_duration(kind) else kind

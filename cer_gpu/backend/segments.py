@@ -1,8 +1,8 @@
 """Aggregates over the events that a variable holds, for each complex event of a buffer.
 
 A row is a complex event: entries ``offsets[i]`` to ``offsets[i + 1]`` of `marks` and `places` are those of its
-positions.  Its variable holds the entries whose mark it `holds`; `places` number the distinct positions of the buffer,
-by which the values of their events are looked up.
+positions.  Its variable holds the entries whose mark it `holds`; `places` are the rows at which the values of their
+events stand.  Indices are unsigned, so that none is taken to count from the end of an array.
 """
 
 from __future__ import annotations
@@ -11,56 +11,23 @@ import numpy as np
 
 from cer_gpu.backend.jit import kernel
 
-
-@kernel
-def note_positions(positions, low, noted):
-    """Note which positions occur.
-
-    Parameters
-    ----------
-    positions : int64, shape (k,)
-    low : int
-        The least of them.
-    noted : int32, shape (at least greatest - least + 1,), written
-        1 for each position that occurs, counted from `low`; else unchanged.
-    """
-    for p in range(positions.shape[0]):
-        noted[positions[p] - low] = 1
-
-
-@kernel
-def number_positions(noted, low, distinct):
-    """Give each noted position its number, in their order.
-
-    Parameters
-    ----------
-    noted : int32, shape (n,), written
-        1 for each position that occurs, and 0 for others; then the number of each that occurs.
-    low : int
-    distinct : int64, shape (at least as many as occur,), written
-        The positions that occur, ascending.
-    """
-    n = 0
-    for p in range(noted.shape[0]):
-        if noted[p]:
-            noted[p] = n
-            distinct[n] = p + low
-            n += 1
+_U = np.uint64
 
 
 @kernel
 def look_up_positions(positions, low, numbers, places):
-    """Look up the number of each position.
+    """Look up the row of each position.
 
     Parameters
     ----------
     positions : int64, shape (k,)
     low : int
     numbers : int32, shape (n,)
+        Row of each position, counted from `low`.
     places : int32, shape (k,), written
     """
     for p in range(positions.shape[0]):
-        places[p] = numbers[positions[p] - low]
+        places[_U(p)] = numbers[_U(positions[p] - low)]
 
 
 @kernel
@@ -80,9 +47,9 @@ def one_held(offsets, marks, holds, places, last, found):
     """
     for i in range(found.shape[0]):
         place = -1
-        for p in range(offsets[i], offsets[i + 1]):
-            if holds[marks[p]]:
-                place = places[p]
+        for p in range(offsets[_U(i)], offsets[_U(i + 1)]):
+            if holds[_U(marks[_U(p)])]:
+                place = places[_U(p)]
                 if last == 0:
                     break
         found[i] = place
@@ -101,8 +68,8 @@ def count_held(offsets, marks, holds, counts):
     """
     for i in range(counts.shape[0]):
         n = 0
-        for p in range(offsets[i], offsets[i + 1]):
-            n += holds[marks[p]]
+        for p in range(offsets[_U(i)], offsets[_U(i + 1)]):
+            n += holds[_U(marks[_U(p)])]
         counts[i] = n
 
 
@@ -129,9 +96,9 @@ def gather_held(offsets, marks, holds, places, bounds, gathered):
     n = 0
     bounds[0] = 0
     for i in range(bounds.shape[0] - 1):
-        for p in range(offsets[i], offsets[i + 1]):
-            if holds[marks[p]]:
-                gathered[n] = places[p]
+        for p in range(offsets[_U(i)], offsets[_U(i + 1)]):
+            if holds[_U(marks[_U(p)])]:
+                gathered[n] = places[_U(p)]
                 n += 1
         bounds[i + 1] = n
     return n
@@ -162,9 +129,10 @@ def sum_integers(offsets, marks, holds, places, values, valid, sums, counts):
     for i in range(sums.shape[0]):
         total = np.int64(0)
         n = 0
-        for p in range(offsets[i], offsets[i + 1]):
-            if holds[marks[p]] and valid[places[p]]:
-                value = values[places[p]]
+        for p in range(offsets[_U(i)], offsets[_U(i + 1)]):
+            place = _U(places[_U(p)])
+            if holds[_U(marks[_U(p)])] and valid[place]:
+                value = values[place]
                 more = total + value
                 if ((total ^ more) & (value ^ more)) < 0:
                     return i
@@ -195,9 +163,10 @@ def sum_floats(offsets, marks, holds, places, values, valid, sums, counts):
     for i in range(sums.shape[0]):
         total = 0.0
         n = 0
-        for p in range(offsets[i], offsets[i + 1]):
-            if holds[marks[p]] and valid[places[p]]:
-                total += values[places[p]]
+        for p in range(offsets[_U(i)], offsets[_U(i + 1)]):
+            place = _U(places[_U(p)])
+            if holds[_U(marks[_U(p)])] and valid[place]:
+                total += values[place]
                 n += 1
         sums[i] = total
         counts[i] = n
@@ -213,8 +182,8 @@ def extreme_held(offsets, marks, holds, places, ranks, valid, sign, found):
     marks : int32, shape (k,)
     holds : bool, shape (marks,)
     places : int32, shape (k,)
-    ranks : int64, shape (events,)
-        In the order of the values.
+    ranks : int64 or float64, shape (events,)
+        In the order of the values; NaN is chosen last.
     valid : bool, shape (events,)
         False for NULL.
     sign : int
@@ -224,10 +193,11 @@ def extreme_held(offsets, marks, holds, places, ranks, valid, sign, found):
     """
     for i in range(found.shape[0]):
         best = -1
-        for p in range(offsets[i], offsets[i + 1]):
-            place = places[p]
-            if not holds[marks[p]] or not valid[place]:
+        for p in range(offsets[_U(i)], offsets[_U(i + 1)]):
+            place = places[_U(p)]
+            if not holds[_U(marks[_U(p)])] or not valid[_U(place)]:
                 continue
-            if best < 0 or (ranks[place] > ranks[best] if sign > 0 else ranks[place] < ranks[best]):
+            rank, least = ranks[_U(place)], ranks[_U(max(best, 0))]
+            if best < 0 or least != least or (rank > least if sign > 0 else rank < least):
                 best = place
         found[i] = best

@@ -46,6 +46,7 @@ def check(
     fold(query.formula, checker.formula, s.subformulas)
     check_structure(query, lambda message, span, hint: checker.error(message, span, lambda: hint))
     checker.on_both_sides()
+    checker.other_events()
     checker.select()
     checker.partition()
     checker.window(has_time_column, moments)
@@ -60,6 +61,7 @@ class _Checker:
         self._streams = dict.fromkeys(name.name for name in query.streams)
         self._whole = variables(query.formula)
         self._surroundings = Surroundings(query.formula)
+        self._spares = _spares(query.formula)
 
     def error(self, message: str, span: s.Span, hint: Callable[[], str | None] = lambda: None) -> None:
         errors = self.found.errors
@@ -114,6 +116,8 @@ class _Checker:
 
     def select(self) -> None:
         for item in self.query.select.items or ():
+            if not item.written:
+                continue
             self.stream_of(item.variable)
             if item.variable.name in self._whole:
                 self.spared(item.variable, self._whole.always, "it keeps nothing")
@@ -132,6 +136,8 @@ class _Checker:
 
     def window(self, has_time_column: bool, moments: Sequence[str]) -> None:
         within = self.query.within
+        if within is not None and self.query.chooses_first:
+            self.chosen_first(within)
         if within is not None and within.kind == "time" and not has_time_column:
             name = "name it: time_column=... (--time-column)"
             if len(moments) == 1:
@@ -139,13 +145,29 @@ class _Checker:
             hint = f"{name}, or write WITHIN n EVENTS or WITHIN n [attribute]"
             self.error(NEEDS_TIME, within.span, lambda: hint)
 
+    def chosen_first(self, within: s.Within) -> None:
+        """Check that THEN WITHIN, which lets the strategy choose before the window, has a meaning."""
+        reasons = {
+            s.Relation: "filters between events: they choose among what lies within the window",
+            s.Conjunction: "ALL: its matches are joined within the window",
+            s.TrailingAbsence: "an absence at the end, which lasts until the window has passed",
+        }
+        for kind, reason in reasons.items():
+            if any(isinstance(node, kind) for node in walk(self.query.formula)):
+                message = f"THEN WITHIN has no meaning with {reason}"
+                self.error(message, within.span, lambda: "write WITHIN without THEN")
+                return
+        if self.query.select.strategy in ("ALL", "ANY"):
+            strategy = self.query.select.strategy
+            self.note(f"THEN WITHIN is WITHIN where no match beats another, as with {strategy}")
+
     # ---- formulas and filters -----------------------------------------------------------------------------
 
     def formula(self, formula: s.Formula, below: list[Variables]) -> Variables:
         """Check a formula after its sub-formulas, and return its variables."""
         match formula:
             case s.Negation(filter=filter_) if filter_ is not None:
-                held = {formula.event.name} | ({formula.variable.name} if formula.variable else set())
+                held = {name.name for name in _own(formula)}
                 known = Variables(held, set(), set(held), one_event=True, some_event=True)
                 self.filter(filter_, known, formula)
             case s.Assign():
@@ -161,7 +183,7 @@ class _Checker:
     def absence(self, absence: s.Absence) -> None:
         """Check the filter of an absence, in which the event that must not be there is the only one of its names."""
         if absence.filter is not None:
-            held = {name.name for name in (absence.event, absence.variable) if name is not None}
+            held = {name.name for name in _own(absence)}
             known = Variables(held, set(), set(held), one_event=True, some_event=True)
             self.filter(absence.filter, known, absence)
 
@@ -183,6 +205,19 @@ class _Checker:
             return large[0]
 
         fold(self.query.formula, types, s.subformulas)
+
+    def other_events(self) -> None:
+        """Note each ``; NOT(R)``, which is one event more, and no absence."""
+        for part in walk(self.query.formula):
+            if isinstance(part, s.Sequence) and not part.contiguous and not part.next:
+                other = part.right
+                while isinstance(other, s.Assign | s.Filtered):
+                    other = other.formula
+                if isinstance(other, s.Negation):
+                    name = other.event.name
+                    self.note(
+                        f"NOT({name}) is one event, that is not {name}; that no {name} lies between is ; !{name} ;"
+                    )
 
     def filter(self, filter_: s.Filter, known: Variables, place: Place) -> None:
         """Check a filter on a formula, or within NOT, that defines the `known` variables."""
@@ -223,7 +258,7 @@ class _Checker:
     def spared(self, name: s.Name, always: Container[str], outcome: str) -> None:
         """Note a variable that is not `always` bound."""
         if name.name not in always:
-            reason = "is not bound in every match (another branch of OR)"
+            reason = f"is not bound in every match ({self._spares})"
             self.note(f"variable {name.name!r} {reason}; {outcome} where it is empty")
 
     def undefined(self, name: s.Name, known: Callable[[], list[str]], clause: str) -> None:
@@ -234,7 +269,14 @@ class _Checker:
     def unseen(self, name: s.Name, place: Place) -> None:
         """Refuse a variable that a filter at a place does not see, and say why."""
         around = self._surroundings
-        if name.name not in self._whole:
+        absent = {name.name for node in walk(self.query.formula) if isinstance(node, s.Absence) for name in _own(node)}
+        if name.name not in self._whole and name.name in absent:
+            self.error(
+                f"FILTER names {name.name!r}, an event that must not be there",
+                name.span,
+                lambda: f"let its filter stand within the absence: !({name.name} FILTER {name.name}.price > 100)",
+            )
+        elif name.name not in self._whole:
             self.undefined(name, partial(around.names, place), "FILTER")
         else:
             why, hint = around.why_not(name.name, place)
@@ -251,7 +293,22 @@ class _Checker:
                 self.error(f"not a regular expression (RE2): {reason}", like.span)
 
 
+def _own(place: s.Negation | s.Absence) -> list[s.Name]:
+    """Return the names of the one event that NOT(...) or an absence speaks of."""
+    return [name for name in (place.event, place.variable) if name is not None]
+
+
 _SAME = "an event of type {!r} can stand on both sides of ALL at once: it asks for no second one"
+
+
+def _spares(formula: s.Formula) -> str:
+    """Return the reason why a formula may leave a variable empty."""
+    nodes = list(walk(formula))
+    missing = any(isinstance(node, s.Iteration) and node.least == 0 for node in nodes)
+    branches = any(isinstance(node, s.Disjunction) for node in nodes)
+    if missing:
+        return "another branch of OR, or none of ? or *" if branches else "none of ? or *"
+    return "another branch of OR"
 
 
 def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> str | None:

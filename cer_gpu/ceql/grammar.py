@@ -18,7 +18,7 @@ def tree_parser() -> lark.Lark:
     grammar = files("cer_gpu.ceql").joinpath("grammar.lark").read_text(encoding="utf-8")
     return lark.Lark(
         grammar,
-        start="query",
+        start=["query", "lone_expression"],
         parser="lalr",
         propagate_positions=True,
         maybe_placeholders=True,

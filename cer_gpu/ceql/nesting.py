@@ -14,8 +14,8 @@ _CHAINS = (s.Sequence, s.Conjunction, s.Disjunction)
 _Chain = type[s.Sequence] | type[s.Conjunction] | type[s.Disjunction] | None
 
 
-def check_nesting(formula: s.Formula, text: str) -> None:
-    """Raise QueryTooLargeError if a formula, its filters and their predicates are nested too deeply."""
+def check_nesting(formula: s.Formula | s.Predicate | s.Expression, text: str) -> None:
+    """Raise QueryTooLargeError if a formula, with its filters, a predicate or an expression is nested too deeply."""
 
     def descend(item: tuple[Node, int, _Chain]) -> list[tuple[Node, int, _Chain]]:
         node, level, around = item

@@ -14,6 +14,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, NAMES, SCALAR
 from cer_gpu.ceql.grammar import UNITS, tree_parser
+from cer_gpu.ceql.measures import LONE, aggregate_operand, having_condition, measure_expression, named_variables
 from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, dotted, path_of
 from cer_gpu.ceql.scopes import resolved
@@ -43,8 +44,23 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
     QueryTooLargeError
         When the query is nested too deeply.
     """
+    _check_text(text, "a query")
+    try:
+        tree = _FormulaBuilder(text).transform(tree_parser().parse(text, start="query"))
+    except lark.exceptions.UnexpectedInput as error:
+        raise syntax_error(text, error) from None
+    except lark.exceptions.VisitError as error:
+        raise error.orig_exc from None
+    query = _QueryBuilder(text).build(tree, checked_relations(relations))
+    measured = [measure.expression for measure in query.select.measures]
+    for root in (query.formula, *measured, *([] if query.having is None else [query.having])):
+        check_nesting(root, text)
+    return replace(query, formula=resolved(query.formula))
+
+
+def _check_text(text: object, kind: str) -> None:
     if not isinstance(text, str):
-        raise QuerySyntaxError(f"expected the text of a query, got {type(text).__name__}")
+        raise QuerySyntaxError(f"expected the text of {kind}, got {type(text).__name__}")
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -56,15 +72,34 @@ def parse(text: str, relations: Relations | None = None) -> s.QuerySyntax:
             error.start + 1,
             "read the text with its own encoding",
         ) from None
+
+
+def parse_aggregate(text: str) -> tuple[str, s.Expression | None]:
+    """Parse a lone aggregate over all complex events, such as ``SUM(c.amount - a.amount)``.
+
+    Returns
+    -------
+    function : str
+        "COUNT", "SUM", "AVG", "MIN" or "MAX".
+    operand : Expression or None
+        Expression over attributes, each of which names its variable; None for ``COUNT(*)``.
+
+    Raises
+    ------
+    QuerySyntaxError
+        When the text is no such aggregate.
+    """
+    _check_text(text, "an aggregate")
+    if not text.strip():
+        raise QuerySyntaxError("the aggregate is empty", hint=LONE)
     try:
-        tree = _FormulaBuilder(text).transform(tree_parser().parse(text))
+        tree = _FormulaBuilder(text).transform(tree_parser().parse(text, start="lone_expression"))
     except lark.exceptions.UnexpectedInput as error:
         raise syntax_error(text, error) from None
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
-    query = _QueryBuilder(text).build(tree, checked_relations(relations))
-    check_nesting(query.formula, text)
-    return replace(query, formula=resolved(query.formula))
+    check_nesting(tree.children[0], text)
+    return aggregate_operand(tree.children[0], text)
 
 
 # ---- nodes of a parse tree ---------------------------------------------------------------------------------
@@ -419,8 +454,9 @@ class _QueryBuilder:
             own: dict[str, Any] = {"head": made.head, "unread": made.unread, "relations": made.relations}
             select, formula = s.Select(), made.formula
         else:
-            own = {}
-            select, formula = self._select(clauses["select"]), clauses["where"].children[0]
+            having = clauses["having"].children[0] if "having" in clauses else None
+            select, having = self._select(clauses["select"], having)
+            own, formula = {"having": having}, clauses["where"].children[0]
         return s.QuerySyntax(
             text=self.text,
             select=select,
@@ -436,9 +472,11 @@ class _QueryBuilder:
             **own,
         )
 
-    def _select(self, tree: lark.Tree[Any]) -> s.Select:
+    def _select(self, tree: lark.Tree[Any], having: s.Predicate | None) -> tuple[s.Select, s.Predicate | None]:
+        """Return the clause, and the condition of HAVING, whose variables are among its items."""
         strategy, strategy_span = "ALL", (0, 0)
         items: tuple[s.SelectItem, ...] | None = None
+        measures: tuple[s.Measure, ...] = ()
         for child in tree.children:
             assert isinstance(child, lark.Tree)
             if child.data == "strategy":
@@ -446,8 +484,24 @@ class _QueryBuilder:
             elif child.data == "select_none":
                 items = ()
             elif child.data == "select_items":
-                items = tuple(self._item(item) for item in child.children)
-        return s.Select(items, "NEXT" if strategy == "NXT" else strategy, strategy_span, _at(tree.meta))
+                items = tuple(self._item(item) for item in child.children if item.data == "select_item")
+                measures = tuple(self._measure(item) for item in child.children if item.data == "measure")
+        if having is not None:
+            having = having_condition(having, [measure.name for measure in measures], self.text)
+        named = [measure.expression for measure in measures] + ([] if having is None else [having])
+        if items is not None and named:
+            own = {(item.variable.stream, item.variable.name) for item in items}
+            others = [name for name in named_variables(named) if (name.stream, name.name) not in own]
+            items += tuple(s.SelectItem(name, None, name.span, written=False) for name in others)
+            items = items if items or not measures else None  # COUNT(*) alone
+        strategy = "NEXT" if strategy == "NXT" else strategy
+        return s.Select(items, strategy, strategy_span, _at(tree.meta), measures), having
+
+    def _measure(self, tree: Any) -> s.Measure:
+        expression, alias = tree.children
+        start, end = expression.span
+        name = " ".join(self.text[start:end].split()) if alias is None else alias.name
+        return s.Measure(measure_expression(expression, self.text), name, _at(tree.meta))
 
     def _item(self, tree: Any) -> s.SelectItem:
         variable, *listed = tree.children

@@ -317,6 +317,7 @@ class _FilterOfAbsence(_FilterOfFormula):
     def __init__(self, around: _Pass, absence: s.Absence, number: int) -> None:
         super().__init__(around, _Held(number, number, Variables(set(), set(), set(), False, False)))
         self._own = {name.name for name in (absence.event, absence.variable) if name is not None}
+        self._event = absence.variable or absence.event
         self._number = number
 
     def known(self, variable: s.Name) -> _Known:
@@ -327,6 +328,13 @@ class _FilterOfAbsence(_FilterOfFormula):
 
     def _is_variable(self, name: str) -> bool:
         return name in self._own or super()._is_variable(name)
+
+    def _simpler(self, attribute: s.Attribute) -> s.Attribute:
+        """Call the event of the absence by one of its two names."""
+        variable = attribute.variable
+        if variable is not None and variable.stream is None and variable.name in self._own:
+            attribute = replace(attribute, variable=s.Name(self._event.name, None, variable.span))
+        return super()._simpler(attribute)
 
 
 class _FilterOfEvent:

@@ -415,11 +415,15 @@ Formula = EventType | Negation | Assign | Filtered | Disjunction | Sequence | Tr
 
 @dataclass(frozen=True)
 class SelectItem:
-    """``[stream>]name[[attribute, ...]]``; `attributes` None: none are listed."""
+    """``[stream>]name[[attribute, ...]]``; `attributes` None: none are listed.
+
+    It is `written` unless only measures name the variable.
+    """
 
     variable: Name
     attributes: tuple[Name, ...] | None = None
     span: Span = _span()
+    written: bool = True
 
 
 @dataclass(frozen=True)
@@ -436,8 +440,8 @@ class Measure(Node):
 class Select:
     """The SELECT clause: `items` is None for ``*`` and empty for ``NONE``.
 
-    `measures` are the columns of its measures, in the order of the clause; `items` are then the variables beside them
-    and those that the measures name.
+    `measures` are the columns of its measures, in the order of the clause; `items` are then the variables beside them,
+    and those that the measures or HAVING name.  They are None with ``COUNT(*)`` alone, which counts all events.
     """
 
     items: tuple[SelectItem, ...] | None = None

@@ -34,6 +34,7 @@ _CLAUSES = {
     "WHERE": "WHERE",
     "PARTITION": "PARTITION BY",
     "WITHIN": "WITHIN",
+    "HAVING": "HAVING",
     "CONSUME": "CONSUME BY",
     "LIMIT": "LIMIT",
 }
@@ -124,6 +125,8 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
         return _ALL
     if bare or (dotted and not inside):
         return "an attribute stands in brackets, x[price > 100], or behind its variable: x.price > 100"
+    if found == "[" and re.search(r"\bHAVING\b", before, re.IGNORECASE):
+        return "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
         return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
     if found == "[" and accepted == {"LPAR", "DOT"}:
@@ -164,7 +167,7 @@ def _formula_hint(found: str, accepted: set[str], inside: bool) -> str | None:
     """Return a hint on operators of other languages after an event; `inside`: the place is within brackets."""
     if found == "!" and not inside:
         return _ABSENCE
-    if accepted == {"WITHIN"}:  # behind THEN
+    if accepted == {"WITHIN"} and found.upper() not in _CLAUSES:  # behind THEN
         return _JOINED
     if found.upper() == "AS" and "FILTER" in accepted and "AS" not in accepted:
         return _ABSENCE

@@ -68,8 +68,8 @@ def defined_names(formula: s.Formula) -> list[str]:
 def column_names(formula: s.Formula) -> list[str]:
     """Return the variables of ``SELECT *``, in the order of the text: those of AS, and types that have no other name.
 
-    A type is left out where each of its events stands right under an AS, perhaps filtered or repeated: that variable
-    holds just these events.
+    A type is left out where each of its events stands right under an AS, perhaps filtered: that variable holds just
+    this event.
     """
     bare: set[str] = set()
 
@@ -78,7 +78,7 @@ def column_names(formula: s.Formula) -> list[str]:
         match formula:
             case s.EventType(defines=True):
                 return formula.event.name
-            case s.Filtered() | s.Iteration():
+            case s.Filtered():
                 return below[0]
             case s.Assign():
                 return None

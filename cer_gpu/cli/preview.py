@@ -37,7 +37,8 @@ CUT_EVENTS = "(events are cut: SELECT x[a, b] shows fewer columns, COLUMNS=300 m
 
 def rows_to_show(output: str) -> int:
     """Return the default number of rows in a preview: fewer for "events", since each event takes a line."""
-    return 8 if OUTPUTS[output].keeps_events else 20
+    made = OUTPUTS[output]
+    return 8 if made.keeps_events and made.row_each else 20
 
 
 def table_width() -> int | None:
@@ -71,7 +72,7 @@ def preview(rows: pa.Table, width: int | None) -> str:
             columns.append([])
         elif pa.types.is_list(kind):
             table.add_column(_readable(name))
-            columns.append([_positions(items) for items in values.to_pylist()])
+            columns.append(_lists(values))
         else:
             is_number = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
             table.add_column(_readable(name), justify="right" if is_number else "left", no_wrap=True)
@@ -107,11 +108,17 @@ def _cut(text: str, n: int) -> str:
     return text if len(text) <= n else text[: n - 1] + "…"
 
 
-def _positions(items: list[int]) -> str:
-    shown = [str(items[i]) for i in _shown(len(items))]
-    if len(items) > SHOWN_ITEMS:
-        shown[-1:] = ["...", shown[-1], f"({len(items)} events)"]
-    return " ".join(shown)
+def _lists(values: pa.Array) -> list[str]:
+    """Return lists of positions, or of values of events, as texts."""
+    gap = " " if pa.types.is_integer(values.type.value_type) else ", "
+    cells, bounds = _cells(values.values), values.offsets.to_pylist()
+    texts = []
+    for first, last, known in zip(bounds, bounds[1:], values.is_valid().to_pylist(), strict=False):
+        shown = [cells[first + i] for i in _shown(last - first)]
+        if last - first > SHOWN_ITEMS:
+            shown[-1:] = ["...", shown[-1], f"({last - first} events)"]
+        texts.append(gap.join(shown) if known else "null")
+    return texts
 
 
 def _events(values: pa.Array, length: int) -> tuple[list[str], bool]:

@@ -56,8 +56,12 @@ it appears whole at the end or not at all."""
     type=click.Choice(FORMATS),
     help="Format of OUT.  [default: by its ending; jsonl for standard output]",
 )
-@click.option("--output", type=click.Choice(OUTPUTS), default="positions", show_default=True, help="Content of a row.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows.")
+@click.option(
+    "--output",
+    type=click.Choice(OUTPUTS),
+    help="Content of a row.  [default: measures where SELECT has some, else positions]",
+)
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Stop after N rows, of rows after N matches.")
 @query_options
 @sort_option
 @click.option("--lateness", metavar="TIME", help="Largest lateness of an event, such as 5s or 200ms.")
@@ -77,7 +81,7 @@ def run(
     events: tuple[str, ...],
     out: str | None,
     format_: str | None,
-    output: str,
+    output: str | None,
     limit: int | None,
     type_column: str | None,
     no_type_column: bool,
@@ -107,10 +111,20 @@ def run(
     if compiled is None:
         say_errors(errors, name)
         return 1
+    output = output or compiled.default_output
     tally, stages = Tally(output, limit), MeasuredStages()
     try:
         evaluation = _Evaluation(
-            compiled, streams, device, output, stages, sort=sort, lateness=lateness, late=late, threads=threads
+            compiled,
+            streams,
+            device,
+            output,
+            stages,
+            sort=sort,
+            lateness=lateness,
+            late=late,
+            threads=threads,
+            limit=limit,
         )
     except QueryError as error:
         say_errors([error], name)
@@ -118,7 +132,7 @@ def run(
     evaluator = evaluation.evaluator
 
     shown: list[pa.RecordBatch] = []
-    n_wanted = limit or rows_to_show(output)
+    n_wanted = rows_to_show(output) if limit is None or OUTPUTS[output].numbered else limit
     pace = Pace()
     with contextlib.ExitStack() as stack:
         # a query in a file is an input too
@@ -139,11 +153,11 @@ def run(
 
         for batch in evaluation.batches(before_a_batch):
             n_before = tally.n_rows
-            found = tally.take(batch)
+            tally.take(batch)
             if sink is not None:
-                sink.write(found)
+                sink.write(batch)
             elif n_before < n_wanted and not as_json:
-                shown.append(found.slice(0, n_wanted - n_before))
+                shown.append(batch.slice(0, n_wanted - n_before))
             if tally.is_full:
                 break
             tick()
@@ -187,13 +201,14 @@ class _Evaluation:
         lateness: str | None,
         late: str | None,
         threads: int | None,
+        limit: int | None,
     ) -> None:
         self._query = query
         self._threads = threads
         self._reorders = lateness is not None or late is not None
         self.drops_late = late == "drop"
         options: dict[str, Any] = {"lateness": lateness or "0", "late": late or LATE[0]} if self._reorders else {}
-        self.evaluator = query.evaluator(device=device, output=output, stages=stages, **options)
+        self.evaluator = query.evaluator(device=device, output=output, stages=stages, limit=limit, **options)
         self._source = query.source(streams.open(), sort=sort)
         self.schema = query.output_schema(self._source.schema, output)
         self.n_rows = self._source.n_rows

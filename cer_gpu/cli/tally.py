@@ -18,7 +18,7 @@ class Tally:
     output
         One of `cer_gpu.output.outputs.OUTPUTS`.
     limit
-        Largest number of rows; None for all.
+        Number of results after which the evaluation ends; None for all.
 
     Attributes
     ----------
@@ -35,24 +35,24 @@ class Tally:
         self.limit = limit
         self._n_counted = 0
 
-    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Count the rows of a batch up to the limit, and return them."""
-        wanted = batch if self.limit is None else batch.slice(0, self.limit - self.n_rows)
-        self.n_rows += wanted.num_rows
-        if self._made.counted and wanted.num_rows:
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Count the rows of a batch."""
+        self.n_rows += batch.num_rows
+        if self._made.counted and batch.num_rows:
             # the sum of counts that fit 64 bits may not
-            self._n_counted += int(pc.sum(wanted.column("count").cast(pa.decimal128(38, 0))).as_py())
-        return wanted
+            self._n_counted += int(pc.sum(batch.column("count").cast(pa.decimal128(38, 0))).as_py())
+        if self._made.numbered and batch.num_rows:
+            self._n_counted = batch.column("match")[-1].as_py() + 1
 
     @property
     def is_full(self) -> bool:
         """True once the limit is reached."""
-        return self.n_rows == self.limit
+        return self.limit == (self._n_counted if self._made.numbered else self.n_rows)
 
     @property
     def n_complex_events(self) -> int | None:
         """Number of complex events in the rows; None if a row is neither one complex event nor a count of them."""
-        if self._made.counted:
+        if self._made.counted or self._made.numbered:
             return self._n_counted
         return self.n_rows if self._made.row_each else None
 
@@ -63,9 +63,9 @@ class Tally:
 
     def __str__(self) -> str:
         """Return the counts in words."""
-        if not self._made.counted:
+        if not self._made.counted and not self._made.numbered:
             return self.rows
-        return f"{counted(self._n_counted, 'complex event')} at {self.rows}"
+        return f"{counted(self._n_counted, 'complex event')} {'at' if self._made.counted else 'in'} {self.rows}"
 
 
 class Pace:

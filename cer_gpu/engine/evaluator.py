@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 
 import numpy as np
@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
-from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks
+from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import State
-from cer_gpu.engine.pipeline import Pipeline, Reading
+from cer_gpu.engine.options import Options
+from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
@@ -25,33 +26,6 @@ from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.types_met import TypesMet, types_named
 from cer_gpu.runtime.protocol import Found
 from cer_gpu.stages import NO_STAGES, Stages
-
-Lateness = str | int | float | timedelta
-
-
-@dataclass(frozen=True)
-class Options:
-    """Options of an evaluator; see `cer_gpu.Query.evaluator`.
-
-    `begin` is the number of the first event; `deal` (k, n) restricts the evaluation to share k of n of the keys;
-    `limit` is the number of results after which it ends.
-    """
-
-    output: str = "positions"
-    lateness: Lateness | None = None
-    late: str = "refuse"
-    share: tuple[int, int] | None = None
-    position_column: str | None = None
-    first_end: int = 0
-    begin: int = 0
-    deal: tuple[int, int] | None = None
-    device: str = "auto"
-    limit: int | None = None
-
-    @property
-    def reading(self) -> Reading:
-        """Part of the stream to read, and of its complex events to list."""
-        return Reading(self.first_end, self.share, self.deal)
 
 
 class Evaluator:
@@ -214,6 +188,9 @@ class Evaluator:
         try:
             for batch in held:
                 yield from self._evaluate(batch)
+            if self._pipeline is not None and not self._refusal and not self.is_full:
+                for rows, found in self._pipeline.finish():
+                    yield self._first_of(rows, found)
         finally:
             self._refusal = "the stream is finished"
             if self._pipeline is not None:
@@ -386,17 +363,22 @@ class Evaluator:
             block = blocks.read(columns)
             self.n_events = blocks.n_events
             for found in pipeline.feed(block, blocks.clocks):
-                yield self._rows(found, batch)
+                rows = pipeline.rows(found, batch)
+                if rows is not None:
+                    yield self._first_of(rows, found)
+                if self.is_full:
+                    return
+            for rows, found in pipeline.pass_by(block, blocks.clocks, batch):
+                yield self._first_of(rows, found)
                 if self.is_full:
                     return
         for found in pipeline.flush(batch):
-            yield self._rows(found, batch)
+            yield self._first_of(pipeline.rows(found, batch), found)
             if self.is_full:
                 return
 
-    def _rows(self, found: Found, batch: Batch) -> pa.RecordBatch:
+    def _first_of(self, rows: pa.RecordBatch, found: Found) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
-        rows = self.pipeline.rows(found, batch)
         n, output = self.pipeline.output.n_of(found), self.pipeline.output
         self.n_matches += n
         if self.limit is not None:

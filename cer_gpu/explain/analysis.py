@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.engine.evaluator import Evaluator, Options
+from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.options import Options
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
 from cer_gpu.io.sources import Source

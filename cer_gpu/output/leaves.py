@@ -20,6 +20,9 @@ from cer_gpu.runtime.matches import MatchBuffers
 
 FIRST, LAST = "FIRST", "LAST"
 
+_OF_ONE = ("SUM", "AVG", "MIN", "MAX")
+"""Aggregates that are the value itself where there is one."""
+
 SPARSE = 4
 """Positions that a table of positions may have for each one that occurs; beyond that they are sorted."""
 
@@ -96,6 +99,7 @@ class Values:
     ) -> None:
         self._found, self._labels, self._retained = found, labels, retained
         self._fields = {name: i for i, name in enumerate(attributes)}
+        self._ones: dict[tuple[str | None, bool], Int32] = {}
         self._computed: dict[Leaf, pa.Array] = {}
         self._numbers: dict[str, _Numbers] = {}
         self._ranked: dict[str, _Numbers] = {}
@@ -116,20 +120,48 @@ class Values:
 
     @cached_property
     def _placed(self) -> tuple[Int32, pa.StructArray]:
-        """Number of the event at each kept position, and the events by their numbers."""
+        """Row of the event at each kept position, and the events."""
         assert self._retained is not None
         positions = np.ascontiguousarray(self._found.positions)
-        places = np.empty(len(positions), np.int32)
-        low, high = (int(positions.min()), int(positions.max())) if len(positions) else (0, -1)
+        spans = self._found.spans
+        low, high = (int(spans[0].min()), int(spans[1].max())) if len(positions) else (0, -1)
         if high - low < SPARSE * len(positions):
-            numbers, distinct = np.zeros(high - low + 1, np.int32), np.empty(len(positions), np.int64)
-            segments.note_positions(positions, low, numbers)
-            n = int(np.count_nonzero(numbers))
-            segments.number_positions(numbers, low, distinct)
+            known, events = self._retained.between(low, high)
+            numbers, places = np.empty(high - low + 1, np.int32), np.empty(len(positions), np.int32)
+            numbers[known - low] = np.arange(len(known), dtype=np.int32)
             segments.look_up_positions(positions, low, numbers, places)
-            return places, self._retained.take(distinct[:n])
+            return places, events
         distinct, inverse = np.unique(positions, return_inverse=True)
         return inverse.astype(np.int32), self._retained.take(distinct)
+
+    @cached_property
+    def _pattern(self) -> Int32 | None:
+        """The marks of each complex event, where all have the same; None: they differ."""
+        found = self._found
+        n_marks = len(found.marks) // max(len(found), 1)
+        if not n_marks or n_marks > 2**8 or n_marks * len(found) != len(found.marks):
+            return None
+        marks, offsets = found.marks, found.offsets
+        same = np.array_equal(marks[n_marks:], marks[:-n_marks])
+        return marks[:n_marks] if same and bool((offsets[1:] - offsets[:-1] == n_marks).all()) else None
+
+    def _n_in_pattern(self, variable: str | None) -> int:
+        return int(np.count_nonzero(self._holds(variable)[self._pattern]))
+
+    def _one(self, leaf: Leaf) -> Int32:
+        """Return the row of the first or last event that a variable holds; -1 for none."""
+        key = leaf.variable, leaf.function == LAST
+        if key not in self._ones:
+            found, holds, places = self._found, self._holds(leaf.variable), self._placed[0]
+            if self._pattern is not None:
+                held = np.flatnonzero(holds[self._pattern])
+                at = held[-1 if leaf.function == LAST else 0] if len(held) else None
+                one = np.full(len(found), -1, np.int32) if at is None else places[at :: len(self._pattern)]
+            else:
+                one = np.empty(len(found), np.int32)
+                segments.one_held(found.offsets, found.marks, holds, places, int(leaf.function == LAST), one)
+            self._ones[key] = one
+        return self._ones[key]
 
     def _events(self, attribute: str) -> pa.Array:
         return self._placed[1].field(self._fields[attribute])
@@ -149,19 +181,16 @@ class Values:
             self._numbers[attribute] = _Numbers(values, _valid(events))
         return self._numbers[attribute]
 
-    def _ranks_of(self, attribute: str, largest: bool) -> _Numbers:
-        """Return an attribute as integers in the order of its values; NaN is chosen last."""
+    def _ranks_of(self, attribute: str) -> _Numbers:
+        """Return an attribute as numbers in the order of its values."""
         events = self._events(attribute)
         kind = kind_of(events.type)
-        if kind in (INTEGER, MOMENT, BOOLEAN, NOTHING) and events.type != pa.uint64():
+        if kind in (INTEGER, MOMENT, BOOLEAN, NOTHING, FLOAT) and events.type != pa.uint64():
             return self._numbers_of(attribute)
-        name = f"{attribute} {largest}" if kind == FLOAT else attribute
-        if name not in self._ranked:
+        if attribute not in self._ranked:
             ranks = np.asarray(pc.rank(events, tiebreaker="dense")).astype(np.int64)
-            if kind == FLOAT and largest:
-                ranks[np.isnan(self._numbers_of(attribute).values)] = -1
-            self._ranked[name] = _Numbers(ranks, _valid(events))
-        return self._ranked[name]
+            self._ranked[attribute] = _Numbers(ranks, _valid(events))
+        return self._ranked[attribute]
 
     # ---- leaves -----------------------------------------------------------------------------------------------
 
@@ -170,14 +199,19 @@ class Values:
 
     def _compute(self, leaf: Leaf) -> pa.Array:
         found, n = self._found, len(self._found)
-        offsets, marks = np.ascontiguousarray(found.offsets), np.ascontiguousarray(found.marks)
+        offsets, marks = found.offsets, found.marks
         if leaf.function == "COUNT":
             if leaf.variable is None:
                 return pa.array(np.diff(offsets).astype(np.int64))
+            if self._pattern is not None:
+                return pa.repeat(pa.scalar(self._n_in_pattern(leaf.variable), pa.int64()), n)
             counts = np.empty(n, np.int64)
             segments.count_held(offsets, marks, self._holds(leaf.variable), counts)
             return pa.array(counts)
         assert leaf.attribute is not None
+        if leaf.function in _OF_ONE and self._pattern is not None and self._n_in_pattern(leaf.variable) == 1:
+            value = _taken(self._events(leaf.attribute), self._one(leaf))
+            return value if value.type == leaf.type else _widened(value, leaf.type)
         where = (offsets, marks, self._holds(leaf.variable), self._placed[0])
         match leaf.function:
             case "SUM" | "AVG":
@@ -186,12 +220,11 @@ class Values:
                 return self._list(leaf, where, n)
             case "MIN" | "MAX":
                 chosen = np.empty(n, np.int32)
-                ranks = self._ranks_of(leaf.attribute, leaf.function == "MAX")
+                ranks = self._ranks_of(leaf.attribute)
                 sign = 1 if leaf.function == "MAX" else -1
                 segments.extreme_held(*where, ranks.values, ranks.valid, sign, chosen)
             case _:
-                chosen = np.empty(n, np.int32)
-                segments.one_held(*where, int(leaf.function == LAST), chosen)
+                chosen = self._one(leaf)
         return _taken(self._events(leaf.attribute), chosen)
 
     def _list(self, leaf: Leaf, where: tuple[Any, ...], n: int) -> pa.Array:
@@ -260,6 +293,13 @@ class Values:
         )
 
 
+def _widened(value: pa.Array, data_type: pa.DataType) -> pa.Array:
+    """Return values as their sum or average."""
+    if pa.types.is_floating(data_type):
+        return pa.array(_floats(value), mask=~_valid(value)) if value.null_count else pa.array(_floats(value))
+    return (value.cast(pa.uint8()) if kind_of(value.type) == BOOLEAN else value).cast(data_type)
+
+
 def _valid(values: pa.Array) -> npt.NDArray[np.bool_]:
     return np.ascontiguousarray(values.is_valid().to_numpy(zero_copy_only=False))
 
@@ -273,8 +313,10 @@ def _floats(values: pa.Array) -> npt.NDArray[np.float64]:
 
 def _taken(values: pa.Array, chosen: Int32) -> pa.Array:
     """Return the chosen values; NULL for -1."""
-    nothing = chosen < 0
-    return values.take(pa.array(chosen, mask=nothing) if nothing.any() else pa.array(chosen))
+    if len(chosen) and chosen.min() < 0:
+        return values.take(pa.array(chosen, mask=chosen < 0))
+    plain = values.null_count == 0 and (pa.types.is_int64(values.type) or pa.types.is_float64(values.type))
+    return pa.array(values.to_numpy()[chosen]) if plain else values.take(pa.array(chosen))
 
 
 def _with_nulls(values: npt.NDArray[Any], nothing: npt.NDArray[np.bool_]) -> pa.Array:

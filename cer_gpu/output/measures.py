@@ -56,10 +56,10 @@ class QueryMeasures:
         return tuple(dict.fromkeys(_attribute_of(leaf).name for leaf in named))
 
     @property
-    def variables(self) -> tuple[str, ...] | None:
-        """Variables that they name, each once; None: all of the pattern, for ``COUNT(*)``."""
-        found = [_variable_of(leaf) for leaf in _leaves_in(self._roots)]
-        return None if None in found else tuple(dict.fromkeys(map(variable_name, found)))  # type: ignore[arg-type]
+    def variables(self) -> tuple[str | None, ...]:
+        """Variables that they name, each once; None stands for all of the pattern, as ``COUNT(*)`` counts them."""
+        found = [leaf.variable for leaf in _leaves_in(self._roots)]
+        return tuple(dict.fromkeys(None if name is None else variable_name(name) for name in found))
 
     @property
     def _roots(self) -> list[Any]:
@@ -241,10 +241,6 @@ def _attribute_of(leaf: s.Aggregate | s.Attribute) -> s.Attribute:
     return attribute
 
 
-def _variable_of(leaf: s.Aggregate | s.Attribute) -> s.Name | None:
-    return leaf.variable
-
-
 def _qualified(root: Any, measures: Sequence[str]) -> Any:
     """Return an expression or predicate in which each attribute that is no measure names its variable."""
 
@@ -262,8 +258,7 @@ def _qualified(root: Any, measures: Sequence[str]) -> Any:
 
 
 def _bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, measure: str) -> Leaf:
-    variable = _variable_of(node)
-    name = None if variable is None else variable_name(variable)
+    name = None if node.variable is None else variable_name(node.variable)
     if isinstance(node, s.Aggregate) and node.attribute is None:
         return Leaf(node.function, name, None, pa.int64())
     attribute = _attribute_of(node)

@@ -86,6 +86,19 @@ class Retained:
         columns = [pa.concat_arrays(c.chunks) if c.num_chunks else pa.array([], c.type) for c in found.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.schema))
 
+    def between(self, first: int, last: int) -> tuple[Int64, pa.StructArray]:
+        """Return all retained rows from one position to another, and their positions."""
+        positions, rows = [], []
+        for known, batch in zip(self._positions, self._rows, strict=True):
+            low, high = np.searchsorted(known, [first, last + 1])
+            if low < high:
+                positions.append(known[low:high])
+                rows.append(batch.slice(low, high - low))
+        if not rows:
+            return np.empty(0, np.int64), pa.array([], pa.struct(list(self.schema)))
+        found = rows[0] if len(rows) == 1 else pa.concat_batches(rows)
+        return np.concatenate(positions), pa.StructArray.from_arrays(found.columns, fields=list(self.schema))
+
     def keep(self, positions: Int64) -> None:
         """Drop all rows but those at positions (ascending)."""
         self._filter([np.isin(known, positions, assume_unique=True) for known in self._positions])

@@ -10,9 +10,10 @@ import pyarrow as pa
 from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.chain import Step, find_chain
-from cer_gpu.automaton.normal_form import Both, guards_of, normal_form, unrelated, variable_name
+from cer_gpu.automaton.normal_form import Atom, Both, guards_of, normal_form, unrelated, variable_name
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.automaton.trailing import followed
 from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
@@ -48,17 +49,21 @@ def plan_of(
     streams = tuple(name.name for name in syntax.streams)
     known = variables_of(syntax.formula)
     measures = measures_of(syntax, known)
-    items = None if measures.variables is None else syntax.select.items
-    if items is None:
-        variables = column_names(syntax.formula)
-    else:
-        variables = [*(variable_name(item.variable) for item in items), *(measures.variables or ())]
-    attributes: dict[str, Name] | None = None
     items = syntax.select.items
+    everything = column_names(syntax.formula)
+    variables = everything if items is None else [variable_name(item.variable) for item in items]
+    for name in measures.variables:
+        variables += everything if name is None else [name]
+    attributes: dict[str, Name] | None = None
     if items and all(item.attributes is not None for item in items):
         attributes = {name.name: name for item in items for name in item.attributes or ()}
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     selected = frozenset(variables)
+    waiting = followed(formula)
+    if waiting is not None:
+        # what SELECT drops is needed until the absence is known
+        formula = waiting
+        selected = selected.union(*(part.labels for part in walk(formula) if isinstance(part, Atom)))
     alone = unrelated(formula)
     guards = guards_of(formula)
     conjunction = any(isinstance(part, Both) for part in walk(formula))
@@ -102,6 +107,7 @@ def plan_of(
         time_unit=time_unit,
         relations=syntax.relations,
         chooses_first=syntax.chooses_first,
+        trailing=waiting is not None,
         measures=measures,
     )
 

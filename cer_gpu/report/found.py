@@ -111,7 +111,8 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
     """Evaluate a query, and keep the results that a report needs."""
     drawn, detailed = Sample(MAX_DRAWN), Sample(MAX_REFERENCES)
     partitions = _Partitions([dotted(names[0]) for names in query.keys])
-    evaluator = query.evaluator()
+    # of what HAVING drops, only valuations are told apart
+    evaluator = query.evaluator(output="bindings" if query.drops_rows else "positions")
     n_matches = 0
     for batch in query.matches(events.open(), evaluator, threads):
         if not batch.num_rows:
@@ -216,7 +217,7 @@ def variables_of(
         held = batch.select(names).take(pa.array(hits)).to_pylist()
         for hit, valuation in zip(order[places[hits]].tolist(), held, strict=True):
             if len(ways[hit]) < MAX_WAYS:
-                sets = {name: set(holds) for name, holds in valuation.items()}
+                sets = {name: set(holds) if isinstance(holds, list) else {holds} for name, holds in valuation.items()}
                 way = tuple(tuple(name for name in names if p in sets[name]) for p in positions[hit])
                 ways[hit][way] = None
         left -= batch.num_rows
@@ -233,8 +234,8 @@ def _valuations(query: Query, events: Events, threads: int | None) -> Iterator[p
 
 def _variables(query: Query, source: Source) -> list[str] | None:
     try:
-        n_others = len(query.output_schema(source.schema))
-        return list(query.output_schema(source.schema, "bindings").names[n_others:])
+        query.output_schema(source.schema, "bindings")
+        return list(query.variables)
     except OptionError:
         return None
 

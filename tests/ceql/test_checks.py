@@ -5,7 +5,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.ceql import syntax as s
-from cer_gpu.ceql.checks import check
+from cer_gpu.ceql.checks import Findings, check
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.variables import defined_names, variables
 
@@ -350,6 +350,27 @@ def test_each_part_of_a_query_has_an_effect(text, other):
             "SELECT * FROM S WHERE A AS x ; B FILTER x.a > PREV(x).a",
             "PREV(x) is no event, as 'x' holds one event here: the filter always holds",
         ),
+        (
+            "SELECT x FROM S WHERE A AS x? ; B",
+            "variable 'x' is not bound in every match (none of ? or *); it keeps nothing where it is empty",
+        ),
+        (
+            "SELECT * FROM S WHERE (A AS x OR C) ; B* FILTER x[a=1]",
+            "variable 'x' is not bound in every match (another branch of OR, or none of ? or *); "
+            "a filter on it holds where it is empty",
+        ),
+        (
+            "SELECT * FROM S WHERE A AS x? ; B ; !(C FILTER C.a = x.a) ; D",
+            "variable 'x' is not bound in every match (none of ? or *); a filter on it holds where it is empty",
+        ),
+        (
+            "SELECT * FROM S WHERE A ; NOT(B FILTER B[a=1]) ; C",
+            "NOT(B) is one event, that is not B; that no B lies between is ; !B ;",
+        ),
+        (
+            "SELECT * FROM S WHERE A ; B THEN WITHIN 3 EVENTS",
+            "THEN WITHIN is WITHIN where no match beats another, as with ALL",
+        ),
     ],
 )
 def test_variables_that_hold_none_or_several_events_are_noted(text, note):
@@ -363,6 +384,27 @@ def test_the_previous_event_within_each_iteration_is_noted():
 @pytest.mark.parametrize("where", ["A+ AS x FILTER FIRST(x).a < LAST(x).a", "A ; B FILTER B.a > A.a"])
 def test_filters_between_single_events_have_no_notes(where):
     assert found(f"SELECT * FROM S WHERE {where}").notes == []
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "A ; !B ; C",
+        "A -> B{2,3}",
+        "A AS a ; !(B AS b FILTER b.a = a.a) ; C",
+        "A+ AS a ; !(B AS b FILTER b.a = LAST(a).a AND b[c > 1]) ; C",
+        "A AS a -> (B AS b FILTER b.a = a.a)",
+        "A -> B+",
+        "A : NOT(B) : C",
+        "A -> NOT(B)",
+        "(A ; !B) AS x",
+        "A ; !B ; !(C FILTER C.a = A.a) FILTER A[a = 1]",
+        "A ; (B? ; C)",
+        "A AS a -> (B AS b OR C AS b)",
+    ],
+)
+def test_next_events_and_absences_have_no_notes(where):
+    assert found(f"SELECT * FROM S WHERE {where} WITHIN 5 EVENTS") == Findings([], [])
 
 
 def test_a_note_is_given_once():
@@ -396,10 +438,11 @@ def test_leaves_and_attributes_are_listed_from_left_to_right():
     ],
 )
 def test_strategies_that_choose_before_the_window_are_noted(strategy, outcome):
-    text = f"SELECT {strategy} * FROM S WHERE A ; B WITHIN 30\n MINUTES"
+    text = f"SELECT {strategy} * FROM S WHERE A ; B THEN WITHIN 30\n MINUTES"
     notes = cer_gpu.compile(text, time_column="ts").notes
     assert notes == (f"{strategy} chooses before WITHIN is looked at: {outcome}",)
     assert cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE A ; B").notes == ()
+    assert cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE A ; B WITHIN 3 EVENTS").notes == ()
 
 
 @pytest.mark.parametrize("strategy", ["ALL", "ANY", "STRICT"])

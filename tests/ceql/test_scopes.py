@@ -345,3 +345,46 @@ def test_a_field_of_a_struct_named_like_its_variable_is_read_once():
         ("st", "m"),
         ("x", "m"),
     ]
+
+
+# ---- absences --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "resolved"),
+    [
+        # the event that must not be there
+        ("A ; !(B AS b FILTER b.p > 1) ; C", ["b[p > 1]"]),
+        ("A ; !(B AS b FILTER B[p > b.q]) ; C", ["b[p > q]"]),
+        # what stands before it, in this sequence and around
+        ("A AS a ; !(B AS b FILTER b.p > a.p) ; C", ["b a: b.p > a.p"]),
+        ("A AS a ; !(B AS b FILTER b[p > a.p AND q > 1]) ; C", ["b a: b.p > a.p", "b[q > 1]"]),
+        ("A AS a ; (C ; !(B FILTER B.p > a.p AND a[q > 1]) ; D)", ["B a: B.p > a.p", "a: a.q > 1"]),
+        ("A AS a ; !(B AS b FILTER b.p > a.p)", ["b a: b.p > a.p"]),
+        ("A AS a ; !(B AS b FILTER b.p > FIRST(a).p) ; C", ["b a: b.p > a.p"]),
+        ("A+ AS a ; !(B AS b FILTER b.p > FIRST(a).p) ; C", ["b a: b.p > FIRST(a).p"]),
+        # an event of the same type as one that stands before it is the one that must not be there
+        ("A ; !(A FILTER A.p > 1) ; C", ["A[p > 1]"]),
+        # neither what follows nor what an absence names is in scope elsewhere
+        ("A AS a ; !(B AS b FILTER b.p > c.p) ; C AS c", ["b c: b.p > c.p"]),
+        ("A ; !(B AS b) ; (C FILTER C.p > b.p)", ["C b: C.p > b.p"]),
+        ("A AS a -> (B AS b FILTER b.p > a.p)", ["b a: b.p > a.p"]),
+    ],
+)
+def test_filters_of_absences_see_what_stands_before_them(text, resolved):
+    assert filters(text) == resolved
+
+
+def test_the_event_of_an_absence_has_a_site_of_its_own():
+    tree = formula("A AS b ; !(B AS b FILTER b.p > A.p) ; C")
+    (absence,) = tree.absent
+    (of_b, of_a) = absence.filter.roles
+    assert of_b.sites == {absence.site}
+    assert of_a.sites == {tree.left.formula.site}
+    assert len({absence.site, tree.left.formula.site}) == 2
+
+
+@pytest.mark.parametrize("text", ["!(B AS b FILTER b.p > c.p) ; C AS c", "!(B AS b) ; (C FILTER C.p > b.p)"])
+def test_what_stands_elsewhere_has_no_site(text):
+    (relation,) = s.relations(formula(f"A ; {text}"))
+    assert [bool(role.sites) for role in relation.roles] == [True, False]

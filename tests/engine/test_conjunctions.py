@@ -84,7 +84,7 @@ def test_the_query_of_the_paper_has_its_answers():
     answer = query.evaluate(S0)
     assert answer.column_names == ["start", "end", "positions", "x", "y"]
     assert by_start(answer).to_pydict() == spans | heads
-    atoms = {"T": [[1], [1]], "S": [[0], [3]], "R": [[5], [5]]}
+    atoms = {"T": [1, 1], "S": [0, 3], "R": [5, 5]}
     assert by_start(query.evaluate(S0, output="bindings")).to_pydict() == spans | heads | atoms
     assert query.evaluate(S0, output="count").to_pydict() == {"end": [5], "count": [2]}
     assert query.evaluate(S0, output="ends").to_pydict() == {"end": [5]}
@@ -111,7 +111,7 @@ def test_atoms_of_one_type_may_have_the_same_event():
     answer = cer_gpu.compile("Q(x) <- T(a = x), T(a = x)").evaluate(table, output="bindings")
     assert answer.column_names == ["start", "end", "positions", "x", "T", "T_2"]
     found = zip(answer["T"].to_pylist(), answer["T_2"].to_pylist(), strict=True)
-    assert sorted(found) == [([one], [other]) for one in (0, 1) for other in (0, 1)]
+    assert sorted(found) == [(one, other) for one in (0, 1) for other in (0, 1)]
 
 
 def test_heads_keep_the_types_of_their_columns():

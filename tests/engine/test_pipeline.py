@@ -6,7 +6,8 @@ import pytest
 import cer_gpu
 from cer_gpu.columnar import strings
 from cer_gpu.engine.blocks import Blocks
-from cer_gpu.engine.evaluator import Evaluator, Options
+from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.options import Options
 from cer_gpu.engine.pipeline import Pipeline, Reading
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.stages import LISTING, LOOP, OUTPUT, PARTITIONS, PREDICATES, MeasuredStages, Stages
