@@ -143,7 +143,7 @@ class Asked:
     def counts_chain(self) -> bool:
         """True if the complex events of a chain can be counted step by step."""
         steps = self.plan.chain or ()
-        summed = len(steps) > 0 and not any(step.neighbour for step in steps) and n_sums(steps) <= MOST_ROWS
+        summed = self.is_chain and not any(step.neighbour for step in steps) and n_sums(steps) <= MOST_ROWS
         return self.output.counted and summed and not self.plan.partition
 
     @property
