@@ -19,7 +19,8 @@ from cer_gpu.automaton.chain import Chain, Step
 
 
 def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> bool:
-    return cer_gpu.compile(f"SELECT {select} FROM S WHERE {pattern} {clauses}", **options)._plan.chain is not None
+    plan = cer_gpu.compile(f"SELECT {select} FROM S WHERE {pattern} {clauses}", **options)._plan
+    return plan.chain is not None and plan.strategy.on_chains
 
 
 @pytest.mark.parametrize(
