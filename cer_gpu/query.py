@@ -216,8 +216,13 @@ class Query:
 
     @property
     def default_output(self) -> str:
-        """The output where none is asked for: "measures" where SELECT has some, else "positions"."""
-        return "measures" if self._plan.measures.measures else "positions"
+        """The output where none is asked for: "measures" where SELECT has some, else "positions".
+
+        With HAVING and no measure it is "bindings".
+        """
+        if self._plan.measures.measures:
+            return "measures"
+        return "bindings" if self.drops_rows else "positions"
 
     def _output(self, name: str | None) -> type[Output]:
         """Return the output of a name, or the default one.
