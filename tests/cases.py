@@ -10,6 +10,7 @@ from typing import Any
 import arrow_streams
 import pyarrow as pa
 import reference as ref
+import reference_measures as measures
 import rendering
 import strategies
 from hypothesis import assume, note
@@ -138,13 +139,20 @@ def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
 
 def bound_rows_of(table: pa.Table | pa.RecordBatch, variables: Sequence[str]) -> list[ref.BoundRow]:
     """Return the rows of "bindings" as the reference writes them."""
-    held = [[(variable, _held(p)) for p in table[variable].to_pylist()] for variable in variables]
+    held = [[(variable, _as_positions(p)) for p in table[variable].to_pylist()] for variable in variables]
     return [(*row, tuple(column[k] for column in held)) for k, row in enumerate(rows_of(table))]
 
 
-def _held(value: list[int] | int | None) -> tuple[int, ...]:
-    """Return the positions in a column of "bindings": a list, or one of a variable that holds at most one event."""
-    return tuple(value) if isinstance(value, list) else () if value is None else (value,)
+def _as_positions(held: int | list[int] | None) -> tuple[int, ...]:
+    """Return the positions of a variable; one that holds one event at most has its position, or NULL."""
+    return () if held is None else (held,) if isinstance(held, int) else tuple(held)
+
+
+def measure_rows_of(table: pa.Table | pa.RecordBatch, query: ref.Query) -> list[measures.MeasureRow]:
+    """Return the rows of "measures" as the reference writes them."""
+    columns = [plain(table[name].to_pylist()) for name, _ in query.measures]
+    values = list(zip(*columns, strict=True)) if columns else [()] * table.num_rows
+    return list(zip(table["start"].to_pylist(), table["end"].to_pylist(), values, strict=True))
 
 
 def counts_of(table: pa.Table) -> list[tuple[int, int]]:

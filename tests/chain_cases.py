@@ -62,13 +62,9 @@ def expected(
         own = [p for p in range(end + 1) if events[p].key == event.key]
         number = {p: n for n, p in enumerate(own)}
         first = max(forgotten.get(event.key, 0), forgotten.get(-1, 0))
-        substream = {p: events[p] for p in own if p >= first}
-
-        def fits(start: int, number: dict[int, int] = number, event: Event = event, end: int = end) -> bool:
-            span = number[end] - number[start] if counted else event.clock - events[start].clock
-            return length is None or span <= length
-
-        here = [(ps[0], end, ps, ks) for ps, ks in runs(steps, substream, end) if fits(ps[0])]
+        ages = {p: number[end] - number[p] if counted else event.clock - events[p].clock for p in own}
+        substream = {p: events[p] for p in own if p >= first and (length is None or ages[p] <= length)}
+        here = [(ps[0], end, ps, ks) for ps, ks in runs(steps, substream, end)]
         found += sorted(here)
         if here and consume != "NONE":
             forgotten[event.key if consume == "PARTITION" else -1] = end + 1

@@ -475,7 +475,9 @@ def measure_queries(draw, choosing=False, formula=None):
         event = ref.EventType("A")
         query, variables = replace(query, formula=ref.Seq(event, query.formula)), ["A"]
     several = ref.variables_of_several(query.formula)[0]
-    items = draw(st.lists(st.sampled_from(variables), max_size=2, unique=True))
+    # `MAX (` would begin a measure
+    fewest = 1 if query.strategy in ("MAX", "LAST") else 0
+    items = draw(st.lists(st.sampled_from(variables), min_size=fewest, max_size=2, unique=True))
     columns = [f"m{k}" for k in range(draw(st.integers(1, 3)))]
     drawn = tuple((name, draw(measures(variables, several))) for name in columns)
     query = replace(query, select=tuple(items), brackets=(), measures=drawn)

@@ -172,7 +172,7 @@ class Chain(Table):
     is_gapped : bool
         True if events are absent from some gap.
     is_counted : bool
-        True if some step is repeated otherwise than by ``+``.
+        True if some step has two events at least.
     spare : int64 array, shape (steps + 1,), or (0,)
         0, then how many events each step has at least, beyond one; this and what follows is empty for a plain chain:
         one without absences, whose repeated steps are all ``+``.
@@ -194,8 +194,8 @@ class Chain(Table):
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
         self.is_gapped = any(step.barring for step in steps)
-        self.is_counted = any(step.repeated and (step.least > 1 or step.most is not None) for step in steps)
-        plain = not (self.is_gapped or self.is_counted or any(step.linked for step in steps))
+        self.is_counted = any(step.least > 1 for step in steps)
+        plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
         told = () if plain else steps
         self.spare: npt.NDArray[np.int64] = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
         most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in told]
@@ -231,7 +231,13 @@ class Chain(Table):
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
-        return self.steps_of, self.repeated, self.neighbours, self.spare, self.most, self.linked, self.bars
+        kind = np.zeros((0,) * (1 + len(self.most[:1])), np.bool_)
+        return self.steps_of, self.repeated, self.neighbours, kind, self.spare, self.most, self.linked, self.bars
+
+    @property
+    def n_symbols(self) -> int:
+        """Number of symbols met so far."""
+        return len(self._symbols)
 
     def met(self, most: int) -> None:
         """Return None: a chain has no determinised states."""

@@ -104,3 +104,7 @@ NODE_POSITION, NODE_TRANSITION, NODE_FIELDS = range(3)
 # and that of `Unions.starts`, which lies behind them
 UNION_NODE, UNION_LEFT, UNION_RIGHT, UNION_RANK = range(4)
 UNION_START = 2
+
+# flags of the sums of a symbol (`cer_gpu.automaton.chain_sums`): runs begin; runs end.  In place of a row that is added
+SUM_BEGINS, SUM_ENDS = 1, 2
+CLEARED = -1

@@ -124,6 +124,9 @@ class Steps(NamedTuple):
     steps_of : int32, shape (symbols, steps + 1)
     repeated : bool, shape (steps,)
     neighbours : bool, shape (steps + 1,)
+    kind : bool, shape (0,), or (0, 0)
+        Two dimensions for a chain with counts or absences: loops are compiled for each kind of chain, so that a plain
+        one pays nothing for what it lacks.
     spare : int64, shape (steps + 1,), or (0,)
     most : int64, shape (steps,), or (0,)
     linked : bool, shape (steps,), or (0,)
@@ -133,6 +136,7 @@ class Steps(NamedTuple):
     steps_of: Any
     repeated: Any
     neighbours: Any
+    kind: Any
     spare: Any
     most: Any
     linked: Any

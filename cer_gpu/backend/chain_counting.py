@@ -1,14 +1,14 @@
 """Exact number of complex events of a chain that end at each position, without listing them.
 
-As in `cer_gpu.backend.counting`, with the steps of a chain in place of determinised states: a run is at one step at a
-time, and an event of step k takes each run of step k - 1 there, beside those that stay (and, where step k is repeated,
-each run of step k once more).  An event therefore costs one addition of rows.
+As in `cer_gpu.backend.counting`, with the sums of a chain (`cer_gpu.automaton.chain_sums`) in place of determinised
+states: a run is at one place at a time, and an event adds the runs at one place to those at another.  An event of a
+plain chain therefore costs one addition of rows for each of its steps.
 
-Row k counts the runs at step k: column 0 those that began after the boundary, and column c + 1 those that each run at
-step c when the boundary was set has become.  The row of a start in `front` has, for each step c, how many runs were
-there then that began from this start on; the row of the first start in the window says what the columns are worth.
-When the first start after the boundary leaves the window, the present is made the boundary, by one walk back over the
-window.
+Row k counts the runs at place k: column 0 those that began after the boundary, and column c those that each run at
+place c when the boundary was set has become; columns beyond k are zero.  The row of a start in `front` has, for each
+place, how many runs were there then that began from this start on; the row of the first start in the window says what
+the columns are worth.  When the first start after the boundary leaves the window, the present is made the boundary, by
+one walk back over the window.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cer_gpu.automaton.encoding import CONSUME_NONE
-from cer_gpu.backend.arguments import Counts, Events, Options, Steps, Window
+from cer_gpu.automaton.encoding import CLEARED, CONSUME_NONE, END_OF_LIST, SUM_BEGINS, SUM_ENDS
+from cer_gpu.backend.arguments import Counts, Events, Options, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.saturating import MOST_SIGNED, plus, times
 from cer_gpu.backend.status import DONE, GROW_WINDOW, OUTPUT_FULL, TOO_MANY
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     clocks : clock, shape (2**ring,), written
     start_clocks : clock, shape (2**ring,), written
     front : uint64, shape (2**ring, columns), written
-        Runs at each step at the boundary, from each of the starts before it on.
+        Runs at each place at the boundary, from each of the starts before it on.
     """
 
     symbols: Any
@@ -50,13 +50,26 @@ class Seen(NamedTuple):
     front: Any
 
 
+class Sums(NamedTuple):
+    """The sums of a chain (`cer_gpu.automaton.chain_sums.ChainSums`).
+
+    Attributes
+    ----------
+    of_symbols : int32, shape (symbols, width)
+    finals : int32, shape (finals,)
+    """
+
+    of_symbols: Any
+    finals: Any
+
+
 @helper
-def _set_boundary(clock, length, steps, regs, next_seen, next_start, rows, ways, seen):
-    """Make the present the boundary: a column for each step, and `front` for each start in the window.
+def _set_boundary(clock, length, sums, regs, next_seen, next_start, rows, ways, seen):
+    """Make the present the boundary: a column for each place, and `front` for each start in the window.
 
     Return the first of these starts.
     """
-    steps_of, repeated, front, mask = steps.steps_of, steps.repeated, seen.front, seen.symbols.shape[0] - 1
+    of_symbols, front, mask = sums.of_symbols, seen.front, seen.symbols.shape[0] - 1
     n_columns = ways.shape[1]
     for k in range(n_columns):
         rows[_U(k + 1), 0] = _U(0)
@@ -68,32 +81,36 @@ def _set_boundary(clock, length, steps, regs, next_seen, next_start, rows, ways,
     i = next_seen - 1
     while i >= regs[FIRST_SEEN] and not (clock - seen.clocks[_U(i & mask)] > length):
         symbol = _U(seen.symbols[_U(i & mask)])
-        n_steps = 0
-        while steps_of[symbol, _U(n_steps)] >= 0:
-            n_steps += 1
-        if steps_of[symbol, _U(n_steps - 1)] == 0:
+        if of_symbols[symbol, 0] & SUM_BEGINS:
             later = _U(start & mask)
             start -= 1
             for c in range(n_columns):
-                others = front[later, _U(c)] if start + 1 < next_start else _U(0)
-                front[_U(start & mask), _U(c)] = plus(others, ways[0, _U(c)])
-        # ways from each step before the event to the columns; from the first step on, so that each reads what was
-        for back in range(n_steps):
-            k = steps_of[symbol, _U(n_steps - 1 - back)]
-            if k < n_columns:
-                for c in range(k, n_columns):
-                    way = ways[_U(k), _U(c)]
-                    if k > 0:
-                        ways[_U(k - 1), _U(c)] = plus(ways[_U(k - 1), _U(c)], way)
-                    if repeated[_U(k)]:
-                        ways[_U(k), _U(c)] = plus(way, way)
+                front[_U(start & mask), _U(c)] = front[later, _U(c)] if start + 1 < next_start else _U(0)
+        # ways from each place before the event to the columns: the sums backwards, from what they give to what they add
+        j = 1
+        while of_symbols[symbol, _U(j)] != END_OF_LIST:
+            j += 3
+        while j > 1:
+            j -= 3
+            target, source = of_symbols[symbol, _U(j)], of_symbols[symbol, _U(j + 1)]
+            twice = of_symbols[symbol, _U(j + 2)] != 0
+            for c in range(target - 1, n_columns):
+                way = ways[_U(target - 1), _U(c)]
+                if source == 0:
+                    front[_U(start & mask), _U(c)] = plus(front[_U(start & mask), _U(c)], way)
+                elif source > 0:
+                    ways[_U(source - 1), _U(c)] = plus(ways[_U(source - 1), _U(c)], way)
+                if source == CLEARED:
+                    ways[_U(target - 1), _U(c)] = _U(0)
+                elif twice:
+                    ways[_U(target - 1), _U(c)] = plus(way, way)
         i -= 1
     regs[FIRST_SEEN] = i + 1
     return start
 
 
 @kernel
-def count_chain(events, window, options, steps, seen, output, windowed, regs, rows, ways):
+def count_chain(events, window, options, sums, seen, output, windowed, regs, rows, ways):
     """Count the complex events that end at each event, from register EVENT on.
 
     Parameters
@@ -101,15 +118,14 @@ def count_chain(events, window, options, steps, seen, output, windowed, regs, ro
     events : Events
     window : Window
     options : Options
-    steps : Steps
+    sums : Sums
     seen : Seen
     output : Counts
     windowed : bool
         True if there is a window.
     regs : int64, shape (N_REGS,), written
     rows : uint64, shape (columns + 1, columns + 1), written
-        1 and zeros, which a start adds; then a row for each step that a run can go on from: for all but the last, and
-        for the last if it is repeated.
+        1 and zeros, which a start adds; then a row for each place that a run can go on from.
     ways : uint64, shape (columns, columns), written
 
     Returns
@@ -117,17 +133,15 @@ def count_chain(events, window, options, steps, seen, output, windowed, regs, ro
     int
         DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
     """
-    events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
+    events, window, options, sums = Events(*events), Window(*window), Options(*options), Sums(*sums)
     seen, output = Seen(*seen), Counts(*output)
     symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
     limit, consume, first_end = options.limit, options.consume != CONSUME_NONE, options.first_end
-    steps_of, repeated, front = steps.steps_of, steps.repeated, seen.front
+    of_symbols, finals, front = sums.of_symbols, sums.finals, seen.front
     seen_symbols, seen_clocks, start_clocks = seen.symbols, seen.clocks, seen.start_clocks
     out_ends, out_counts, out_times = output.ends, output.counts, output.times
-    last = repeated.shape[0] - 1
     mask = seen_symbols.shape[0] - 1
     n_columns = ways.shape[1]
-    last_repeated = repeated[_U(last)]
     i, n_out = regs[EVENT], regs[N_OUT]
     next_seen, next_start, first_start, boundary = regs[NEXT_SEEN], regs[NEXT_START], regs[FIRST_START], regs[BOUNDARY]
     status = DONE
@@ -147,39 +161,38 @@ def count_chain(events, window, options, steps, seen, output, windowed, regs, ro
             while first_start < boundary and clock - start_clocks[_U(first_start & mask)] > length:
                 first_start += 1
             if boundary < next_start and clock - start_clocks[_U(boundary & mask)] > length:
-                first_start = _set_boundary(clock, length, steps, regs, next_seen, next_start, rows, ways, seen)
+                first_start = _set_boundary(clock, length, sums, regs, next_seen, next_start, rows, ways, seen)
                 boundary = next_start
         total = _U(0)
-        # from the last step down: each reads the row below it before the event is there
-        j = _U(0)
-        step = steps_of[symbol, j]
-        while True:
-            below = _U(step)
-            if step == last:
-                total = rows[below, 0]
-                if last_repeated:
-                    total = plus(total, rows[below + _ONE, 0])
+        flags = of_symbols[symbol, 0]
+        if flags & SUM_ENDS:
+            for final in range(finals.shape[0]):
+                row = finals[_U(final)]
+                total = plus(total, rows[_U(row), 0])
                 if first_start < boundary:
                     f = _U(first_start & mask)
-                    for c in range(n_columns):
-                        n_runs = rows[below, _U(c + 1)]
-                        if last_repeated:
-                            n_runs = plus(n_runs, rows[below + _ONE, _U(c + 1)])
-                        total = plus(total, times(n_runs, front[f, _U(c)]))
-            if step < n_columns:
-                for c in range(n_columns + 1):
-                    column = _U(c)
-                    n_runs = rows[below + _ONE, column]
-                    if repeated[below]:
-                        n_runs = plus(n_runs, n_runs)
-                    rows[below + _ONE, column] = plus(n_runs, rows[below, column])
-            j += _ONE
-            if steps_of[symbol, j] < 0:
-                break
-            step = steps_of[symbol, j]
+                    for c in range(row):
+                        total = plus(total, times(rows[_U(row), _U(c + 1)], front[f, _U(c)]))
+        j = _U(1)
+        to = of_symbols[symbol, j]
+        while to != END_OF_LIST:
+            target = _U(to)
+            source = of_symbols[symbol, j + _U(1)]
+            if source == CLEARED:
+                for c in range(to + 1):
+                    rows[target, _U(c)] = _U(0)
+            elif of_symbols[symbol, j + _U(2)]:
+                for c in range(to + 1):
+                    n_runs = rows[target, _U(c)]
+                    rows[target, _U(c)] = plus(plus(n_runs, n_runs), rows[_U(source), _U(c)])
+            else:
+                for c in range(source + 1):
+                    rows[target, _U(c)] = plus(rows[target, _U(c)], rows[_U(source), _U(c)])
+            j += _U(3)
+            to = of_symbols[symbol, j]
         if windowed:
             start_clocks[_U(next_start & mask)] = clock
-            next_start += step == 0
+            next_start += flags & SUM_BEGINS
             seen_symbols[_U(next_seen & mask)] = symbols[event]
             seen_clocks[_U(next_seen & mask)] = clock
             next_seen += 1

@@ -9,12 +9,18 @@ that of the instance before it; the id `origin` is in row 0, and when row 0 is t
   whose id is below `base` is gone;
 * LATEST, the clock of the latest start that it reaches, in the bits of `latest_of`, the same memory as clocks.  It
   never increases from one to the one below, so that what is in the window comes first;
+* BAR, where events are absent from gaps: the position of the last one that barred the gap before the step; if the step
+  does not begin with the instance, "before" is the nearest one below it with which it does, and is flagged;
+* where a step holds n > 1 events at least: how many instances lie below it in its stack, up to n - 1, and the distance
+  back to the last of these, 32 bits each, or -1 - k if fewer than k + 1 lie below it and the last of them is not known;
+  and the distance to the instance above it;
 * in the last column, unless windows end for all partitions at once, the owning partition, or -1 once it is dropped.
 
 A partition is a row of `tops`: for each step but a last one that is not repeated, the id of the top of its stack; for
 each the LATEST of that; and the first id that is not forgotten there.  An event therefore costs a look at one row, and
 a write to the end of the instances.  If there are neighbours, a row of `lasts` has the number of a partition's last
-relevant event, and its position.
+relevant event, and its position; if events are absent from gaps, a row of `barred` has the position of the last one
+that barred the gap before each step.
 """
 
 from __future__ import annotations
@@ -27,14 +33,29 @@ from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
 from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
-from cer_gpu.backend.stacks import DEPTH, END, N_HERE, N_OUT, N_VALUES, Frames, write_rows
+from cer_gpu.backend.stacks import (
+    BAR,
+    COUNT,
+    DEPTH,
+    END,
+    LEFT,
+    N_HERE,
+    N_OUT,
+    N_VALUES,
+    OTHER,
+    STACK,
+    TARGET,
+    Frames,
+    write_rows,
+)
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 # an instance
 PLACE, LINKS, LATEST, TIME = range(4)
 
-# an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1
-EVENT, ONE_BEFORE, ONE_BESIDE, N_END = range(4)
+# an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1;
+# for chains with counts or absences: BAR of its instance, and the instance that the last step begins with at the latest
+EVENT, ONE_BEFORE, ONE_BESIDE, ONE_BAR, ONE_TARGET, N_END = range(6)
 
 # registers beyond those of the listing: the first id that is kept, the next id, the first id that is not forgotten in
 # all partitions, and the id of row 0
@@ -45,6 +66,9 @@ MOST_INSTANCES = (1 << 31) - 1
 
 AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
+
+_FLAG = 1 << 31
+"""In LINKS: "before" is in the same stack."""
 
 _U = np.uint64
 
@@ -59,11 +83,14 @@ class Tops(NamedTuple):
         The same memory.
     lasts : int64, shape (at least partitions, 2), or (0, 2), written
         Number and position of the last relevant event of each; empty if there are no neighbours.
+    barred : int64, shape (at least partitions, steps), or (0, steps), written
+        Position of the last event that barred the gap before each step; empty if nothing is absent.
     """
 
     tops: Any
     tops_latest: Any
     lasts: Any
+    barred: Any
 
 
 class Ring(NamedTuple):
@@ -105,7 +132,61 @@ def _lower(instance, links):
 def _before(instance, links):
     """Return the instance that one goes on at, or -1."""
     back = links & 0xFFFFFFFF
-    return instance - back if back > 0 else np.int64(-1)
+    return instance - back if 0 < back < _FLAG else np.int64(-1)
+
+
+@helper
+def _begin(instance, links):
+    """Return the nearest instance at or below one with which the step begins, or -1."""
+    back = (links & 0xFFFFFFFF) - _FLAG
+    return instance if back < 0 else instance - back if back > 0 else np.int64(-1)
+
+
+@helper
+def _target(instance, depth, spare):
+    """Return the instance that `spare` others of its stack lie above, up to this one, or -1."""
+    return instance - (depth & 0xFFFFFFFF) if depth >> 32 == spare else np.int64(-1)
+
+
+@helper
+def has_counts(spare):
+    """Return whether some step has two events at least."""
+    counts = False
+    for k in range(spare.shape[0]):
+        counts |= spare[_U(k)] > 0
+    return counts
+
+
+@helper
+def _depth(instance, beside, spare, first, ring, origin, column):
+    """Return how many instances lie below a new one, up to `spare`, and the distance back to the last of these.
+
+    What was known of an instance that is dropped is not looked for before it can matter: the list is walked once in as
+    many events as the step asks for, or once for all that are dropped together.
+    """
+    instances = ring.instances
+    size = instances.shape[0]
+    if beside < 0:
+        return np.int64(0)
+    depth = instances[_row(beside, origin, size), column]
+    known = depth >= 0
+    n_below, bottom = -depth, beside
+    if known:
+        n_below, bottom = (depth >> 32) + 1, beside - (depth & 0xFFFFFFFF)
+        known = bottom >= first
+        n_below -= not known
+    if not known:
+        if n_below < spare:
+            return -n_below - 1
+        n_below, bottom = np.int64(1), beside
+        while n_below < spare:
+            lower = _lower(bottom, instances[_row(bottom, origin, size), LINKS])
+            if lower < first:
+                break
+            n_below, bottom = n_below + 1, lower
+    elif n_below > spare:
+        n_below, bottom = n_below - 1, bottom + instances[_row(bottom, origin, size), column + _U(1)]
+    return n_below << 32 | (instance - bottom)
 
 
 @kernel
@@ -115,7 +196,7 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     Parameters
     ----------
     events : Events
-        Events that each satisfy some step; positions are those that are reported.
+        Events that each satisfy some step, or bar a gap; positions are those that are reported.
     window : Window
     options : Options
     steps : Steps
@@ -137,14 +218,19 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     symbols, positions, partitions, ordinals = events.symbols, events.positions, events.partitions, events.ordinals
     times, clocks, length, first_end = events.times, window.clocks, window.length, options.first_end
     steps_of, repeated, neighbours, consume = steps.steps_of, steps.repeated, steps.neighbours, options.consume
-    tops, tops_latest, lasts = tops_of.tops, tops_of.tops_latest, tops_of.lasts
+    tops, tops_latest, lasts, barred = tops_of.tops, tops_of.tops_latest, tops_of.lasts, tops_of.barred
+    spare, bars_of = steps.spare, steps.bars
+    special = steps.kind.ndim == 2
+    gapped, counted = special and bars_of.shape[1] > 0, special and has_counts(spare)
     instances, latest_of = ring.instances, ring.latest_of
     n_steps = np.int64(repeated.shape[0])
     last = n_steps - 1
     n_stacks = np.int64(tops.shape[1] // 2)
     timed = times.shape[0] > 0
     owner = _U(instances.shape[1] - 1)
-    owned = instances.shape[1] > TIME + timed
+    bar_at = _U(TIME + timed)
+    depth_at = bar_at + _U(gapped)
+    owned = instances.shape[1] > TIME + timed + gapped + 2 * counted
     has_gaps = lasts.shape[0] > 0
     n_events = symbols.shape[0]
     base, next_id, floor, origin = regs[BASE], regs[NEXT_ID], regs[FLOOR], regs[ORIGIN]
@@ -177,7 +263,22 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                 if possible and neighbours[_U(step)]:
                     place = instances[_row(before, origin, size), PLACE]
                     possible = ordinals[event] == lasts[p, 0] + 1 and place == lasts[p, 1]
+                if counted and possible and spare[_U(step)] > 0:
+                    target = _target(before, instances[_row(before, origin, size), depth_at], spare[_U(step)])
+                    possible = target >= first
+                    if possible:
+                        latest = latest_of[_row(target, origin, size), LATEST]
+                        possible = not (clock - latest > length)
+            begins = True
+            if gapped and step > 0:
+                begins = possible and instances[_row(before, origin, size), PLACE] >= barred[p, _U(step)]
+                possible = begins
+                if not begins and repeated[_U(step)] and tops[p, _U(step)] >= first:
+                    latest = tops_latest[p, _U(n_stacks + step)]
+                    possible = not (clock - latest > length)
             if possible:
+                completed = True
+                target = np.int64(-1)
                 beside = np.int64(-1)
                 if step < n_stacks:
                     beside = tops[p, _U(step)]
@@ -187,6 +288,23 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                     instances[row, PLACE] = positions[event]
                     instances[row, LINKS] = _links(next_id, beside, before)
                     latest_of[row, LATEST] = latest
+                    if gapped:
+                        instances[row, bar_at] = barred[p, _U(step)]
+                        if not begins:
+                            nearest = _begin(beside, instances[_row(beside, origin, size), LINKS])
+                            before = np.int64(-1)
+                            instances[row, LINKS] = _links(next_id, beside, nearest) | _FLAG
+                    if counted:
+                        instances[row, depth_at] = -1
+                        if spare[_U(step + 1)] > 0:
+                            depth = _depth(next_id, beside, spare[_U(step + 1)], first, ring, origin, depth_at)
+                            instances[row, depth_at] = depth
+                            target = _target(next_id, depth, spare[_U(step + 1)])
+                            completed = target >= first
+                            if completed:
+                                completed = not (clock - latest_of[_row(target, origin, size), LATEST] > length)
+                            if beside >= 0:
+                                instances[_row(beside, origin, size), depth_at + _U(1)] = next_id - beside
                     if owned:
                         instances[row, owner] = partitions[event]
                     if timed:
@@ -194,18 +312,26 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                     tops[p, _U(step)] = next_id
                     tops_latest[p, _U(n_stacks + step)] = latest
                     next_id += 1
-                if step == last:
+                if step == last and completed:
                     ended = True
                     if positions[event] >= first_end:
                         ends[n_ends, EVENT] = i
                         ends[n_ends, ONE_BEFORE] = before
                         ends[n_ends, ONE_BESIDE] = beside
+                        if special:
+                            ends[n_ends, ONE_BAR] = barred[p, _U(step)] if gapped else -1
+                            ends[n_ends, ONE_TARGET] = target
                         n_ends += _U(1)
             j += _U(1)
             step = np.int64(steps_of[symbol, j])
         if has_gaps:
             lasts[p, 0] = ordinals[event]
             lasts[p, 1] = positions[event]
+        if gapped:
+            j = _U(0)
+            while j < _U(n_steps) and bars_of[symbol, j] >= 0:
+                barred[p, _U(bars_of[symbol, j])] = positions[event]
+                j += _U(1)
         if ended and consume == CONSUME_ANY:
             first = floor = next_id
         elif ended and consume == CONSUME_PARTITION:
@@ -217,12 +343,27 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     return i, np.int64(n_ends)
 
 
+@helper
+def _go_on(frames, frame, s, count, before, lower, bar, target, steps, ring, timed, base, origin):
+    """Set the frame after an instance of stack s, the last but `count` - 1 of its step, in any chain."""
+    if s == 0 or count <= steps.spare[_U(s + 1)]:
+        frames[frame, STACK], frames[frame, LEFT], frames[frame, OTHER] = s, lower, -1
+        frames[frame, COUNT], frames[frame, BAR], frames[frame, TARGET] = count + 1, -1, target
+    else:
+        again = count < steps.most[_U(s)]
+        frames[frame, STACK], frames[frame, LEFT] = s - 1, before
+        frames[frame, OTHER] = lower if again else -1
+        frames[frame, COUNT] = count + 1 if lower >= 0 and again else 1
+        frames[frame, BAR] = bar
+        if before >= base and steps.spare[_U(s)] > 0:
+            row = _row(before, origin, ring.instances.shape[0])
+            depth = ring.instances[row, _U(TIME + timed + (steps.bars.shape[1] > 0))]
+            frames[frame, TARGET] = _target(before, depth, steps.spare[_U(s)])
+
+
 @kernel
 def list_ends(events, window, options, steps, ring, listing, output, ends, n_ends, regs):
     """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.stacks.list_ends` does.
-
-    Frame d lists the instances before the d-th event from the end: (stack, the next one of it, the next one of the
-    stack above that comes after them or -1).
 
     Parameters
     ----------
@@ -248,6 +389,9 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
     positions, times, limit = events.positions, events.times, options.limit
     clocks, length = window.clocks, window.length
     repeated, neighbours, instances, latest_of = steps.repeated, steps.neighbours, ring.instances, ring.latest_of
+    spare, most_of, linked = steps.spare, steps.most, steps.linked
+    special = steps.kind.ndim == 2
+    gapped = special and steps.bars.shape[1] > 0
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
     last = repeated.shape[0] - 1
@@ -264,17 +408,34 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
             path[_U(size - 1)] = position
             if marked:
                 path_marks[_U(size - 1)] = marks[_U(last)]
-            frames[0, 0], frames[0, 1], frames[0, 2] = last - 1, ends[end, ONE_BEFORE], ends[end, ONE_BESIDE]
+            frames[0, STACK], frames[0, LEFT], frames[0, OTHER] = last - 1, ends[end, ONE_BEFORE], ends[end, ONE_BESIDE]
+            if special:
+                _go_on(frames, _U(0), last, np.int64(1), ends[end, ONE_BEFORE], ends[end, ONE_BESIDE],
+                       ends[end, ONE_BAR], ends[end, ONE_TARGET], steps, ring, timed, base, origin)  # fmt: skip
             depth = 1
         while depth > 0:
             frame = _U(depth - 1)
-            s = frames[frame, 0]
-            instance = frames[frame, 1]
-            if instance < base or clock - latest_of[_row(instance, origin, n_ring), LATEST] > length:
-                if frames[frame, 2] >= 0:
-                    frames[frame, 0] = s + 1
-                    frames[frame, 1] = frames[frame, 2]
-                    frames[frame, 2] = -1
+            s = frames[frame, STACK]
+            instance = frames[frame, LEFT]
+            count, need, reaching = np.int64(1), np.int64(0), instance
+            exhausted = instance < base
+            if special:
+                if frames[frame, OTHER] < 0:
+                    count = frames[frame, COUNT]
+                need = max(spare[_U(s + 1)] + 1 - count, np.int64(0))  # events that must still follow in the step
+                if gapped and not exhausted and count > 1 and count == most_of[_U(s)]:
+                    instance = _begin(instance, instances[_row(instance, origin, n_ring), LINKS])
+                    exhausted = instance < base
+                reaching = frames[frame, TARGET] if need > 0 else instance
+                exhausted |= reaching < base
+                if gapped and not exhausted:
+                    exhausted = instances[_row(instance, origin, n_ring), PLACE] < frames[frame, BAR]
+            if exhausted or clock - latest_of[_row(reaching, origin, n_ring), LATEST] > length:
+                if frames[frame, OTHER] >= 0:
+                    frames[frame, STACK] = s + 1
+                    frames[frame, LEFT] = frames[frame, OTHER]
+                    frames[frame, OTHER] = -1
+                    frames[frame, BAR] = -1
                 else:
                     depth -= 1
                 continue
@@ -282,34 +443,48 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                 status = GROW_PATH
                 break
             first = _U(size - depth)  # the path so far is path[first:]
-            if s == 0 and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
+            ends_here = s == 0 and need == 0
+            if ends_here and (n_out + 1 >= out_offsets.shape[0] or n_values + depth + 1 > out_positions.shape[0]):
                 status = OUTPUT_FULL
                 break
             only_one = neighbours[_U(s + 1)]
-            if s > 0 or repeated[0]:
+            goes_on = s > 0 or repeated[0]
+            if special:
+                only_one = linked[_U(s)] if count > 1 else only_one
+                goes_on = s > 0 or count < most_of[0]
+            if goes_on:
                 row = _row(instance, origin, n_ring)
                 lower, before = _lower(instance, instances[row, LINKS]), _before(instance, instances[row, LINKS])
-                frames[frame, 1] = np.int64(-1) if only_one else lower
+                frames[frame, LEFT] = np.int64(-1) if only_one else lower
                 path[first - _U(1)] = instances[row, PLACE]
                 if marked:
                     path_marks[first - _U(1)] = marks[_U(s)]
                 onward = _U(depth)
-                frames[onward, 0] = max(s - 1, 0)
-                frames[onward, 1] = before if s > 0 else lower
-                frames[onward, 2] = lower if s > 0 and repeated[_U(s)] else np.int64(-1)
+                if special:
+                    bar = instances[row, _U(TIME + timed)] if gapped else np.int64(-1)
+                    _go_on(frames, onward, s, count, before, lower, bar, reaching, steps, ring, timed, base, origin)
+                    if need > 0:
+                        links = instances[_row(reaching, origin, n_ring), LINKS]
+                        frames[frame, TARGET] = _lower(reaching, links)
+                else:
+                    frames[onward, STACK] = max(s - 1, 0)
+                    frames[onward, LEFT] = before if s > 0 else lower
+                    frames[onward, OTHER] = lower if s > 0 and repeated[_U(s)] else np.int64(-1)
                 depth += 1
-            if s == 0:
+            if ends_here:
                 # all that begin in the window, in one go; they differ in their starts alone
                 width = np.int64(size - first) + 1
                 most = min(out_offsets.shape[0] - 1 - n_out, (out_positions.shape[0] - n_values) // width)
                 if limit > 0:
                     most = min(most, limit - n_here)
-                if repeated[0] or only_one:
+                if goes_on or only_one:
                     most = 1
                 n_rows = 0
                 while n_rows < most and instance >= base:
                     row = _row(instance, origin, n_ring)
                     if clock - latest_of[row, LATEST] > length:
+                        break
+                    if gapped and instances[row, PLACE] < frames[frame, BAR]:
                         break
                     start = instances[row, PLACE]
                     out_spans[0, _U(n_out + n_rows)] = start
@@ -319,8 +494,8 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                         out_times[1, _U(n_out + n_rows)] = times[event]
                     n_rows += 1
                     instance = _lower(instance, instances[row, LINKS])
-                if not repeated[0]:
-                    frames[frame, 1] = np.int64(-1) if only_one else instance
+                if not goes_on:
+                    frames[frame, LEFT] = np.int64(-1) if only_one else instance
                 write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
                            out_offsets, out_positions, output.marks)  # fmt: skip
                 n_out += n_rows
@@ -407,13 +582,14 @@ def count_alive(tops_of, ring, stride, length, regs):
 
 
 @kernel
-def collect(tops_of, ring, n_partitions, length, regs, new_ids):
+def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     """Keep the instances that partitions still reach, if each has a window of its own, or none.
 
     They are moved to the front, so that ids begin at 0 again.
 
     Parameters
     ----------
+    steps : Steps
     tops_of : Tops
     ring : Ring
     n_partitions : int
@@ -426,8 +602,10 @@ def collect(tops_of, ring, n_partitions, length, regs, new_ids):
     int
         Number of instances left.
     """
-    tops_of, ring = Tops(*tops_of), Ring(*ring)
+    steps, tops_of, ring = Steps(*steps), Tops(*tops_of), Ring(*ring)
     tops, instances = tops_of.tops, ring.instances
+    counted = steps.kind.ndim == 2 and has_counts(steps.spare)
+    depth_at = _U(instances.shape[1] - 3)
     n_stacks = tops.shape[1] // 2
     n = regs[NEXT_ID]
     alive = np.int64(0)
@@ -435,12 +613,24 @@ def collect(tops_of, ring, n_partitions, length, regs, new_ids):
         if i + AHEAD < n:
             prefetch(tops, _U(instances[_U(i + AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
         if _is_alive(i, tops_of, ring, length, regs):
-            lower, before = _lower(i, instances[_U(i), LINKS]), _before(i, instances[_U(i), LINKS])
+            links = instances[_U(i), LINKS]
+            flag = links & _FLAG
+            lower, before = _lower(i, links), _before(i, links - flag)
             for c in range(instances.shape[1]):
                 instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]
             lower = new_ids[_U(lower)] if lower >= 0 else np.int64(-1)
             before = new_ids[_U(before)] if before >= 0 else np.int64(-1)
-            instances[_U(alive), LINKS] = _links(alive, lower, before)
+            instances[_U(alive), LINKS] = _links(alive, lower, before) | flag
+            if counted:
+                if lower >= 0:
+                    instances[_U(lower), depth_at + _U(1)] = alive - lower
+                depth = instances[_U(alive), depth_at]
+                back = depth & 0xFFFFFFFF
+                if depth >= 0 and back > 0:
+                    bottom = new_ids[_U(i - back)]
+                    instances[_U(alive), depth_at] = (
+                        depth - back + alive - bottom if bottom >= 0 else np.int64(-1) - (depth >> 32)
+                    )
             new_ids[_U(i)] = alive
             alive += 1
         else:

@@ -40,8 +40,9 @@ EVENT, BEFORE, BOTTOMS = range(3)
 
 # a frame of the listing: a stack; how many of its instances are left, or the next one; likewise of the stack above, whose
 # instances come after them, or -1.  For chains with counts or absences: the number of its step's events once one of the
-# stack above is chosen, or if there is none one of the stack; and the position from which on the instances may lie
-STACK, LEFT, OTHER, COUNT, BAR, N_FRAME = range(6)
+# stack above is chosen, or if there is none one of the stack; the position from which on the instances may lie; and,
+# under PARTITION BY, the instance that as many lie above as the step still asks for
+STACK, LEFT, OTHER, COUNT, BAR, TARGET, N_FRAME = range(7)
 
 _U = np.uint64
 
@@ -177,7 +178,8 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
     below, latest, began, barred, bars = stacks.below, stacks.latest, stacks.began, stacks.barred, stacks.bars
     spare, bars_of = steps.spare, steps.bars
-    special, gapped = spare.shape[0] > 0, bars.shape[1] > 0
+    special = steps.kind.ndim == 2
+    gapped = special and bars.shape[1] > 0
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
     by_index = repeated[last] or special
@@ -341,7 +343,8 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
     repeated, neighbours = steps.repeated, steps.neighbours
     places, below, latest, began, bars = stacks.places, stacks.below, stacks.latest, stacks.began, stacks.bars
     spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special, gapped = spare.shape[0] > 0, bars.shape[1] > 0
+    special = steps.kind.ndim == 2
+    gapped = special and bars.shape[1] > 0
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
     out_positions, out_marks = output.positions, output.marks

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
-from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks
+from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.options import Options
 from cer_gpu.engine.pipeline import Pipeline
@@ -188,6 +188,9 @@ class Evaluator:
         try:
             for batch in held:
                 yield from self._evaluate(batch)
+            if self._pipeline is not None and not self._refusal and not self.is_full:
+                for rows, found in self._pipeline.finish():
+                    yield self._first_of(rows, found)
         finally:
             self._refusal = "the stream is finished"
             if self._pipeline is not None:
@@ -360,17 +363,22 @@ class Evaluator:
             block = blocks.read(columns)
             self.n_events = blocks.n_events
             for found in pipeline.feed(block, blocks.clocks):
-                yield self._rows(found, batch)
+                rows = pipeline.rows(found, batch)
+                if rows is not None:
+                    yield self._first_of(rows, found)
+                if self.is_full:
+                    return
+            for rows, found in pipeline.pass_by(block, blocks.clocks, batch):
+                yield self._first_of(rows, found)
                 if self.is_full:
                     return
         for found in pipeline.flush(batch):
-            yield self._rows(found, batch)
+            yield self._first_of(pipeline.rows(found, batch), found)
             if self.is_full:
                 return
 
-    def _rows(self, found: Found, batch: Batch) -> pa.RecordBatch:
+    def _first_of(self, rows: pa.RecordBatch, found: Found) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
-        rows = self.pipeline.rows(found, batch)
         n, output = self.pipeline.output.n_of(found), self.pipeline.output
         self.n_matches += n
         if self.limit is not None:

@@ -22,6 +22,7 @@ from cer_gpu.backend.compaction import number_rows
 from cer_gpu.columnar.clocks import Clock, Window
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.memory import Scratch
+from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.lags import Lags
@@ -39,6 +40,7 @@ from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.live_intervals import LiveIntervals
+from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Found
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
@@ -146,7 +148,9 @@ class Pipeline:
             self._live = LiveIntervals(self.table, binding.window_length)
         retains = physical.output.retains(plan.head, plan.having)
         self._retained = Retained(*binding.retained(physical.output)) if retains else None
-        self.output = physical.output(binding.result_columns(physical.output), self.table.labels, self._retained)
+        self._awaiting = self._make_awaiting(reading.share) if physical.waits else None
+        labels = self.table.labels if self._awaiting is None else self._awaiting.labels
+        self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
         if physical.limits_rows:
             assert plan.limit is not None
             self.output.choice = Choice(plan.limit, reading.share)
@@ -163,6 +167,20 @@ class Pipeline:
             self._makers = makers_of(binding.derived)
             if self._lags is not None:
                 self._lags.rebind(lags_of(binding.derived), binding.keys if self.physical.plan.partition else None)
+
+    def _make_awaiting(self, share: tuple[int, int] | None) -> Awaiting:
+        physical, plan = self.physical, self.physical.plan
+        return Awaiting(
+            self.table.labels,
+            plan.variables,
+            self._first.window_length,
+            labelled=physical.output.is_labelled(plan.head),
+            timed=plan.time_column is not None,
+            limit=physical.limit,
+            counted=physical.output.counted,
+            only_ends=physical.output.most_at_an_end == 1,
+            share=share,
+        )
 
     def _make_lags(self, deal: tuple[int, int] | None) -> Lags | None:
         lags, keys = lags_of(self.binding.derived), self._first.keys
@@ -213,7 +231,13 @@ class Pipeline:
             with self._stages.stage(PARTITIONS):
                 self._sweep(self.partitions)
                 keys = self.binding.keys.arrays(columns.batch, self._first.keys.types)
+                if self._awaiting is not None and self._options.window == COUNT_WINDOW:
+                    # an event that is not relevant may be the first beyond a window
+                    every = np.zeros(columns.n_rows, np.int32)
+                    every[rows] = symbols
+                    symbols, rows = every, np.arange(columns.n_rows, dtype=np.int32)
                 symbols, rows, partitions, ordinals = self.partitions.assign(keys, symbols, rows)
+                self._passing = partitions, ordinals, block.first + rows.astype(np.int64)
             if self.runtime.keeps_partitions:
                 self.runtime.reserve_partitions(self.partitions.n)
         if not len(rows):
@@ -223,6 +247,44 @@ class Pipeline:
             self._retained.add(events.reported, columns.batch, rows)
         for piece in [events] if self._live is None else self._live.take(events):
             yield from self._run(piece)
+
+    def pass_by(self, block: EventBlock, clocks: dict[str, Clock], batch: Batch) -> Iterator[Any]:
+        """Yield the rows of the complex events that waited until an event of the block, whose results were all read."""
+        waiting = self._awaiting
+        if waiting is None:
+            return
+        found = self.runtime.flush()
+        assert isinstance(found, MatchBuffers)
+        waiting.take(found, self._keys_of(found, batch))
+        if self._options.window == COUNT_WINDOW:
+            waiting.pass_events(*self._passing)
+        else:
+            waiting.pass_clocks(self._all_clocks(block, clocks), block.first)
+        yield from self._known()
+
+    def finish(self) -> Iterator[Any]:
+        """Yield the rows of the complex events that wait at the end of the stream."""
+        if self._awaiting is not None:
+            self._awaiting.finish()
+            yield from self._known()
+
+    def _known(self) -> Iterator[tuple[Any, Found]]:
+        assert self._awaiting is not None
+        known = self._awaiting.known()
+        if known is not None:
+            with self._stages.stage(OUTPUT):
+                rows = self.output.rows(*known)
+            yield rows, known[0]
+
+    def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> npt.NDArray[Any]:
+        """Return the clocks of the window of all events of a block."""
+        column = self.binding.window_column
+        rows = np.arange(block.columns.n_rows, dtype=np.int32)
+        if column is not None:
+            return clocks[column].window_clocks(clocks[column].at(rows, block.times[column]))
+        if block.given is not None and self.partitions is None:
+            return block.given.view(np.uint64)
+        return (block.first + rows.astype(np.int64)).view(np.uint64)
 
     def flush(self, batch: Batch) -> Iterator[Found]:
         """Yield the rest of the complex events that end in a batch; then drop events that no future one can hold."""
@@ -236,6 +298,12 @@ class Pipeline:
             self._places.append((batch.first, int(batch.given[0])))
         if self._retained.wants_trim:
             live = self.runtime.live()
+            if self._awaiting is not None:
+                held = self._awaiting.live()
+                if isinstance(live, int):
+                    live = min(live, int(held[0])) if len(held) else live
+                else:
+                    live = np.union1d(live, held)
             if isinstance(live, int):
                 self._retained.keep_from(self._place_of(live))
             else:
@@ -250,15 +318,26 @@ class Pipeline:
     def rows(self, found: Found, batch: Batch) -> Any:
         """Return the complex events found in a batch as rows."""
         with self._stages.stage(OUTPUT):
-            keys: list[Any] = []
-            if self.partitions is not None:
-                keys = self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
-            return self.output.rows(found, keys)
+            keys = self._keys_of(found, batch)
+            if self._awaiting is None:
+                return self.output.rows(found, keys)
+            assert isinstance(found, MatchBuffers)
+            self._awaiting.take(found, keys)
+            return None
+
+    def _keys_of(self, found: Found, batch: Batch) -> list[Any]:
+        """Return the keys of PARTITION BY at the ends of complex events."""
+        if self.partitions is None:
+            return []
+        return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
     def _sweep(self, partitions: Partitions) -> None:
         """Drop the partitions that hold nothing, once there are many."""
         if partitions.wants_sweep:
             kept = ~self.runtime.idle(partitions.n)
+            if self._awaiting is not None:
+                kept |= self._awaiting.holds(partitions.n)
+                self._awaiting.keep_partitions(kept)
             partitions.keep(kept)
             self.runtime.keep_partitions(kept)
 
@@ -306,6 +385,8 @@ class Pipeline:
 
     def _run(self, events: Relevant) -> Iterator[Found]:
         """Feed relevant events to the runtime."""
+        if self._awaiting is not None:
+            self._awaiting.note(events)
         if self._window is not None:
             events = replace(events, lows=self._window.lows(events.window_clocks, self.runtime.n_relevant))
         for piece in events.near_one_another():
@@ -341,6 +422,9 @@ class Pipeline:
             arrays, texts, state.tables["lags"] = self._lags.snapshot()
             state.add_arrays("lags", arrays)
             state.add_texts("lag_texts", texts)
+        if self._awaiting is not None:
+            arrays, state.tables["awaiting"] = self._awaiting.snapshot()
+            state.add_arrays("awaiting", arrays)
         state.facts["output"] = self.output.snapshot()
 
     def restore(self, state: State, binding: Binding) -> None:
@@ -357,6 +441,8 @@ class Pipeline:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
         if self._lags is not None:
             self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
+        if self._awaiting is not None:
+            self._awaiting.restore(state.part("awaiting"), state.tables["awaiting"])
         self.output.restore(state.facts["output"])
 
 
@@ -375,17 +461,17 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         width=width,
         partitioned=bool(plan.partition),
         timed=plan.time_column is not None,
-        limit=physical.output.most_at_an_end
+        limit=(0 if physical.waits else physical.output.most_at_an_end)
         or plan.strategy.most_at_an_end
         or (0 if physical.limits_rows else plan.limit)
         or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
-        share=None if physical.limits_rows else reading.share,
+        share=None if physical.limits_rows or physical.waits else reading.share,
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
-        counted=physical.output.counted,
-        only_ends=physical.output.most_at_an_end == 1,
+        counted=physical.counted,
+        only_ends=physical.output.most_at_an_end == 1 and not physical.waits,
         strategy=plan.strategy.name,
         joins=binding.joins,
         parallel=binding.parallel,

@@ -75,6 +75,8 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
 def _against_keys(plan: Plan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
+    if plan.trailing:
+        return "complex events that end with an absence come in the order in which they are known"
     if plan.consume == "ANY":
         return "CONSUME BY ANY forgets what all partitions have read"
     return None
@@ -83,6 +85,8 @@ def _against_keys(plan: Plan) -> str | None:
 def _against_ranges(plan: Plan) -> str | None:
     if plan.looks_back:
         return "LAG reads events that may lie before the range"
+    if plan.trailing:
+        return "an absence at the end is known only after the range"
     if plan.window is None:
         return "the query has no WITHIN, so that a complex event may begin anywhere before"
     if plan.window == "events" and plan.partition:

@@ -10,9 +10,10 @@ import pyarrow as pa
 from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.chain import Step, find_chain
-from cer_gpu.automaton.normal_form import Both, guards_of, normal_form, unrelated, variable_name
+from cer_gpu.automaton.normal_form import Atom, Both, guards_of, normal_form, unrelated, variable_name
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
+from cer_gpu.automaton.trailing import followed
 from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.ceql.variables import column_names
@@ -59,6 +60,11 @@ def plan_of(
         attributes = {name.name: name for item in written for name in item.attributes or ()}
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     selected = frozenset(variables)
+    waiting = followed(formula)
+    if waiting is not None:
+        # what SELECT drops is needed until the absence is known
+        formula = waiting
+        selected = selected.union(*(part.labels for part in walk(formula) if isinstance(part, Atom)))
     alone = unrelated(formula)
     guards = guards_of(formula)
     conjunction = any(isinstance(part, Both) for part in walk(formula))
@@ -104,6 +110,7 @@ def plan_of(
         time_unit=time_unit,
         relations=syntax.relations,
         chooses_first=syntax.chooses_first,
+        trailing=waiting is not None,
         measures=measures,
     )
 

@@ -11,13 +11,14 @@ from enum import StrEnum
 
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.automaton.table import Table
-from cer_gpu.output.outputs import Output
+from cer_gpu.output.outputs import Bindings, Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.recognition import recogniser_of
@@ -49,6 +50,10 @@ class PhysicalPlan:
     holds_back : bool
         True: events are held back until one may end a complex event (`cer_gpu.runtime.live_intervals`).
     dealing : Dealing
+    waits : bool
+        True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies.
+    limit : int
+        Most complex events of one end, for those that wait; 0: all.
     """
 
     plan: Plan
@@ -58,6 +63,8 @@ class PhysicalPlan:
     reason: str
     holds_back: bool
     dealing: Dealing
+    waits: bool = False
+    limit: int = 0
 
     @property
     def engine(self) -> str:
@@ -67,7 +74,12 @@ class PhysicalPlan:
     @property
     def labelled(self) -> bool:
         """True if complex events that differ only in the variables of their events are different."""
-        return self.output.is_labelled(self.plan.head)
+        return self.waits or self.output.is_labelled(self.plan.head)
+
+    @property
+    def counted(self) -> bool:
+        """True if the runtime counts complex events instead of listing them."""
+        return self.output.counted and not self.waits
 
     @property
     def limits_rows(self) -> bool:
@@ -130,8 +142,9 @@ class Asked:
     @property
     def counts_chain(self) -> bool:
         """True if the complex events of a chain can be counted step by step."""
-        neighbours = any(step.neighbour for step in self.plan.chain or ())
-        return self.output.counted and self.is_chain and not self.plan.partition and not neighbours
+        steps = self.plan.chain or ()
+        summed = len(steps) > 0 and not any(step.neighbour for step in steps) and n_sums(steps) <= MOST_ROWS
+        return self.output.counted and summed and not self.plan.partition
 
     @property
     def lists_chain(self) -> bool:
@@ -194,6 +207,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     share
         True if only a share of the complex events is listed.
     """
+    if plan.trailing:
+        return _waiting_plan(plan, output)
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
     asked = Asked(plan, output, share)
@@ -205,6 +220,14 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)
     )
+
+
+def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
+    """Return the plan of a pattern with an absence at its end: all that its runtime lists waits."""
+    all_listed = replace(plan, strategy=ALL, limit=0 if plan.limit == 0 else None, trailing=False)
+    made = physical_plan(all_listed, Bindings)
+    limit = plan.strategy.most_at_an_end or (plan.limit or 0)
+    return replace(made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, limit=limit)
 
 
 def _without_choice(plan: Plan) -> Plan:

@@ -46,6 +46,8 @@ class Plan:
         Columns of types whose atoms have arguments by position: the option that reads `text` again.
     chooses_first : bool
         True if the strategy chooses before the window drops what is longer (THEN WITHIN).
+    trailing : bool
+        True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
     """
@@ -73,6 +75,7 @@ class Plan:
     time_unit: str | None
     relations: tuple[tuple[str, tuple[str, ...]], ...] = ()
     chooses_first: bool = False
+    trailing: bool = False
     measures: QueryMeasures = NO_MEASURES
 
     @property

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.chain_sums import ChainSums
 from cer_gpu.backend import chain_counting as loop
-from cer_gpu.backend.arguments import Counts, Steps, Window, plain
+from cer_gpu.backend.arguments import Counts, Window, plain
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
@@ -38,10 +39,10 @@ class ChainCounter(Runtime):
 
     def __init__(self, chain: Chain, options: RunOptions, length: Length) -> None:
         self.options = options
-        self._chain = chain
+        self._sums = ChainSums(chain)
         self._windowed = length is not None
         self._length = np.uint64(0) if length is None else length
-        n_columns = chain.n_waiting
+        n_columns = self._sums.n_rows
         size = INITIAL_SIZE if self._windowed else 1
         self._regs = np.zeros(loop.N_REGS, np.int64)
         self._rows = np.zeros((n_columns + 1, n_columns + 1), np.uint64)
@@ -61,7 +62,7 @@ class ChainCounter(Runtime):
                 events.as_group,
                 Window(events.window_clocks, self._length),
                 self.options.as_group,
-                Steps(*self._chain.arrays),
+                loop.Sums(self._sums.of_symbols, self._sums.finals),
                 loop.Seen(self._seen, self._seen_clocks, self._start_clocks, self._front),
                 Counts(*self._out.to_fill),
             )

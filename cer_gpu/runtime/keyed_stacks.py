@@ -60,7 +60,9 @@ class KeyedStacks(ChainLister):
         self._last_clock = self._length.dtype.type(0)
         self._tops = np.zeros((0, 2 * n_stacks + 1), np.int64)
         self._lasts = np.zeros((0, 2), np.int64)
-        width = loops.TIME + options.timed + (options.window != GLOBAL_WINDOW)
+        self._barred = np.zeros((0, len(chain.steps)), np.int64)
+        width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
+        width += options.window != GLOBAL_WINDOW
         self._ring = Rows(max(INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
         self.reserve_partitions(1)
@@ -110,7 +112,7 @@ class KeyedStacks(ChainLister):
 
     @property
     def _tops_of(self) -> loops.Tops:
-        return loops.Tops(self._tops, self._tops.view(self._clock), self._lasts)
+        return loops.Tops(self._tops, self._tops.view(self._clock), self._lasts, self._barred)
 
     @property
     def _instances_of(self) -> loops.Ring:
@@ -156,6 +158,8 @@ class KeyedStacks(ChainLister):
             owners[:] = numbers[owners]
         if self._chain.has_gaps:
             self._lasts = self._lasts[: len(kept)][kept]
+        if self._chain.is_gapped:
+            self._barred = self._barred[: len(kept)][kept]
         self.reserve_partitions(max(1, len(self._tops)))
 
     def reserve_partitions(self, n: int) -> None:
@@ -169,6 +173,9 @@ class KeyedStacks(ChainLister):
         if self._chain.has_gaps and len(self._lasts) < len(self._tops):
             # those of a partition that holds nothing are never read
             self._lasts = np.resize(self._lasts, (len(self._tops), 2))
+        if self._chain.is_gapped and len(self._barred) < len(self._tops):
+            # what barred a gap before a partition held anything bars nothing
+            self._barred = np.resize(self._barred, (len(self._tops), self._barred.shape[1]))
 
     # ---- state that can be kept -----------------------------------------------------------------------------
 
@@ -177,6 +184,7 @@ class KeyedStacks(ChainLister):
         return {
             "tops": self._tops,
             "lasts": self._lasts,
+            "barred": self._barred,
             "instances": self._instances[self._kept],
             "size": np.array([len(self._instances)]),
             "regs": self._regs,
@@ -186,6 +194,7 @@ class KeyedStacks(ChainLister):
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
+        self._barred = snapshot["barred"]
         self._last_clock = snapshot["last_clock"][0]
         self._ring = Rows(int(snapshot["size"][0]), self._instances.shape[1])
         self._instances[self._kept] = snapshot["instances"]
@@ -234,7 +243,7 @@ class KeyedStacks(ChainLister):
         if self.options.window == GLOBAL_WINDOW:
             return int(loops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
-        groups = plain(self._tops_of, self._instances_of)
+        groups = plain(self._steps, self._tops_of, self._instances_of)
         left = loops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
         return int(left)
 

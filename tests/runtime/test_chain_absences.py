@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from chain_cases import Event, expected, random_events, random_steps
+from chain_cases import expected, random_events, random_steps
 from small_sizes import small_sizes
 from strategies import EXAMPLES
 
-from cer_gpu.automaton.chain import Chain, Step
+from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -100,7 +101,7 @@ def case(seed, *, keyed=False):
     steps = random_steps(rng)
     length = rng.choice([None, 0, 3, 8, 15, 30])
     n_keys = rng.choice([1, 2, 3]) if keyed else 1
-    events = random_events(rng, rng.randint(0, 14 if length is None else 14 if length > 8 else 30) * n_keys, n_keys)
+    events = random_events(rng, rng.randint(0, 13 if length is None else 20 if length > 8 else 40) * n_keys, n_keys)
     consume = rng.choice(["NONE", "NONE", "NONE", "ANY", "PARTITION"])
     return rng, steps, events, length, consume
 
@@ -129,3 +130,13 @@ def test_stacks_list_what_brute_force_finds(name, seed):
         assert Counter(row[1] for row in found) == {end: min(n, limit) for end, n in ends.items()}
     else:
         assert sorted(found) == sorted(rows)
+
+
+@pytest.mark.parametrize("seed", range(4 * EXAMPLES))
+def test_the_counter_counts_what_brute_force_finds(seed):
+    rng, steps, events, length, consume = case(seed)
+    steps = tuple(replace(step, neighbour=False) for step in steps)
+    rows = expected(steps, events, length, consume)
+    with small_sizes():
+        found = Evaluation("chain_counter", steps, events, length, consume=consume).found(rng)
+    assert found == sorted(Counter(row[1] for row in rows).items())

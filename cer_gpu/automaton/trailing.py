@@ -1,0 +1,48 @@
+"""Absence at the end of a pattern: the pattern whose complex events tell which others are not to be reported.
+
+``f ; !R`` holds for a valuation of f unless ``f -> R`` has one that begins with it, within the window.  Both are found
+at once, as those of f behind which the next R may stand, and each R takes back what it follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+from cer_gpu.automaton.normal_form import Absent, Atom, Either, NormalForm, Related, Then, Trailing
+from cer_gpu.ceql.traversal import children, fold, with_children
+
+PASSED = "\0passed"
+"""Variable of every event of a pattern before its absence, so that all of them are kept."""
+TAKES_BACK = "\0takes back"
+"""Variable of an event that is to be absent at the end of a pattern."""
+
+
+def followed(formula: NormalForm) -> NormalForm | None:
+    """Return the pattern without its absence at the end, behind which the next event that is absent may stand.
+
+    Filters between events around the absence are filters of the pattern before it.  None: there is no such absence.
+    """
+    relations, part = [], formula
+    while isinstance(part, Related):
+        relations.append(part.relation)
+        part = part.body
+    if not isinstance(part, Trailing):
+        return None
+    body = reduce(Related, reversed(relations), _all_kept(part.body))
+    return Then(body, reduce(Either, map(_taking_back, part.absent)), False, part.absent, (False, True))
+
+
+def _taking_back(absent: Absent) -> NormalForm:
+    event: NormalForm = Atom(absent.guard, frozenset({TAKES_BACK}), absent.negated, absent.sites, absent.stream)
+    return reduce(Related, reversed(absent.relations), event)
+
+
+def _all_kept(formula: NormalForm) -> NormalForm:
+    def keep(part: NormalForm, below: list[NormalForm]) -> NormalForm:
+        if isinstance(part, Atom):
+            return replace(part, labels=part.labels | {PASSED})
+        kept: NormalForm = with_children(part, below)
+        return kept
+
+    return fold(formula, keep, children)

@@ -1,0 +1,386 @@
+"""Complex events that wait until the window that begins at their start has passed: those of ``f ; !R``.
+
+The runtime finds what matches f, and what matches f and the next R (`cer_gpu.automaton.trailing`).  The first wait
+here; the second take them back.  What is left is known at the first event beyond the window of its start, its moment, and at
+the end of the stream.  It comes in the order of moment, start and end.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.automaton.trailing import TAKES_BACK
+from cer_gpu.runtime.counts import CountBuffers
+from cer_gpu.runtime.events import Relevant
+from cer_gpu.runtime.matches import MatchBuffers
+from cer_gpu.runtime.protocol import Found
+
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+UNKNOWN = -1
+"""Moment of a complex event that still waits."""
+AT_THE_END = np.iinfo(np.int64).max
+"""Moment of a complex event whose window the stream does not pass."""
+
+_TRIM_FROM = 1 << 12
+
+
+class Awaiting:
+    """The complex events of one evaluation that wait, and those that are known and not handed over yet.
+
+    Parameters
+    ----------
+    labels
+        Variables of each mark of the runtime.
+    selected
+        Variables that SELECT keeps.
+    length
+        Length of the window, uint64 or float64.
+    labelled
+        True: complex events that differ only in the variables of their events are different.
+    timed
+        True if the output has times.
+    limit
+        Most complex events of one end; 0: all.
+    counted
+        True: ends are wanted, with the numbers of their complex events.
+    only_ends
+        True: one complex event of each end is wanted.
+    share
+        (k, n): hand over part k of n of what is known; None for all.
+
+    Attributes
+    ----------
+    labels : list of frozenset of str
+        Selected variables of each mark: those of what is handed over.
+    """
+
+    def __init__(
+        self,
+        labels: list[frozenset[str]],
+        selected: tuple[str, ...],
+        length: Any,
+        *,
+        labelled: bool,
+        timed: bool,
+        limit: int,
+        counted: bool,
+        only_ends: bool,
+        share: tuple[int, int] | None,
+    ) -> None:
+        self.labels = [held & frozenset(selected) for held in labels]
+        self._takes_back = np.array([TAKES_BACK in held for held in labels])
+        self._kept = np.array([bool(held) for held in self.labels])
+        # marks that differ in variables that SELECT drops are one
+        self._mark_of = np.array([self.labels.index(held) for held in self.labels], np.int32)
+        self._length, self._labelled, self._timed = length, labelled, timed
+        self._limit, self._counted, self._only_ends = limit, counted, only_ends
+        self._share, self._n_known = share, 0
+        self._grouped = bool(limit) or counted or only_ends
+        self._rows = _NO_ROWS
+        self._moments = np.empty(0, np.int64)
+        self._clocks: npt.NDArray[Any] = np.empty(0, np.asarray(length).dtype)
+        self._partitions = np.empty(0, np.int32)
+        self._keys: list[pa.Array] = []
+        self._places: dict[bytes, int] = {}  # of the complex events that wait, by all of their events
+        self._last_ordinals = np.empty(0, np.int64)  # in each partition, where a window counts its events
+        # relevant events: position, clock, partition
+        self._events: tuple[Int64, npt.NDArray[Any], npt.NDArray[np.int32]] = (
+            np.empty(0, np.int64),
+            self._clocks,
+            self._partitions,
+        )
+        self._trim_at = _TRIM_FROM
+
+    # ---- what the runtime finds -------------------------------------------------------------------------------
+
+    def note(self, events: Relevant) -> None:
+        """Note the clocks of relevant events, in which complex events may begin."""
+        partitions = events.partitions if len(events.partitions) else np.zeros(len(events.symbols), np.int32)
+        positions, clocks, before = self._events
+        self._events = (
+            np.concatenate([positions, events.reported]),
+            np.concatenate([clocks, events.window_clocks]),
+            np.concatenate([before, partitions]),
+        )
+
+    def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
+        """Let complex events wait, and take back those that an event to be absent follows."""
+        if not len(found):
+            return
+        lasts = found.marks[found.offsets[1:] - 1]
+        back = self._takes_back[lasts]
+        packed = np.stack([found.positions, found.marks.astype(np.int64)], axis=1).tobytes()
+        begins, ends = found.offsets[:-1].astype(np.int64) * 16, found.offsets[1:].astype(np.int64) * 16
+        alive = np.ones(len(self._rows) + len(found), np.bool_)
+        n = len(self._rows)
+        for row in range(len(found)):
+            if back[row]:
+                place = self._places.pop(packed[begins[row] : ends[row] - 16], None)
+                if place is not None:
+                    alive[place] = False
+                alive[n + row] = False
+            else:
+                name = packed[begins[row] : ends[row]]
+                self._places[name] = n + row
+        positions, clocks, partitions = self._events
+        order = np.argsort(positions, kind="stable")
+        at = order[np.searchsorted(positions, found.spans[0], sorter=order)]
+        self._rows = _joined(self._rows, found)
+        self._moments = np.concatenate([self._moments, np.full(len(found), UNKNOWN)])
+        self._clocks = np.concatenate([self._clocks, clocks[at]])
+        self._partitions = np.concatenate([self._partitions, partitions[at]])
+        self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
+        self._keep(alive)
+
+    # ---- what becomes known -----------------------------------------------------------------------------------
+
+    def pass_clocks(self, clocks: npt.NDArray[Any], first: int) -> None:
+        """Read the clocks of all events of a block, from the event with number `first` on."""
+        waiting = np.flatnonzero(self._moments == UNKNOWN)
+        own = self._clocks[waiting]
+        if own.dtype.kind == "u":
+            last = own + np.minimum(self._length, np.uint64(2**64 - 1) - own)
+        else:
+            last = own + self._length
+        passed = np.searchsorted(clocks, last, "right")
+        known = passed < len(clocks)
+        self._moments[waiting[known]] = first + passed[known]
+        if len(clocks):
+            self._trim(clocks[-1])
+
+    def pass_events(self, partitions: npt.NDArray[np.int32], ordinals: Int64, positions: Int64) -> None:
+        """Read the partitions of all events of a block, their numbers in these, and their positions."""
+        if not len(partitions):
+            return
+        more = max(int(partitions.max()) + 1 - len(self._last_ordinals), 0)
+        self._last_ordinals = np.concatenate([self._last_ordinals, np.full(more, -1)])
+        np.maximum.at(self._last_ordinals, partitions, ordinals)
+        self._trim(self._last_ordinals.astype(np.uint64)[self._events[2]])
+        waiting = np.flatnonzero(self._moments == UNKNOWN)
+        groups = np.unique(self._partitions[waiting])
+        group = np.searchsorted(groups, partitions)
+        if not len(groups):
+            return
+        ours = np.flatnonzero(groups[np.minimum(group, len(groups) - 1)] == partitions)
+        names = (group[ours].astype(np.int64) << 40) + ordinals[ours]
+        order = np.argsort(names)
+        beyond = self._clocks[waiting].astype(np.int64) + np.int64(min(int(self._length), 1 << 39)) + 1
+        wanted = (np.searchsorted(groups, self._partitions[waiting]).astype(np.int64) << 40) + beyond
+        place = np.searchsorted(names, wanted, sorter=order)
+        known = place < len(names)
+        known[known] = names[order[place[known]]] == wanted[known]
+        self._moments[waiting[known]] = positions[ours[order[place[known]]]]
+
+    def finish(self) -> None:
+        """End the stream: what waits is known."""
+        self._moments[self._moments == UNKNOWN] = AT_THE_END
+
+    def known(self) -> tuple[Found, list[pa.Array]] | None:
+        """Return the complex events that are known, in their order, with the keys of their partitions."""
+        rows = np.flatnonzero(self._moments != UNKNOWN)
+        if not len(rows):
+            return None
+        moments = self._moments[rows]
+        if self._grouped:
+            rows, moments = self._whole_ends(rows, moments)
+            if not len(rows):
+                return None
+        spans = self._rows.spans[:, rows]
+        # the events of a row come before `numbers`: among alike ones the first that was found stays first
+        by_end = self._counted or self._only_ends
+        order = np.lexsort((rows, spans[0], spans[1], moments) if by_end else (rows, spans[1], spans[0], moments))
+        rows = rows[order]
+        taken = np.zeros(len(self._moments), np.bool_)
+        taken[rows] = True
+        found, first = self._distinct(_projected(_taken(self._rows, rows), self._kept, self._mark_of))
+        rows = rows[first]
+        if self._limit or self._only_ends:
+            numbers = _numbers_at_ends(found.spans[1], rows)
+            first = np.flatnonzero(numbers < (1 if self._only_ends else self._limit))
+            found, rows = _taken(found, first), rows[first]
+        counts = None
+        if self._counted:
+            found, rows, counts = self._counts(found, rows)
+        if self._share is not None:
+            part, n_parts = self._share
+            number = np.arange(self._n_known, self._n_known + len(rows))
+            self._n_known += len(rows)
+            first = np.flatnonzero(number % n_parts == part)
+            found, rows = _taken(found, first), rows[first]
+            counts = None if counts is None else counts[first]
+        keys = [key.take(pa.array(rows)) for key in self._keys]
+        self._keep(~taken)
+        if counts is not None:
+            times = found.times[1] if self._timed else np.empty(0, np.int64)
+            return CountBuffers(found.spans[1], counts, times), keys
+        return found, keys
+
+    def _counts(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
+        """Return one complex event of each end, and how many the end has; rows of one end stand together."""
+        ends = found.spans[1]
+        first = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1]]))
+        counts = np.diff([*first, len(ends)]).astype(np.int64)
+        return _taken(found, first), rows[first], counts
+
+    def _whole_ends(self, rows: Int64, moments: Int64) -> tuple[Int64, Int64]:
+        """Return the known rows whose ends are known as a whole, and have the latest moment of the end.
+
+        Ends come in the order of their moments: one waits for others that may have an earlier moment.
+        """
+        ends = self._rows.spans[1]
+        groups, group = np.unique(ends, return_inverse=True)
+        latest = np.full(len(groups), UNKNOWN)
+        np.maximum.at(latest, group[rows], moments)
+        open_ = np.zeros(len(groups), np.bool_)
+        open_[group[self._moments == UNKNOWN]] = True
+        # an open end with a known row has that moment at least; others are known later than all
+        least = latest[open_ & (latest != UNKNOWN)].min(initial=AT_THE_END)
+        ready = ~open_ & (latest < least) if open_.any() else ~open_
+        kept = ready[group[rows]]
+        return rows[kept], latest[group[rows[kept]]]
+
+    def _distinct(self, found: MatchBuffers) -> tuple[MatchBuffers, Int64]:
+        """Return each complex event once, as the first row of it, and these rows."""
+        marks = found.marks if self._labelled else np.zeros_like(found.marks)
+        packed = np.stack([found.positions, marks.astype(np.int64)], axis=1).tobytes()
+        begins, ends = found.offsets[:-1].astype(np.int64) * 16, found.offsets[1:].astype(np.int64) * 16
+        starts, lasts = found.spans.tolist()
+        seen: dict[tuple[int, int, bytes], int] = {}
+        for row in range(len(found)):
+            seen.setdefault((starts[row], lasts[row], packed[begins[row] : ends[row]]), row)
+        first = np.array(list(seen.values()), np.int64)
+        return (found if len(first) == len(found) else _taken(found, first)), first
+
+    # ---- room -----------------------------------------------------------------------------------------------
+
+    def _keep(self, kept: Bools) -> None:
+        """Keep some of the complex events."""
+        if kept.all():
+            return
+        places = np.cumsum(kept) - 1
+        self._places = {name: int(places[place]) for name, place in self._places.items() if kept[place]}
+        self._rows = self._rows.at(kept)
+        self._moments, self._clocks = self._moments[kept], self._clocks[kept]
+        self._partitions = self._partitions[kept]
+        mask = pa.array(kept)
+        self._keys = [key.filter(mask) for key in self._keys]
+
+    def _trim(self, now: Any) -> None:
+        """Drop the clocks of events that no complex event to come can begin with, given the clock of the last event."""
+        if len(self._events[0]) < self._trim_at:
+            return
+        positions, clocks, partitions = self._events
+        alive = ~(now - clocks > self._length)
+        self._events = positions[alive], clocks[alive], partitions[alive]
+        self._trim_at = max(_TRIM_FROM, 2 * len(self._events[0]))
+
+    def live(self) -> Int64:
+        """Return the positions that the complex events here hold, ascending."""
+        return np.unique(self._rows.positions)
+
+    def holds(self, n_partitions: int) -> Bools:
+        """Return which partitions have complex events that wait."""
+        held = np.zeros(n_partitions, np.bool_)
+        held[self._partitions] = True
+        return held
+
+    def keep_partitions(self, kept: Bools) -> None:
+        """Give new numbers to the partitions, of which only some are kept."""
+        numbers = (np.cumsum(kept) - 1).astype(np.int32)
+        self._partitions = numbers[self._partitions]
+        positions, clocks, partitions = self._events
+        alive = kept[partitions]
+        self._events = positions[alive], clocks[alive], numbers[partitions[alive]]
+        self._last_ordinals = self._last_ordinals[: len(kept)][kept[: len(self._last_ordinals)]]
+
+    # ---- state that can be kept -----------------------------------------------------------------------------
+
+    def snapshot(self) -> tuple[dict[str, Any], pa.Table]:
+        """Return the state: arrays, and the keys."""
+        rows = self._rows
+        arrays = {
+            "spans": rows.spans,
+            "times": rows.times,
+            "offsets": rows.offsets,
+            "positions": rows.positions,
+            "marks": rows.marks,
+            "moments": self._moments,
+            "clocks": self._clocks,
+            "partitions": self._partitions,
+            "event_positions": self._events[0],
+            "event_clocks": self._events[1],
+            "event_partitions": self._events[2],
+            "last_ordinals": self._last_ordinals,
+            "n_known": np.array([self._n_known]),
+        }
+        return arrays, pa.table(self._keys, [str(i) for i in range(len(self._keys))])
+
+    def restore(self, arrays: dict[str, Any], keys: pa.Table) -> None:
+        """Go on from a snapshot."""
+        self._rows = MatchBuffers(*(arrays[name] for name in ("spans", "times", "offsets", "positions", "marks")))
+        self._moments, self._clocks = arrays["moments"], arrays["clocks"]
+        self._partitions = arrays["partitions"]
+        self._events = arrays["event_positions"], arrays["event_clocks"], arrays["event_partitions"]
+        self._last_ordinals, self._n_known = arrays["last_ordinals"], int(arrays["n_known"][0])
+        self._keys = [column.combine_chunks() for column in keys.columns]
+        packed = np.stack([self._rows.positions, self._rows.marks.astype(np.int64)], axis=1).tobytes()
+        bounds = (self._rows.offsets.astype(np.int64) * 16).tolist()
+        waits = (self._moments == UNKNOWN).tolist()
+        self._places = {packed[bounds[i] : bounds[i + 1]]: i for i in range(len(self._rows)) if waits[i]}
+
+
+_NO_ROWS = MatchBuffers(
+    np.empty((2, 0), np.int64),
+    np.empty((2, 0), np.int64),
+    np.zeros(1, np.int32),
+    np.empty(0, np.int64),
+    np.empty(0, np.int32),
+)
+
+
+def _joined(one: MatchBuffers, other: MatchBuffers) -> MatchBuffers:
+    """Return the complex events of two buffers."""
+    offsets = np.concatenate([one.offsets, other.offsets[1:] + one.offsets[-1]]).astype(np.int32)
+    return MatchBuffers(
+        np.concatenate([one.spans, other.spans], axis=1),
+        np.concatenate([one.times, other.times], axis=1),
+        offsets,
+        np.concatenate([one.positions, other.positions[: other.offsets[-1]]]),
+        np.concatenate([one.marks, other.marks[: other.offsets[-1]]]),
+    )
+
+
+def _taken(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
+    """Return some complex events, in a given order."""
+    lengths = np.diff(rows.offsets)[chosen]
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    entries = np.repeat(rows.offsets[:-1][chosen] - offsets[:-1], lengths) + np.arange(offsets[-1])
+    times = rows.times[:, chosen] if rows.times.shape[1] else rows.times
+    return MatchBuffers(rows.spans[:, chosen], times, offsets, rows.positions[entries], rows.marks[entries])
+
+
+def _projected(rows: MatchBuffers, kept: Bools, mark_of: npt.NDArray[np.int32]) -> MatchBuffers:
+    """Return complex events with the kept events alone, under other marks."""
+    entries = kept[rows.marks]
+    before = np.concatenate([[0], np.cumsum(entries)]).astype(np.int32)
+    return MatchBuffers(
+        rows.spans, rows.times, before[rows.offsets], rows.positions[entries], mark_of[rows.marks[entries]]
+    )
+
+
+def _numbers_at_ends(ends: Int64, found: Int64) -> Int64:
+    """Return for each row its number among those of its end, in the order in which they were found."""
+    order = np.lexsort((found, ends))
+    own = ends[order]
+    begins = np.concatenate([[True], own[1:] != own[:-1]])
+    numbers = np.arange(len(own))
+    numbers -= np.maximum.accumulate(np.where(begins, numbers, 0))
+    back = np.empty(len(own), np.int64)
+    back[order] = numbers
+    return back
