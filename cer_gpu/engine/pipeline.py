@@ -154,6 +154,8 @@ class Pipeline:
         if physical.limits_rows:
             assert plan.limit is not None
             self.output.choice = Choice(plan.limit, reading.share)
+        if physical.output.whole_ends:
+            self.output.reduce(reading.share)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
@@ -179,7 +181,8 @@ class Pipeline:
             limit=physical.limit,
             counted=physical.output.counted,
             only_ends=physical.output.most_at_an_end == 1,
-            share=share,
+            grouped=physical.limits_rows or physical.output.whole_ends,
+            share=None if physical.limits_rows or physical.output.whole_ends else share,
         )
 
     def _make_lags(self, deal: tuple[int, int] | None) -> Lags | None:
@@ -467,7 +470,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
-        share=None if physical.limits_rows or physical.waits else reading.share,
+        share=None if physical.limits_rows or physical.waits or physical.output.whole_ends else reading.share,
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
         counted=physical.counted,

@@ -174,6 +174,7 @@ class Binding:
             self.plan.single,
             self.measures if self._measures(output) else None,
             names,
+            self.plan.aggregate,
         )
 
     def fits(self, schema: pa.Schema) -> bool:
