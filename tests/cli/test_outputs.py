@@ -110,7 +110,7 @@ def test_a_format_that_cannot_hold_the_results_is_a_message(cli):
 def test_the_preview_of_bindings_has_a_column_for_each_variable(cli):
     code, out, err = cli("run", QUERY, "rows.arrow", "--time-column", "ts", "--output", "bindings", "--limit", 3)
     assert code == 0
-    assert out.split()[:7] == ["start", "end", "positions", "start_time", "end_time", "first", "rest"]
+    assert out.split()[:8] == ["start", "end", "positions", "start_time", "end_time", "first", "B", "rest"]
     assert len(rows_of(out)) == 3
     assert out.endswith("3 rows of bindings, and maybe more\n")
     assert ", 3 rows of bindings, " in err
@@ -177,12 +177,15 @@ def test_the_preview_of_events_has_eight_rows(cli):
 
 
 NOTHING = {"bindings": "rows of bindings", "ends": "ends"}
-MEASURES = "SELECT first.price, COUNT(rest) AS n, LIST(rest.who) AS names FROM S WHERE A AS first ; B+ AS rest WITHIN 4 SECONDS"
+MEASURES = (
+    "SELECT first.price, COUNT(rest) AS n, LIST(rest.who) AS names "
+    "FROM S WHERE A AS first ; B+ AS rest WITHIN 4 SECONDS"
+)
 
 
 def test_measures_are_the_default_output_of_a_query_that_has_some(cli):
     args = ["run", MEASURES, "rows.arrow", "--time-column", "ts"]
-    code, out, err = cli(*args)
+    code, out, _err = cli(*args)
     assert code == 0
     assert out.split()[:7] == ["start", "end", "start_time", "end_time", "first.price", "n", "names"]
     assert 'x, say "hi", you' in out
