@@ -130,6 +130,25 @@ class CaseOfStreams(_Drawn):
             for name, stream in self.streams.items()
         }
 
+    def in_order(self, answer: pa.Table) -> pa.Table:
+        """Return results whose positions count the merged events, in place of rows of each stream."""
+        n_before = dict.fromkeys(self.streams, 0)
+        places: dict[tuple[str | None, int | None], int | None] = {(None, None): None}
+        for place, event in enumerate(self.events):
+            name = event[ref.STREAM]
+            places[name, n_before[name]] = place
+            n_before[name] += 1
+        for name in [name for name in answer.column_names if f"{name}_stream" in answer.column_names]:
+            streams, rows = answer[f"{name}_stream"].to_pylist(), answer[name].to_pylist()
+            found = [
+                [places[pair] for pair in zip(*both, strict=True)] if isinstance(both[1], list) else places[both]
+                for both in zip(streams, rows, strict=True)
+            ]
+            column, field = answer.column_names.index(name), answer.schema.field(name)
+            answer = answer.set_column(column, field, pa.array(found, field.type))
+            answer = answer.drop([f"{name}_stream"])
+        return answer
+
 
 def rows_of(table: pa.Table | pa.RecordBatch) -> list[ref.Row]:
     """Return the rows as the reference writes them, in their order."""

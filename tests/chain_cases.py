@@ -1,4 +1,4 @@
-"""Chains with counts and absences, events for them, and their complex events by brute force, which imports no kernel."""
+"""Chains with counts and absences, events for them, and their complex events by brute force (no kernel is imported)."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def runs(steps: tuple[Step, ...], events: dict[int, Event], end: int) -> list[tu
                 if fits and not any(satisfies(events[p], step.barring) for p in between):
                     found += [((*ps, place), (*ks, k)) for ps, ks in before(k - 1, 1, other)]
             more = step.repeated and (step.most is None or count < step.most)
-            if more and satisfies(events[other], step.guards):
-                if not (step.linked and any(satisfies(events[p], step.guards) for p in between)):
-                    found += [((*ps, place), (*ks, k)) for ps, ks in before(k, count + 1, other)]
+            skipped = step.linked and any(satisfies(events[p], step.guards) for p in between)
+            if more and satisfies(events[other], step.guards) and not skipped:
+                found += [((*ps, place), (*ks, k)) for ps, ks in before(k, count + 1, other)]
         return found
 
     return before(len(steps) - 1, 1, end) if satisfies(events[end], steps[-1].guards) else []

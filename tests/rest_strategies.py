@@ -118,16 +118,16 @@ bounds = st.sampled_from([(2, 2), (1, 2), (2, 3), (0, 2), (0, None), (2, None), 
 
 
 @st.composite
-def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=None, whole=False):
+def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=None, whole=False, gaps=True):
     """Draw formulas of this depth at most, with at most `pluses` iterations inside one another.
 
     `related`: with filters between events; `conjunctions`: with ALL; `whole`: the formula of a query, which is more
-    than one event and never empty.
+    than one event and never empty; `gaps`: with absences and arrows, which sides of ALL may not have.
     """
     scope = Scope() if scope is None else scope
 
-    def part(inside=scope, pluses=pluses):
-        return draw(formulas(depth - 1, pluses, related, conjunctions, inside))
+    def part(inside=scope, pluses=pluses, gaps=gaps):
+        return draw(formulas(depth - 1, pluses, related, conjunctions, inside, gaps=gaps))
 
     if whole:
         formula = part()
@@ -138,22 +138,10 @@ def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=No
         return formula
     if depth == 0:
         return draw(leaves())
-    shapes = [
-        "leaf",
-        "seq",
-        "seq",
-        "absent",
-        "absent",
-        "absent",
-        "next",
-        "next",
-        "next",
-        "contig",
-        "or",
-        "as",
-        "filter",
-    ]
-    shapes += ["option", "option", *(["times", "times", "times", "arrows", "plus", "contigplus"] if pluses else [])]
+    shapes = ["leaf", "seq", "seq", "contig", "or", "as", "filter", "option", "option"]
+    shapes += ["absent", "absent", "absent", "next", "next", "next"] if gaps else ["seq"]
+    shapes += ["times", "times", "times", "plus", "contigplus"] if pluses else []
+    shapes += ["arrows"] if pluses and gaps else []
     shapes += ["all"] if conjunctions else []
     shape = draw(st.sampled_from(shapes))
     match shape:
@@ -173,7 +161,7 @@ def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=No
         case "or":
             formula = ref.Or(part(), part())
         case "all":
-            formula = ref.All(part(), part())
+            formula = ref.All(part(gaps=False), part(gaps=False))
         case "as":
             formula = ref.As(part(), draw(st.sampled_from(VARIABLES)))
         case "filter":

@@ -67,7 +67,7 @@ MOST_INSTANCES = (1 << 31) - 1
 AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
-_FLAG = 1 << 31
+IN_STACK = 1 << 31
 """In LINKS: "before" is in the same stack."""
 
 _U = np.uint64
@@ -108,37 +108,37 @@ class Ring(NamedTuple):
 
 
 @helper
-def _row(instance, origin, size):
+def row_of(instance, origin, size):
     """Return the row of an instance in the ring."""
     row = instance - origin
     return _U(row - size if row >= size else row)
 
 
 @helper
-def _links(instance, lower, before):
+def links_of(instance, lower, before):
     """Return the links of an instance to two others, -1 where there is none; both are in the ring."""
     below = instance - lower if lower >= 0 else np.int64(0)
     return below << 32 | (instance - before if before >= 0 else np.int64(0))
 
 
 @helper
-def _lower(instance, links):
+def lower_of(instance, links):
     """Return the instance below one in its stack, or -1."""
     below = links >> 32
     return instance - below if below > 0 else np.int64(-1)
 
 
 @helper
-def _before(instance, links):
+def before_of(instance, links):
     """Return the instance that one goes on at, or -1."""
     back = links & 0xFFFFFFFF
-    return instance - back if 0 < back < _FLAG else np.int64(-1)
+    return instance - back if 0 < back < IN_STACK else np.int64(-1)
 
 
 @helper
 def _begin(instance, links):
     """Return the nearest instance at or below one with which the step begins, or -1."""
-    back = (links & 0xFFFFFFFF) - _FLAG
+    back = (links & 0xFFFFFFFF) - IN_STACK
     return instance if back < 0 else instance - back if back > 0 else np.int64(-1)
 
 
@@ -161,14 +161,14 @@ def has_counts(spare):
 def _depth(instance, beside, spare, first, ring, origin, column):
     """Return how many instances lie below a new one, up to `spare`, and the distance back to the last of these.
 
-    What was known of an instance that is dropped is not looked for before it can matter: the list is walked once in as
+    If the last of them is dropped, the next one is not looked for before it can matter: the stack is walked once in as
     many events as the step asks for, or once for all that are dropped together.
     """
     instances = ring.instances
     size = instances.shape[0]
     if beside < 0:
         return np.int64(0)
-    depth = instances[_row(beside, origin, size), column]
+    depth = instances[row_of(beside, origin, size), column]
     known = depth >= 0
     n_below, bottom = -depth, beside
     if known:
@@ -180,12 +180,12 @@ def _depth(instance, beside, spare, first, ring, origin, column):
             return -n_below - 1
         n_below, bottom = np.int64(1), beside
         while n_below < spare:
-            lower = _lower(bottom, instances[_row(bottom, origin, size), LINKS])
+            lower = lower_of(bottom, instances[row_of(bottom, origin, size), LINKS])
             if lower < first:
                 break
             n_below, bottom = n_below + 1, lower
     elif n_below > spare:
-        n_below, bottom = n_below - 1, bottom + instances[_row(bottom, origin, size), column + _U(1)]
+        n_below, bottom = n_below - 1, bottom + instances[row_of(bottom, origin, size), column + _U(1)]
     return n_below << 32 | (instance - bottom)
 
 
@@ -261,17 +261,17 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                 latest = tops_latest[p, _U(n_stacks + step - 1)]
                 possible = before >= first and not (clock - latest > length)
                 if possible and neighbours[_U(step)]:
-                    place = instances[_row(before, origin, size), PLACE]
+                    place = instances[row_of(before, origin, size), PLACE]
                     possible = ordinals[event] == lasts[p, 0] + 1 and place == lasts[p, 1]
                 if counted and possible and spare[_U(step)] > 0:
-                    target = _target(before, instances[_row(before, origin, size), depth_at], spare[_U(step)])
+                    target = _target(before, instances[row_of(before, origin, size), depth_at], spare[_U(step)])
                     possible = target >= first
                     if possible:
-                        latest = latest_of[_row(target, origin, size), LATEST]
+                        latest = latest_of[row_of(target, origin, size), LATEST]
                         possible = not (clock - latest > length)
             begins = True
             if gapped and step > 0:
-                begins = possible and instances[_row(before, origin, size), PLACE] >= barred[p, _U(step)]
+                begins = possible and instances[row_of(before, origin, size), PLACE] >= barred[p, _U(step)]
                 possible = begins
                 if not begins and repeated[_U(step)] and tops[p, _U(step)] >= first:
                     latest = tops_latest[p, _U(n_stacks + step)]
@@ -284,16 +284,16 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                     beside = tops[p, _U(step)]
                     if beside < first:
                         beside = np.int64(-1)
-                    row = _row(next_id, origin, size)
+                    row = row_of(next_id, origin, size)
                     instances[row, PLACE] = positions[event]
-                    instances[row, LINKS] = _links(next_id, beside, before)
+                    instances[row, LINKS] = links_of(next_id, beside, before)
                     latest_of[row, LATEST] = latest
                     if gapped:
                         instances[row, bar_at] = barred[p, _U(step)]
                         if not begins:
-                            nearest = _begin(beside, instances[_row(beside, origin, size), LINKS])
+                            nearest = _begin(beside, instances[row_of(beside, origin, size), LINKS])
                             before = np.int64(-1)
-                            instances[row, LINKS] = _links(next_id, beside, nearest) | _FLAG
+                            instances[row, LINKS] = links_of(next_id, beside, nearest) | IN_STACK
                     if counted:
                         instances[row, depth_at] = -1
                         if spare[_U(step + 1)] > 0:
@@ -302,9 +302,9 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                             target = _target(next_id, depth, spare[_U(step + 1)])
                             completed = target >= first
                             if completed:
-                                completed = not (clock - latest_of[_row(target, origin, size), LATEST] > length)
+                                completed = not (clock - latest_of[row_of(target, origin, size), LATEST] > length)
                             if beside >= 0:
-                                instances[_row(beside, origin, size), depth_at + _U(1)] = next_id - beside
+                                instances[row_of(beside, origin, size), depth_at + _U(1)] = next_id - beside
                     if owned:
                         instances[row, owner] = partitions[event]
                     if timed:
@@ -356,7 +356,7 @@ def _go_on(frames, frame, s, count, before, lower, bar, target, steps, ring, tim
         frames[frame, COUNT] = count + 1 if lower >= 0 and again else 1
         frames[frame, BAR] = bar
         if before >= base and steps.spare[_U(s)] > 0:
-            row = _row(before, origin, ring.instances.shape[0])
+            row = row_of(before, origin, ring.instances.shape[0])
             depth = ring.instances[row, _U(TIME + timed + (steps.bars.shape[1] > 0))]
             frames[frame, TARGET] = _target(before, depth, steps.spare[_U(s)])
 
@@ -424,13 +424,13 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                     count = frames[frame, COUNT]
                 need = max(spare[_U(s + 1)] + 1 - count, np.int64(0))  # events that must still follow in the step
                 if gapped and not exhausted and count > 1 and count == most_of[_U(s)]:
-                    instance = _begin(instance, instances[_row(instance, origin, n_ring), LINKS])
+                    instance = _begin(instance, instances[row_of(instance, origin, n_ring), LINKS])
                     exhausted = instance < base
                 reaching = frames[frame, TARGET] if need > 0 else instance
                 exhausted |= reaching < base
                 if gapped and not exhausted:
-                    exhausted = instances[_row(instance, origin, n_ring), PLACE] < frames[frame, BAR]
-            if exhausted or clock - latest_of[_row(reaching, origin, n_ring), LATEST] > length:
+                    exhausted = instances[row_of(instance, origin, n_ring), PLACE] < frames[frame, BAR]
+            if exhausted or clock - latest_of[row_of(reaching, origin, n_ring), LATEST] > length:
                 if frames[frame, OTHER] >= 0:
                     frames[frame, STACK] = s + 1
                     frames[frame, LEFT] = frames[frame, OTHER]
@@ -453,8 +453,8 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                 only_one = linked[_U(s)] if count > 1 else only_one
                 goes_on = s > 0 or count < most_of[0]
             if goes_on:
-                row = _row(instance, origin, n_ring)
-                lower, before = _lower(instance, instances[row, LINKS]), _before(instance, instances[row, LINKS])
+                row = row_of(instance, origin, n_ring)
+                lower, before = lower_of(instance, instances[row, LINKS]), before_of(instance, instances[row, LINKS])
                 frames[frame, LEFT] = np.int64(-1) if only_one else lower
                 path[first - _U(1)] = instances[row, PLACE]
                 if marked:
@@ -464,8 +464,8 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                     bar = instances[row, _U(TIME + timed)] if gapped else np.int64(-1)
                     _go_on(frames, onward, s, count, before, lower, bar, reaching, steps, ring, timed, base, origin)
                     if need > 0:
-                        links = instances[_row(reaching, origin, n_ring), LINKS]
-                        frames[frame, TARGET] = _lower(reaching, links)
+                        links = instances[row_of(reaching, origin, n_ring), LINKS]
+                        frames[frame, TARGET] = lower_of(reaching, links)
                 else:
                     frames[onward, STACK] = max(s - 1, 0)
                     frames[onward, LEFT] = before if s > 0 else lower
@@ -481,7 +481,7 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                     most = 1
                 n_rows = 0
                 while n_rows < most and instance >= base:
-                    row = _row(instance, origin, n_ring)
+                    row = row_of(instance, origin, n_ring)
                     if clock - latest_of[row, LATEST] > length:
                         break
                     if gapped and instances[row, PLACE] < frames[frame, BAR]:
@@ -493,7 +493,7 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
                         out_times[0, _U(n_out + n_rows)] = instances[row, TIME]
                         out_times[1, _U(n_out + n_rows)] = times[event]
                     n_rows += 1
-                    instance = _lower(instance, instances[row, LINKS])
+                    instance = lower_of(instance, instances[row, LINKS])
                 if not goes_on:
                     frames[frame, LEFT] = np.int64(-1) if only_one else instance
                 write_rows(n_out, n_values, n_rows, width - 1, first, position, path, path_marks, marks, out_spans,
@@ -508,139 +508,3 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
             n_here = 0
     regs[N_OUT], regs[N_VALUES], regs[N_HERE], regs[DEPTH] = n_out, n_values, n_here, depth
     return status
-
-
-@helper
-def _is_alive(i, tops_of, ring, length, regs):
-    """Return whether a complex event to come may hold instance `i`, if windows do not end for all at once."""
-    tops, tops_latest, instances, latest_of = tops_of.tops, tops_of.tops_latest, ring.instances, ring.latest_of
-    row = _U(i)
-    n_stacks = tops.shape[1] // 2
-    owner = instances[row, _U(instances.shape[1] - 1)]
-    alive = owner >= 0
-    if alive:
-        p = _U(owner)
-        forgotten = max(regs[FLOOR], tops[p, _U(2 * n_stacks)])
-        # the window ends at the latest start or later
-        now = tops_latest[p, _U(n_stacks)]
-        alive = min(i, tops[p, 0]) >= forgotten and not (now - latest_of[row, LATEST] > length)
-    return alive
-
-
-@kernel
-def drop_oldest(ring, clock, length, regs):
-    """Drop the instances before the first in the window that ends at `clock`, for all partitions at once.
-
-    The first instance whose start is in the window is in it, and so are all that came later.
-
-    Parameters
-    ----------
-    ring : Ring, read
-    clock : clock
-    length : clock
-    regs : int64, shape (N_REGS,), written
-
-    Returns
-    -------
-    int
-        Number of instances left.
-    """
-    latest_of = Ring(*ring).latest_of
-    size, origin = latest_of.shape[0], regs[ORIGIN]
-    first, next_id = max(regs[FLOOR], regs[BASE]), regs[NEXT_ID]
-    while first < next_id and clock - latest_of[_row(first, origin, size), LATEST] > length:
-        first += 1
-    regs[BASE] = first
-    if first - origin >= size:
-        regs[ORIGIN] += size
-    return next_id - first
-
-
-@kernel
-def count_alive(tops_of, ring, stride, length, regs):
-    """Return how many instances `collect` would keep of a sample: one of each `stride` in turn, anywhere among them.
-
-    Parameters
-    ----------
-    tops_of : Tops, read
-    ring : Ring, read
-    stride : int
-        Instances for each one in the sample.
-    length : clock
-    regs : int64, shape (N_REGS,)
-
-    Returns
-    -------
-    int
-    """
-    tops_of, ring = Tops(*tops_of), Ring(*ring)
-    n_alive = 0
-    for i in range(regs[NEXT_ID] // stride):
-        anywhere = np.int64((_U(i) * _U(0x9E3779B97F4A7C15)) >> _U(40)) % stride
-        n_alive += _is_alive(i * stride + anywhere, tops_of, ring, length, regs)
-    return n_alive
-
-
-@kernel
-def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
-    """Keep the instances that partitions still reach, if each has a window of its own, or none.
-
-    They are moved to the front, so that ids begin at 0 again.
-
-    Parameters
-    ----------
-    steps : Steps
-    tops_of : Tops
-    ring : Ring
-    n_partitions : int
-    length : clock
-    regs : int64, shape (N_REGS,), written
-    new_ids : int64, shape (kept,), written
-
-    Returns
-    -------
-    int
-        Number of instances left.
-    """
-    steps, tops_of, ring = Steps(*steps), Tops(*tops_of), Ring(*ring)
-    tops, instances = tops_of.tops, ring.instances
-    counted = steps.kind.ndim == 2 and has_counts(steps.spare)
-    depth_at = _U(instances.shape[1] - 3)
-    n_stacks = tops.shape[1] // 2
-    n = regs[NEXT_ID]
-    alive = np.int64(0)
-    for i in range(n):
-        if i + AHEAD < n:
-            prefetch(tops, _U(instances[_U(i + AHEAD), _U(instances.shape[1] - 1)]) * _U(tops.shape[1]))
-        if _is_alive(i, tops_of, ring, length, regs):
-            links = instances[_U(i), LINKS]
-            flag = links & _FLAG
-            lower, before = _lower(i, links), _before(i, links - flag)
-            for c in range(instances.shape[1]):
-                instances[_U(alive), _U(c)] = instances[_U(i), _U(c)]
-            lower = new_ids[_U(lower)] if lower >= 0 else np.int64(-1)
-            before = new_ids[_U(before)] if before >= 0 else np.int64(-1)
-            instances[_U(alive), LINKS] = _links(alive, lower, before) | flag
-            if counted:
-                if lower >= 0:
-                    instances[_U(lower), depth_at + _U(1)] = alive - lower
-                depth = instances[_U(alive), depth_at]
-                back = depth & 0xFFFFFFFF
-                if depth >= 0 and back > 0:
-                    bottom = new_ids[_U(i - back)]
-                    instances[_U(alive), depth_at] = (
-                        depth - back + alive - bottom if bottom >= 0 else np.int64(-1) - (depth >> 32)
-                    )
-            new_ids[_U(i)] = alive
-            alive += 1
-        else:
-            new_ids[_U(i)] = -1
-    for i in range(n_partitions):
-        for k in range(n_stacks):
-            top = tops[_U(i), _U(k)]
-            if top >= 0:
-                tops[_U(i), _U(k)] = new_ids[_U(top)]
-        tops[_U(i), _U(2 * n_stacks)] = 0
-    regs[FLOOR] = 0
-    regs[NEXT_ID] = alive
-    return alive

@@ -5,10 +5,10 @@ while step k - 1 has one in the window.  It stands for all runs that it ends: it
 k - 1 held before it and, where step k is repeated, at any that its own stack held.  Both are the bottoms of stacks,
 up to a number that it keeps, so that no list is ever copied or merged.  A neighbour goes on at the last one alone.
 
-Where events are absent from the gap before step k, an instance keeps the position of the last one that barred it, and
-goes on at the instances from there on.  Where a step holds n events at least, an instance completes it if n - 1 lie
-below it in its stack, and what the lowest of these reaches is what it reaches: that is index arithmetic.  One that the
-gap lets not begin the step keeps the nearest below it that does, for steps of m events at most.
+If events are absent from the gap before step k, an instance keeps the position of the last one that barred it, and goes
+on at the instances from there on.  If a step holds n events at least, an instance completes it if n - 1 lie below it in
+its stack, and reaches the latest start that the lowest of these reaches: that is index arithmetic.  An instance that
+the gap lets not begin the step keeps the nearest below it that does, for steps of m events at most.
 
 The stack of step k is row k of arrays, oldest first:
 
@@ -38,10 +38,10 @@ END, DEPTH, N_HERE, N_OUT, N_VALUES, N_REGS = range(6)
 # of an end: the event, where its listing begins, and under CONSUME the bottoms of the stacks
 EVENT, BEFORE, BOTTOMS = range(3)
 
-# a frame of the listing: a stack; how many of its instances are left, or the next one; likewise of the stack above, whose
-# instances come after them, or -1.  For chains with counts or absences: the number of its step's events once one of the
-# stack above is chosen, or if there is none one of the stack; the position from which on the instances may lie; and,
-# under PARTITION BY, the instance that as many lie above as the step still asks for
+# a frame of the listing: a stack; how many of its instances are left, or the next one; likewise of the stack above,
+# whose instances come after them, or -1.  For chains with counts or absences: the number of its step's events once one
+# of the stack above is chosen, or if there is none one of the stack; the position from which on the instances may lie;
+# and, under PARTITION BY, the instance that as many lie above as the step still asks for
 STACK, LEFT, OTHER, COUNT, BAR, TARGET, N_FRAME = range(7)
 
 _U = np.uint64

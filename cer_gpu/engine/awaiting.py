@@ -1,19 +1,22 @@
 """Complex events that wait until the window that begins at their start has passed: those of ``f ; !R``.
 
 The runtime finds what matches f, and what matches f and the next R (`cer_gpu.automaton.trailing`).  The first wait
-here; the second take them back.  What is left is known at the first event beyond the window of its start, its moment, and at
-the end of the stream.  It comes in the order of moment, start and end.
+here; the second take them back.  What is left is known at the first event beyond the window of its start, its moment,
+or at the end of the stream.  It comes in the order of moment, start and end.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.automaton.trailing import TAKES_BACK
+from cer_gpu.backend.arguments import Matches, plain
+from cer_gpu.backend.joins.choosing import choose
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
@@ -28,6 +31,25 @@ AT_THE_END = np.iinfo(np.int64).max
 """Moment of a complex event whose window the stream does not pass."""
 
 _TRIM_FROM = 1 << 12
+
+
+class _Events(NamedTuple):
+    """Relevant events: positions, clocks of the window, partitions, and numbers in the stream or the partition."""
+
+    positions: Int64
+    clocks: npt.NDArray[Any]
+    partitions: npt.NDArray[np.int32]
+    numbers: Int64
+
+    def at(self, positions: Int64) -> Int64:
+        """Return the indexes of the events at positions."""
+        order = np.argsort(self.positions, kind="stable")
+        found: Int64 = order[np.searchsorted(self.positions, positions, sorter=order)]
+        return found
+
+    def kept(self, kept: Bools) -> _Events:
+        """Return some of the events."""
+        return _Events(self.positions[kept], self.clocks[kept], self.partitions[kept], self.numbers[kept])
 
 
 class Awaiting:
@@ -45,6 +67,8 @@ class Awaiting:
         True: complex events that differ only in the variables of their events are different.
     timed
         True if the output has times.
+    strategy
+        Selection strategy, among the complex events of one end.
     limit
         Most complex events of one end; 0: all.
     counted
@@ -68,6 +92,7 @@ class Awaiting:
         *,
         labelled: bool,
         timed: bool,
+        strategy: Strategy,
         limit: int,
         counted: bool,
         only_ends: bool,
@@ -82,8 +107,9 @@ class Awaiting:
         self._length, self._labelled, self._timed = length, labelled, timed
         self._limit, self._counted, self._only_ends = limit, counted, only_ends
         self._share, self._n_known = share, 0
+        self._strategy = strategy
         self._by_end = counted or only_ends or grouped
-        self._grouped = bool(limit) or self._by_end
+        self._grouped = bool(limit) or self._by_end or strategy.compares
         self._rows = _NO_ROWS
         self._moments = np.empty(0, np.int64)
         self._clocks: npt.NDArray[Any] = np.empty(0, np.asarray(length).dtype)
@@ -91,12 +117,7 @@ class Awaiting:
         self._keys: list[pa.Array] = []
         self._places: dict[bytes, int] = {}  # of the complex events that wait, by all of their events
         self._last_ordinals = np.empty(0, np.int64)  # in each partition, where a window counts its events
-        # relevant events: position, clock, partition
-        self._events: tuple[Int64, npt.NDArray[Any], npt.NDArray[np.int32]] = (
-            np.empty(0, np.int64),
-            self._clocks,
-            self._partitions,
-        )
+        self._events = _Events(np.empty(0, np.int64), self._clocks, self._partitions, np.empty(0, np.int64))
         self._trim_at = _TRIM_FROM
 
     # ---- what the runtime finds -------------------------------------------------------------------------------
@@ -104,12 +125,9 @@ class Awaiting:
     def note(self, events: Relevant) -> None:
         """Note the clocks of relevant events, in which complex events may begin."""
         partitions = events.partitions if len(events.partitions) else np.zeros(len(events.symbols), np.int32)
-        positions, clocks, before = self._events
-        self._events = (
-            np.concatenate([positions, events.reported]),
-            np.concatenate([clocks, events.window_clocks]),
-            np.concatenate([before, partitions]),
-        )
+        numbers = events.ordinals if len(events.ordinals) else events.positions
+        fresh = (events.reported, events.window_clocks, partitions, numbers)
+        self._events = _Events(*(np.concatenate(pair) for pair in zip(self._events, fresh, strict=True)))
 
     def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
         """Let complex events wait, and take back those that an event to be absent follows."""
@@ -130,15 +148,25 @@ class Awaiting:
             else:
                 name = packed[begins[row] : ends[row]]
                 self._places[name] = n + row
-        positions, clocks, partitions = self._events
-        order = np.argsort(positions, kind="stable")
-        at = order[np.searchsorted(positions, found.spans[0], sorter=order)]
+        at = self._events.at(found.spans[0])
+        if self._strategy.consecutive:
+            alive[n:] &= self._are_consecutive(found)
         self._rows = _joined(self._rows, found)
         self._moments = np.concatenate([self._moments, np.full(len(found), UNKNOWN)])
-        self._clocks = np.concatenate([self._clocks, clocks[at]])
-        self._partitions = np.concatenate([self._partitions, partitions[at]])
+        self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
+        self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
         self._keep(alive)
+
+    def _are_consecutive(self, found: MatchBuffers) -> Bools:
+        """Return which complex events have kept events without others between."""
+        kept = np.flatnonzero(self._kept[found.marks])
+        numbers = self._events.numbers[self._events.at(found.positions[kept])]
+        row = np.repeat(np.arange(len(found)), np.diff(found.offsets))[kept]
+        apart = (row[1:] == row[:-1]) & (numbers[1:] != numbers[:-1] + 1)
+        consecutive = np.ones(len(found), np.bool_)
+        consecutive[row[1:][apart]] = False
+        return consecutive
 
     # ---- what becomes known -----------------------------------------------------------------------------------
 
@@ -163,7 +191,7 @@ class Awaiting:
         more = max(int(partitions.max()) + 1 - len(self._last_ordinals), 0)
         self._last_ordinals = np.concatenate([self._last_ordinals, np.full(more, -1)])
         np.maximum.at(self._last_ordinals, partitions, ordinals)
-        self._trim(self._last_ordinals.astype(np.uint64)[self._events[2]])
+        self._trim(self._last_ordinals.astype(np.uint64)[self._events.partitions])
         waiting = np.flatnonzero(self._moments == UNKNOWN)
         groups = np.unique(self._partitions[waiting])
         group = np.searchsorted(groups, partitions)
@@ -201,6 +229,9 @@ class Awaiting:
         taken[rows] = True
         found, first = self._distinct(_projected(_taken(self._rows, rows), self._kept, self._mark_of))
         rows = rows[first]
+        if self._strategy.compares:
+            first = self._chosen(found, rows)
+            found, rows = _taken(found, first), rows[first]
         if self._limit or self._only_ends:
             numbers = _numbers_at_ends(found.spans[1], rows)
             first = np.flatnonzero(numbers < (1 if self._only_ends else self._limit))
@@ -221,6 +252,22 @@ class Awaiting:
             times = found.times[1] if self._timed else np.empty(0, np.int64)
             return CountBuffers(found.spans[1], counts, times), keys
         return found, keys
+
+    def _chosen(self, found: MatchBuffers, rows: Int64) -> Int64:
+        """Return those of the complex events, all of their ends, that the strategy chooses."""
+        order = np.lexsort((rows, found.spans[1]))
+        sorted_ = _taken(found, order)
+        # the loop moves rows: their numbers take the place of times
+        numbers = np.stack([order, order])
+        output = Matches(sorted_.spans.copy(), numbers, sorted_.offsets, sorted_.positions, sorted_.marks)
+        ends = sorted_.spans[1]
+        begins = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1]])).tolist()
+        chosen = []
+        for begin, end in zip(begins, [*begins[1:], len(ends)], strict=True):
+            scratch = np.empty(3 * (end - begin), np.int64)
+            n = choose(*plain(output), begin, end, self._strategy.choice, 0, scratch)
+            chosen.append(numbers[0, begin : begin + n])
+        return np.sort(np.concatenate(chosen))
 
     def _counts(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
         """Return one complex event of each end, and how many the end has; rows of one end stand together."""
@@ -274,12 +321,9 @@ class Awaiting:
 
     def _trim(self, now: Any) -> None:
         """Drop the clocks of events that no complex event to come can begin with, given the clock of the last event."""
-        if len(self._events[0]) < self._trim_at:
-            return
-        positions, clocks, partitions = self._events
-        alive = ~(now - clocks > self._length)
-        self._events = positions[alive], clocks[alive], partitions[alive]
-        self._trim_at = max(_TRIM_FROM, 2 * len(self._events[0]))
+        if len(self._events.positions) >= self._trim_at:
+            self._events = self._events.kept(~(now - self._events.clocks > self._length))
+            self._trim_at = max(_TRIM_FROM, 2 * len(self._events.positions))
 
     def live(self) -> Int64:
         """Return the positions that the complex events here hold, ascending."""
@@ -295,9 +339,8 @@ class Awaiting:
         """Give new numbers to the partitions, of which only some are kept."""
         numbers = (np.cumsum(kept) - 1).astype(np.int32)
         self._partitions = numbers[self._partitions]
-        positions, clocks, partitions = self._events
-        alive = kept[partitions]
-        self._events = positions[alive], clocks[alive], numbers[partitions[alive]]
+        events = self._events.kept(kept[self._events.partitions])
+        self._events = events._replace(partitions=numbers[events.partitions])
         self._last_ordinals = self._last_ordinals[: len(kept)][kept[: len(self._last_ordinals)]]
 
     # ---- state that can be kept -----------------------------------------------------------------------------
@@ -314,9 +357,7 @@ class Awaiting:
             "moments": self._moments,
             "clocks": self._clocks,
             "partitions": self._partitions,
-            "event_positions": self._events[0],
-            "event_clocks": self._events[1],
-            "event_partitions": self._events[2],
+            **{f"event_{name}": array for name, array in self._events._asdict().items()},
             "last_ordinals": self._last_ordinals,
             "n_known": np.array([self._n_known]),
         }
@@ -327,7 +368,7 @@ class Awaiting:
         self._rows = MatchBuffers(*(arrays[name] for name in ("spans", "times", "offsets", "positions", "marks")))
         self._moments, self._clocks = arrays["moments"], arrays["clocks"]
         self._partitions = arrays["partitions"]
-        self._events = arrays["event_positions"], arrays["event_clocks"], arrays["event_partitions"]
+        self._events = _Events(*(arrays[f"event_{name}"] for name in _Events._fields))
         self._last_ordinals, self._n_known = arrays["last_ordinals"], int(arrays["n_known"][0])
         self._keys = [column.combine_chunks() for column in keys.columns]
         packed = np.stack([self._rows.positions, self._rows.marks.astype(np.int64)], axis=1).tobytes()

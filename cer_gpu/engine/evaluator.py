@@ -18,6 +18,7 @@ from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
+from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import Columns
 from cer_gpu.planning.binding import Binding, Bindings
@@ -59,6 +60,7 @@ class Evaluator:
         self._table = self.physical.table()
         self._pipeline: Pipeline | None = None
         self._reorder: Reorder | None = None
+        self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
         self._n_found = 0  # results so far
         self._refusal = ""  # the reason why no more events are accepted
         self._among_threads = False  # True: larger blocks, as threads wait for one another between blocks
@@ -192,7 +194,7 @@ class Evaluator:
             if self._pipeline is not None and not self._refusal and not self.is_full:
                 for rows, found in self._pipeline.finish():
                     yield self._first_of(rows, found)
-                yield from self._rest()
+                yield from self._rest(None)
         finally:
             self._refusal = "the stream is finished"
             if self._pipeline is not None:
@@ -266,6 +268,7 @@ class Evaluator:
         if isinstance(self._options.lateness, timedelta):
             options["lateness"] = f"{self._options.lateness // timedelta(microseconds=1)}us"
         state = State(self._plan, options)
+        state.facts["streams"] = self._n_of_stream
         state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches, self._n_found]
         if self._pipeline is not None and self.is_full:
             state.schemas["events"] = self._schema
@@ -288,6 +291,7 @@ class Evaluator:
         if state.options["aggregate"] is not None:
             bindings = Bindings(with_aggregate(bindings.plan, state.options["aggregate"]))
         evaluator = cls(bindings, Options(**state.options, share=None if share is None else tuple(share)))
+        evaluator._n_of_stream = state.facts["streams"]
         evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._n_found = state.facts["n"]
         evaluator._types_met = TypesMet(())  # the types met before are not in the checkpoint
         if "events" in state.schemas and evaluator.is_full:
@@ -311,7 +315,10 @@ class Evaluator:
         if len(streams) < 2:
             return batch
         codes = pa.array(np.zeros(batch.num_rows, np.int32))
-        return batch.append_column(STREAM_COLUMN, pa.DictionaryArray.from_arrays(codes, [stream]))
+        batch = batch.append_column(STREAM_COLUMN, pa.DictionaryArray.from_arrays(codes, [stream]))
+        n_pushed = self._n_of_stream.get(stream, 0)
+        self._n_of_stream[stream] = n_pushed + batch.num_rows
+        return with_rows(batch, n_pushed)
 
     def _bound(self, schema: pa.Schema) -> Pipeline:
         """Return the pipeline, made or bound anew for a schema."""
@@ -337,6 +344,7 @@ class Evaluator:
             device=given.device,
             types_met=self._types_met,
             stages=self._stages,
+            numbered=given.lateness is not None or ROW_COLUMN in binding.schema.names,
         )
         if given.lateness is not None:
             assert plan.time_column is not None
@@ -348,6 +356,8 @@ class Evaluator:
 
     def _in_order(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         try:
+            if self._reorder is not None:
+                batch = with_rows(batch, self.n_pushed)
             batches = [batch] if self._reorder is None else self._reorder.push(batch)
             self.n_pushed += batch.num_rows
             for ready in batches:
@@ -380,11 +390,11 @@ class Evaluator:
             yield self._first_of(pipeline.rows(found, batch), found)
             if self.is_full:
                 return
-        yield from self._rest()
+        yield from self._rest(batch)
 
-    def _rest(self) -> Iterator[pa.RecordBatch]:
+    def _rest(self, batch: Batch | None) -> Iterator[pa.RecordBatch]:
         """Yield the rows that the output held back."""
-        rest = self.pipeline.output.rest()
+        rest = self.pipeline.rest(batch)
         if rest is not None:
             yield self._up_to_limit(rest, rest.num_rows)
 
@@ -408,7 +418,7 @@ class Evaluator:
         if found:
             return pa.concat_batches(found)
         if self._pipeline is not None:
-            return empty_batch(self._pipeline.output.schema)
+            return empty_batch(self._pipeline.output.result_schema)
         return empty_batch(self.physical.output.schema_of(Columns(self._plan.variables, single=self._plan.single)))
 
 

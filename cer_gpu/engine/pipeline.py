@@ -26,6 +26,7 @@ from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.lags import Lags
+from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
 from cer_gpu.output.choice import Choice
 from cer_gpu.output.retention import Retained
@@ -88,6 +89,8 @@ class Pipeline:
         Collects the types of events.
     stages
         Hook for the begin and end of each stage.
+    numbered
+        True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
 
     Attributes
     ----------
@@ -109,11 +112,13 @@ class Pipeline:
         device: str,
         types_met: TypesMet,
         stages: Stages = NO_STAGES,
+        numbered: bool = False,
     ) -> None:
         self.physical = physical
         self.binding = self._first = binding
         self.table = table
         self._device, self._types_met, self._stages = device, types_met, stages
+        self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
         self.guards = GuardWords(binding.guards, device, types_met)
@@ -134,8 +139,9 @@ class Pipeline:
         self.partitions: Partitions | None = None
         if plan.partition:
             # an event that is not relevant still counts in a window of events, and breaks contiguity
-            every = options.window == COUNT_WINDOW or self.table.has_gaps
-            numbered = self.runtime.numbers_events or self.table.has_gaps
+            has_gaps = self.table.has_gaps or physical.strategy.consecutive
+            every = options.window == COUNT_WINDOW or has_gaps
+            numbered = self.runtime.numbers_events or has_gaps
             self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
         self._lags = self._make_lags(reading.deal)
         self._window: Window | None = None
@@ -151,6 +157,7 @@ class Pipeline:
         self._awaiting = self._make_awaiting(reading.share) if physical.waits else None
         labels = self.table.labels if self._awaiting is None else self._awaiting.labels
         self.output = physical.output(binding.result_columns(physical.output), labels, self._retained)
+        self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
         if physical.limits_rows:
             assert plan.limit is not None
             self.output.choice = Choice(plan.limit, reading.share)
@@ -178,6 +185,7 @@ class Pipeline:
             self._first.window_length,
             labelled=physical.output.is_labelled(plan.head),
             timed=plan.time_column is not None,
+            strategy=physical.strategy,
             limit=physical.limit,
             counted=physical.output.counted,
             only_ends=physical.output.most_at_an_end == 1,
@@ -248,6 +256,8 @@ class Pipeline:
         events = self._relevant(block, clocks, symbols, rows, partitions, ordinals)
         if self._retained is not None:
             self._retained.add(events.reported, columns.batch, rows)
+        if self._rows is not None:
+            self._rows.add(events.reported, columns.batch, rows)
         for piece in [events] if self._live is None else self._live.take(events):
             yield from self._run(piece)
 
@@ -276,7 +286,7 @@ class Pipeline:
         known = self._awaiting.known()
         if known is not None:
             with self._stages.stage(OUTPUT):
-                rows = self.output.rows(*known)
+                rows = self._results(*known, None)
             yield rows, known[0]
 
     def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> npt.NDArray[Any]:
@@ -294,12 +304,14 @@ class Pipeline:
         rest = self.runtime.flush()
         if len(rest):
             yield rest
-        if self._retained is None:
+        of_rows = None if self._rows is None else self._rows.retained
+        kept = [each for each in (self._retained, of_rows) if each is not None]
+        if not kept:
             return
         of_clocks = self.partitions is not None and self._options.window == GLOBAL_WINDOW
         if of_clocks and batch.given is not None and len(batch.given):
             self._places.append((batch.first, int(batch.given[0])))
-        if self._retained.wants_trim:
+        if any(each.wants_trim for each in kept):
             live = self.runtime.live()
             if self._awaiting is not None:
                 held = self._awaiting.live()
@@ -307,10 +319,11 @@ class Pipeline:
                     live = min(live, int(held[0])) if len(held) else live
                 else:
                     live = np.union1d(live, held)
-            if isinstance(live, int):
-                self._retained.keep_from(self._place_of(live))
-            else:
-                self._retained.keep(live)
+            for each in kept:
+                if isinstance(live, int):
+                    each.keep_from(self._place_of(live))
+                else:
+                    each.keep(live)
 
     def release(self) -> None:
         """Feed the held-back events to the runtime; they end no complex event."""
@@ -323,10 +336,20 @@ class Pipeline:
         with self._stages.stage(OUTPUT):
             keys = self._keys_of(found, batch)
             if self._awaiting is None:
-                return self.output.rows(found, keys)
+                return self._results(found, keys, batch)
             assert isinstance(found, MatchBuffers)
             self._awaiting.take(found, keys)
             return None
+
+    def _results(self, found: Found, keys: list[Any], batch: Batch | None) -> Any:
+        """Return complex events as rows; those that end in no batch have waited."""
+        results = self.output.rows(found, keys)
+        return results if self._rows is None else self._rows.exchange(results, batch)
+
+    def rest(self, batch: Batch | None) -> Any:
+        """Return the rows that the output held back, after all others of a batch; None: there are none."""
+        rest = self.output.rest()
+        return rest if rest is None or self._rows is None else self._rows.exchange(rest, batch)
 
     def _keys_of(self, found: Found, batch: Batch) -> list[Any]:
         """Return the keys of PARTITION BY at the ends of complex events."""
@@ -421,6 +444,8 @@ class Pipeline:
             state.add_texts("texts", texts)
         if self._retained is not None:
             state.arrays["retained"], state.tables["retained"] = self._retained.snapshot()
+        if self._rows is not None and self._rows.retained is not None:
+            state.arrays["rows"], state.tables["rows"] = self._rows.retained.snapshot()
         if self._lags is not None:
             arrays, texts, state.tables["lags"] = self._lags.snapshot()
             state.add_arrays("lags", arrays)
@@ -442,6 +467,8 @@ class Pipeline:
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
         if self._retained is not None:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])
+        if self._rows is not None and self._rows.retained is not None:
+            self._rows.retained.restore(state.arrays["rows"], state.tables["rows"])
         if self._lags is not None:
             self._lags.restore(state.part("lags"), state.texts("lag_texts"), state.tables["lags"])
         if self._awaiting is not None:

@@ -18,6 +18,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.io.sources import BATCH_ROWS, Source
 from cer_gpu.order.layouts import Layouts, n_bytes
 from cer_gpu.order.merge import Chunk, merge_runs, rebatch, sort_chunks
+from cer_gpu.order.rows import ROW_COLUMN, check_no_rows, with_rows
 from cer_gpu.order.times import Keys, Times, order_column_type, to_keys
 
 WAYS = 64
@@ -46,8 +47,8 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
     Returns
     -------
     Source
-        The same events.  Strings may come in another layout (plain, or as a dictionary), other dictionaries decoded,
-        and integers or floats wider if their widths differ between batches.
+        The same events, and `ROW_COLUMN`.  Strings may come in another layout (plain, or as a dictionary), other
+        dictionaries decoded, and integers or floats wider if their widths differ between batches.
 
     Raises
     ------
@@ -62,23 +63,32 @@ def sort_source(source: Source, column: str, *, memory: int = 1 << 28) -> Source
         When the temporary folder cannot be written, or the time column changes its type.
     """
     order_column_type(source.schema, column)
+    check_no_rows(source.schema)
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        return _sorted(source, list(dict.fromkeys([*columns, column])), column, memory)
+        numbered = ROW_COLUMN in columns
+        wanted = [name for name in dict.fromkeys([*columns, column]) if name != ROW_COLUMN]
+        return _sorted(source, wanted, column, memory, numbered)
 
-    return Source(source.schema, read, source.n_rows)
+    schema = source.schema.append(pa.field(ROW_COLUMN, pa.int64()))
+    return Source(schema, read, source.n_rows)
 
 
-def _sorted(source: Source, columns: list[str], column: str, memory: int) -> Iterator[pa.RecordBatch]:
+def _sorted(source: Source, columns: list[str], column: str, memory: int, numbered: bool) -> Iterator[pa.RecordBatch]:
     if source.rereadable and _in_order(source, column):
-        yield from source.batches(columns)
+        n_rows = 0
+        for batch in source.batches(columns):
+            yield with_rows(batch, n_rows) if numbered else batch
+            n_rows += batch.num_rows
         return
     layouts = Layouts()
     held: list[Chunk] = []
     size = 0
     with _Spill(layouts, column, memory) as spill:
+        n_rows = 0
         for keys, piece in _read(source, columns, column):
-            held.append(Chunk(keys, layouts.take_in(piece)))
+            held.append(Chunk(keys, layouts.take_in(with_rows(piece, n_rows) if numbered else piece)))
+            n_rows += len(keys)
             # joining and then sorting the held events takes twice their bytes
             size += 2 * n_bytes(held[-1].events) + _ROW_BYTES * len(keys)
             if size >= memory:

@@ -15,6 +15,7 @@ from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.sources import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
 from cer_gpu.order.merge import Chunk, merge_runs
+from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.times import order_column_type, to_keys
 
 STREAM_COLUMN = "$stream"
@@ -40,7 +41,8 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
     Returns
     -------
     Source
-        Events with the columns of all streams, NULL where a stream lacks one, and `STREAM_COLUMN`.  The types of a
+        Events with the columns of all streams, NULL where a stream lacks one, `STREAM_COLUMN`, and the number of each
+        in its own stream, `ROW_COLUMN`.  The types of a
         column over the streams become one that holds all their values exactly: strings of any layout are strings,
         numbers the wider ones, timestamps have the finest unit.
 
@@ -79,7 +81,8 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
                 raise QueryTypeError(f"stream {name!r}: {error.message}", hint=error.hint) from None
     types: dict[str, pa.DataType] = {}
     conflicts: dict[str, EventsError] = {}
-    for name in dict.fromkeys(name for source in sources.values() for name in source.schema.names):
+    all_names = dict.fromkeys(name for source in sources.values() for name in source.schema.names)
+    for name in (name for name in all_names if name != ROW_COLUMN):
         found = {s: source.schema for s, source in sources.items() if name in source.schema.names}
         try:
             types[name] = _type_over(name, found, is_time=name == column)
@@ -91,15 +94,16 @@ def merge_sources(sources: Mapping[str, Source], column: str | None) -> Source:
         raise conflicts[column]
 
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        wanted = list(dict.fromkeys(c for c in [*columns, column] if c is not None and c != STREAM_COLUMN))
+        own = (STREAM_COLUMN, ROW_COLUMN)
+        wanted = list(dict.fromkeys(c for c in [*columns, column] if c is not None and c not in own))
         for name in wanted:
             if name in conflicts:
                 raise conflicts[name]
-        return _merge(sources, {name: types[name] for name in wanted}, column)
+        return _merge(sources, {name: types[name] for name in wanted}, column, ROW_COLUMN in columns)
 
     counts = [source.n_rows for source in sources.values()]
     known = [count for count in counts if count is not None]
-    schema = pa.schema([*types.items(), (STREAM_COLUMN, CODED)])
+    schema = pa.schema([*types.items(), (STREAM_COLUMN, CODED), (ROW_COLUMN, pa.int64())])
     return Source(schema, read, sum(known) if len(known) == len(counts) else None)
 
 
@@ -164,16 +168,19 @@ def _digits(data_type: pa.DataType) -> tuple[int, int]:
 
 
 def _merge(
-    sources: Mapping[str, Source], types: dict[str, pa.DataType], column: str | None
+    sources: Mapping[str, Source], types: dict[str, pa.DataType], column: str | None, numbered: bool
 ) -> Iterator[pa.RecordBatch]:
     layouts = Layouts()
     # strings are codes until a stream has plain ones
     fields = [(name, CODED if kind_of(data_type) == STRING else data_type) for name, data_type in types.items()]
-    layouts.take_in(empty(pa.schema([*fields, (STREAM_COLUMN, CODED)])))
+    numbers = [(ROW_COLUMN, pa.int64())] if numbered else []
+    layouts.take_in(empty(pa.schema([*fields, (STREAM_COLUMN, CODED), *numbers])))
     names = pa.array(list(sources), PLAIN)
     # a round of the merge takes from all streams the events within one chunk's time: some batches together
     n_rows = max(_CHUNK_ROWS, 2 * BATCH_ROWS // len(sources))
-    runs = [_Stream(i, names, source, types, column, layouts, n_rows) for i, source in enumerate(sources.values())]
+    runs = [
+        _Stream(i, names, source, types, column, layouts, n_rows, numbered) for i, source in enumerate(sources.values())
+    ]
     batches = merge_runs(runs, layouts, BATCH_ROWS) if column is not None else (c.events for c in runs[0].chunks())
     for batch in batches:
         yield from layouts.give_out(batch)
@@ -193,7 +200,9 @@ class _Stream:
         column: str | None,
         layouts: Layouts,
         n_rows: int,
+        numbered: bool,
     ) -> None:
+        self._numbered = numbered
         self._name = names[index].as_py()
         self._index = index
         self._names = names
@@ -225,6 +234,8 @@ class _Stream:
 
     def _pieces(self) -> Iterator[Chunk]:
         wanted = [name for name in self._types if name in self._source.schema.names]
+        if self._numbered and ROW_COLUMN in self._source.schema.names:
+            wanted.append(ROW_COLUMN)
         clock = None if self._column is None else Clock(self._column)
         for batch in self._source.batches(wanted):
             for start in range(0, batch.num_rows, self._most_rows):
@@ -250,6 +261,8 @@ class _Stream:
         }
         codes = pa.array(np.full(n, self._index, np.int32))
         columns[STREAM_COLUMN] = pa.DictionaryArray.from_arrays(codes, self._names)
+        if self._numbered:
+            columns[ROW_COLUMN] = with_rows(batch, self._n_rows).column(ROW_COLUMN)
         return pa.RecordBatch.from_pydict(columns)
 
     def _cast(self, name: str, array: pa.Array, data_type: pa.DataType) -> pa.Array:

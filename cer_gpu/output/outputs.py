@@ -61,6 +61,8 @@ class Columns:
         Attributes of events that are retained.
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of a number.
+    streams : bool
+        True: positions are rows of several streams, which the results name.
     """
 
     variables: tuple[str, ...]
@@ -72,6 +74,7 @@ class Columns:
     measures: BoundMeasures | None = None
     retained: tuple[str, ...] = ()
     aggregate: Aggregation | None = None
+    streams: bool = False
 
 
 class Output(ABC):
@@ -100,6 +103,8 @@ class Output(ABC):
         True: complex events that differ only in the variables of their events are different.
     keeps_events : bool
         True: attributes of events are retained for as long as a complex event may hold them.
+    positions : tuple of str
+        Columns that hold positions, beside those of variables.
     measured : bool
         True: its columns are those of measures.
     may_choose : bool
@@ -109,6 +114,9 @@ class Output(ABC):
     numbered : bool
         True: complex events have numbers, from the begin of the stream on.
     schema : pyarrow.Schema
+        Schema of `rows`.
+    result_schema : pyarrow.Schema
+        The same, with the streams of the positions, if they are rows of several streams.
     choice : Choice or None
         Choice among the rows that HAVING keeps.
     """
@@ -121,13 +129,15 @@ class Output(ABC):
     most_at_an_end: ClassVar[int] = 0
     labelled: ClassVar[bool] = False
     keeps_events: ClassVar[bool] = False
+    positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
     measured: ClassVar[bool] = False
     may_choose: ClassVar[bool] = False
     whole_ends: ClassVar[bool] = False
     numbered: ClassVar[bool] = False
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
-        self.schema = self.schema_of(columns)
+        self.result_schema = self.schema_of(columns)
+        self.schema = pa.schema(list(self.result_schema)[: len(self._fields(columns))])
         self._columns, self._labels, self._retained = columns, labels, retained
 
     @classmethod
@@ -152,6 +162,8 @@ class Output(ABC):
             When two columns would have one name.
         """
         fields = cls._fields(columns)
+        if columns.streams:
+            fields = [*fields, *cls._of_streams(columns)]
         names = [name for name, _ in fields]
         for name in names:
             if names.count(name) > 1:
@@ -161,6 +173,23 @@ class Output(ABC):
                     "name"
                 )
         return pa.schema(fields)
+
+    @property
+    def columns_of_positions(self) -> list[int]:
+        """Numbers of the columns that hold positions, or lists of them."""
+        names = self._names_of_positions(self._columns)
+        return [i for i, name in enumerate(self.schema.names) if name in names]
+
+    @classmethod
+    def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
+        return cls.positions
+
+    @classmethod
+    def _of_streams(cls, columns: Columns) -> Fields:
+        """Return a column for each one of positions, with the stream of each of these."""
+        names, text = cls._names_of_positions(columns), pa.string()
+        of_positions = [(name, kind) for name, kind in cls._fields(columns) if name in names]
+        return [(f"{name}_stream", pa.list_(text) if pa.types.is_list(kind) else text) for name, kind in of_positions]
 
     @classmethod
     @abstractmethod
@@ -314,6 +343,10 @@ class Bindings(Valuations):
             *((name, pa.int64() if name in columns.single else _POSITIONS) for name in columns.variables),
         ]
 
+    @classmethod
+    def _names_of_positions(cls, columns: Columns) -> tuple[str, ...]:
+        return (*cls.positions, *columns.variables)
+
     def _beside(self, found: MatchBuffers, offsets: pa.Array) -> list[pa.Array]:
         columns = []
         for name, holds in zip(self._columns.variables, self._holds, strict=True):
@@ -358,6 +391,7 @@ class Measures(Valuations):
     name = "measures"
     row = "row of measures"
     measured = True
+    positions = ("start", "end")
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
@@ -387,6 +421,7 @@ class Rows(Valuations):
     name = "rows"
     row = "row of an event"
     keeps_events = True
+    positions = ("position",)
     numbered = True
 
     @classmethod
@@ -422,6 +457,7 @@ class Count(Output):
     name = "count"
     row = "position"
     row_each = False
+    positions = ("end",)
     counted = True
 
     @classmethod
@@ -446,6 +482,7 @@ class Aggregated(Valuations):
     name = "count"
     row = "position"
     measured = True
+    positions = ("end",)
     whole_ends = True
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
@@ -514,6 +551,7 @@ class Ends(Output):
     name = "ends"
     row = "end"
     row_each = False
+    positions = ("end",)
     most_at_an_end = 1
 
     @classmethod

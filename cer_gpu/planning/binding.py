@@ -14,6 +14,7 @@ from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.outputs import Columns, Head, Output
@@ -105,7 +106,9 @@ class Binding:
         """Columns and fields of the events in "events"."""
         if self.plan.attributes is not None:
             return tuple(name.name for name in self.plan.attributes)
-        return tuple(dict.fromkeys(name for name in self.schema.names if name != self.position_column))
+        return tuple(
+            dict.fromkeys(name for name in self.schema.names if name not in (self.position_column, ROW_COLUMN))
+        )
 
     @cached_property
     def measures(self) -> BoundMeasures | None:
@@ -175,7 +178,13 @@ class Binding:
             self.measures if self._measures(output) else None,
             names,
             self.plan.aggregate,
+            self.names_streams,
         )
+
+    @property
+    def names_streams(self) -> bool:
+        """True if events have the number of their row in one of several streams."""
+        return {ROW_COLUMN, STREAM_COLUMN} <= set(self.schema.names)
 
     def fits(self, schema: pa.Schema) -> bool:
         """Return True if batches of another schema can be evaluated with this binding."""
@@ -216,7 +225,9 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         window_column, length = window_length(plan.within, schema, plan.time_column, plan.time_unit, text)
     keys = Keys(plan.partition, schema, text)
     positions = [] if position_column is None else [position_column]
-    for name in positions:
+    numbers = [ROW_COLUMN] if ROW_COLUMN in schema.names else []
+    streams = [STREAM_COLUMN] if numbers and STREAM_COLUMN in schema.names else []
+    for name in [*positions, *numbers]:
         if column_type(schema, name, None, None) != pa.int64():
             raise QueryTypeError(f"the column of positions {name!r} must be int64, and is {schema.field(name).type}")
     clocks = tuple(dict.fromkeys(name for name in (plan.time_column, window_column) if name is not None))
@@ -229,7 +240,8 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         joins = JoinTables(JoinPlan(plan.graph, compared, bool(plan.partition)))
     read = () if compared is None else compared.names
-    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *positions, *read, *read_by(guards.derived)]))
+    numbered = [*positions, *numbers, *streams]
+    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read, *read_by(guards.derived)]))
     return Binding(
         plan=plan,
         schema=schema,

@@ -16,7 +16,7 @@ from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
-from cer_gpu.automaton.strategies import ALL
+from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
 from cer_gpu.output.outputs import Bindings, Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
@@ -52,8 +52,10 @@ class PhysicalPlan:
     dealing : Dealing
     waits : bool
         True: complex events wait for the end of their window (`cer_gpu.engine.awaiting`), where `limit` applies.
+    strategy : Strategy
+        Choice among those that wait.
     limit : int
-        Most complex events of one end, for those that wait; 0: all.
+        Most of them at one end; 0: all.
     """
 
     plan: Plan
@@ -64,6 +66,7 @@ class PhysicalPlan:
     holds_back: bool
     dealing: Dealing
     waits: bool = False
+    strategy: Strategy = ALL
     limit: int = 0
 
     @property
@@ -228,7 +231,9 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
     all_listed = replace(plan, strategy=ALL, limit=plan.limit if of_rows or not plan.limit else None, trailing=False)
     made = physical_plan(all_listed, Bindings)
     limit = plan.strategy.most_at_an_end or (0 if of_rows else plan.limit or 0)
-    return replace(made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, limit=limit)
+    return replace(
+        made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, strategy=plan.strategy, limit=limit
+    )
 
 
 def _without_choice(plan: Plan) -> Plan:

@@ -16,6 +16,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.io.texts import plain
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.query import Query
 from cer_gpu.report.found import Events, Found, find, variables_of
@@ -154,12 +155,13 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None) -> di
     binding = query.bind(source.schema)
     names, attributes = binding.attribute_schema.names, binding.attributes[:MAX_COLUMNS]
     positions = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
-    texts = _texts(events, attributes, positions)
+    texts, rows = _texts(events, attributes, positions)
     while _size(texts) > MAX_ROW_BYTES and detailed.num_rows > 1:
         step *= 2
         detailed = detailed.filter(pa.array(detailed["number"].to_numpy() % step == 0))
         fewer = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
-        texts = texts.take(pa.array(np.searchsorted(positions, fewer)))
+        kept = np.searchsorted(positions, fewer)
+        texts, rows = texts.take(pa.array(kept)), rows[kept]
         positions = fewer
     lists = detailed["positions"].combine_chunks()
     references = pc.list_flatten(lists).to_numpy()
@@ -172,31 +174,33 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None) -> di
         "references": packed(np.searchsorted(positions, references)),
         "roles": packed(roles),
         "role_names": told,
-        "positions": packed(positions),
+        "positions": packed(rows),
         "columns": [_coded(name, texts[i]) for i, name in enumerate(names[:MAX_COLUMNS])],
         "n_columns": len(names),
     }
 
 
-def _texts(events: Events, attributes: Sequence[str], positions: npt.NDArray[np.int64]) -> pa.Table:
-    """Return the values of attributes at positions as texts, cut to `MAX_CELL`; NULL stays NULL."""
+def _texts(
+    events: Events, attributes: Sequence[str], positions: npt.NDArray[np.int64]
+) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    """Return the values of attributes at positions as texts, cut to `MAX_CELL` (NULL stays NULL), and their rows."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])
     pieces, n_before = [], 0
-    for batch in events.open().batches(list(attributes) or _any_column(events)):
+    source, numbers = events.numbered(), positions.copy()
+    numbered = [ROW_COLUMN] if ROW_COLUMN in source.schema.names else []
+    for batch in source.batches([*(attributes or source.schema.names[:1]), *numbered]):
         low, high = np.searchsorted(positions, [n_before, n_before + batch.num_rows])
         if low < high:
             rows = pa.array(positions[low:high] - n_before)
             columns = [plain(array_of(batch, attribute).take(rows)) for attribute in attributes]
             pieces.append(pa.table([pc.utf8_slice_codeunits(c, 0, MAX_CELL).cast(text) for c in columns], schema))
+            if numbered:
+                numbers[low:high] = batch.column(ROW_COLUMN).take(rows).to_numpy()
         n_before += batch.num_rows
         if high == len(positions):
             break
-    return pa.concat_tables(pieces) if pieces else schema.empty_table()
-
-
-def _any_column(events: Events) -> list[str]:
-    return list(events.open().schema.names[:1])
+    return pa.concat_tables(pieces) if pieces else schema.empty_table(), numbers
 
 
 def _size(texts: pa.Table) -> int:

@@ -17,6 +17,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError
 from cer_gpu.io.sources import Source, open_events
 from cer_gpu.io.texts import plain, to_json
+from cer_gpu.order.rows import without_rows
 from cer_gpu.query import Query
 from cer_gpu.report.samples import Sample, fingerprints
 
@@ -81,7 +82,11 @@ class Events:
         self._sort = sort
 
     def open(self) -> Source:
-        """Open the events from the beginning."""
+        """Open the events from the beginning; positions count them in the order in which they are read."""
+        return without_rows(self.numbered())
+
+    def numbered(self) -> Source:
+        """Open the events with the numbers of their rows in the input, if they come in another order."""
         return self._query.source(self._events, sort=self._sort)
 
 

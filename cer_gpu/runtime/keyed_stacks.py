@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
+from cer_gpu.backend import keyed_drops as drops
 from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.arguments import Events, Matches, plain
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
@@ -233,7 +234,7 @@ class KeyedStacks(ChainLister):
         if self.options.window == GLOBAL_WINDOW:
             return True
         stride = max(SAMPLE, self._n_instances // LARGEST_SAMPLE)
-        n_alive = stride * loops.count_alive(
+        n_alive = stride * drops.count_alive(
             *plain(self._tops_of, self._instances_of), stride, self._length, self._regs
         )
         return bool(n_alive <= self._n_instances - n)
@@ -241,10 +242,10 @@ class KeyedStacks(ChainLister):
     def _drop(self, clock: Any) -> int:
         """Drop what is out of reach for an event of this clock; return how many instances are left."""
         if self.options.window == GLOBAL_WINDOW:
-            return int(loops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
+            return int(drops.drop_oldest(*plain(self._instances_of), clock, self._length, self._regs))
         new_ids = np.empty(self._n_instances, np.int64)
         groups = plain(self._steps, self._tops_of, self._instances_of)
-        left = loops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
+        left = drops.collect(*groups, len(self._tops), self._length, self._regs, new_ids)
         return int(left)
 
 

@@ -71,7 +71,19 @@ WORDS = [
     *TOKENS.findall(
         "SECONDS ALL <- Q(x) ANY NEXT MAX STRICT NONE TRUE FALSE A x price 'text' '(' 0 1 99999999999999999999 \ufeff"
     ),
-    *TOKENS.findall("; : + > [ ] { } ( ) , * <> = %"),
+    *TOKENS.findall("; : + > [ ] { } ( ) , * <> = % ! ? HAVING THEN LAG COUNT FIRST abs round"),
+    *(
+        "->",
+        "->+",
+        ":*",
+        "{2}",
+        "{2,3}",
+        ":{1,2}",
+        "->{2,}",
+        "; !A ;",
+        "; !(B AS b FILTER b.price > A.price) ;",
+        "LAG(price)",
+    ),
     *("1.e3", "2.", ".5", "1e308", "1e999", "..", ":+", "==", "`a`", "/*", "*/", "--"),
 ]
 FORMULA = re.compile(r"(?<=WHERE )(.*?)(?= PARTITION| WITHIN| CONSUME| LIMIT|;?\s*$)", re.DOTALL)
@@ -134,13 +146,17 @@ def reworked(text, rng):
             return "".join([*tokens[:i], rng.choice(alike or [tokens[i]]), *tokens[i + 1 :]])
         case 2:  # the formula, nested in a larger one
             other = FORMULA.search(rng.choice(TEXTS))
-            join = rng.choice([" ; ", " : ", " OR ", " ALL ", " ; NOT(A) : "])
+            join = rng.choice([" ; ", " : ", " OR ", " ALL ", " ; NOT(A) : ", " -> ", " ; !A ; "])
             grown = join.join(["({0})", *[f"({other[0]})" if other else "A"] * n])
             grown = rng.choice([grown, "(" * n + "{0}" + f"{join}B)" * n, "{0}" + f" FILTER A[price > {n}]{join}A" * n])
             return FORMULA.sub(lambda match: grown.replace("{0}", match[0]), text, count=1)
         case 3:  # postfix operators after the formula
             after = rng.choice(
-                ["+", ":+", " AS x", " FILTER A[price > 1]", " OR A", "+ FILTER A[price = 1] OR A[volume = 2]"]
+                [
+                    *("+", ":+", "?", "*", "{2}", " AS x", " OR A"),
+                    " FILTER A[price > 1]",
+                    "+ FILTER A[a = 1] OR A[b = 2]",
+                ]
             )
             return FORMULA.sub(lambda match: f"({match[0]})" + after * n, text, count=1)
         case 4:  # prefixes of a predicate

@@ -19,6 +19,7 @@ from strategies import property_settings
 import cer_gpu
 from cer_gpu.io.sources import Source, open_events
 from cer_gpu.order import layouts, streams
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
 
 STRINGS = [
@@ -81,7 +82,7 @@ def test_streams_are_merged_as_by_heapq(found, batch_rows, chunk_rows, max_value
         rows = [row for batch in found[name] for row in batch.to_pylist()]
         for row in rows:
             row["at"] = np.datetime64(row["at"], "ns")
-        return [{STREAM_COLUMN: name, **row} for row in rows]
+        return [{STREAM_COLUMN: name, ROW_COLUMN: i, **row} for i, row in enumerate(rows)]
 
     expected = list(heapq.merge(*map(listed, found), key=lambda row: row["at"]))
     with (
@@ -117,7 +118,7 @@ def test_only_requested_columns_are_read_of_each_stream():
     b = source("b", pa.table({"y": [1.5], "at": pa.array([2], pa.int8()), "unused": ["text"]}))
     merged = merge_sources({"a": a, "b": b}, "at")
     assert merged.n_rows == 3
-    assert merged.schema.names == ["x", "at", "unused", "y", STREAM_COLUMN]
+    assert merged.schema.names == ["x", "at", "unused", "y", STREAM_COLUMN, ROW_COLUMN]
     assert rows_of(merged, ["y", "x", STREAM_COLUMN]) == [
         {"y": None, "x": 1, "at": 1, STREAM_COLUMN: "a"},
         {"y": 1.5, "x": None, "at": 2, STREAM_COLUMN: "b"},
@@ -227,9 +228,13 @@ def test_a_query_over_merged_events_finds_those_of_one_stream():
     merged = merge_sources({name: open_events(part) for name, part in parts.items()}, "at")
     expected = query.evaluate(events)
     assert expected.num_rows
-    assert query.evaluate(merged).equals(expected)
     by_stream = cer_gpu.compile(query.text, type_column=STREAM_COLUMN)
-    assert by_stream.evaluate(merged).equals(expected)
+    for found in query.evaluate(merged), by_stream.evaluate(merged):
+        # each type is every third event, and a stream of its own
+        assert found["positions_stream"].to_pylist() == [["A", "B", "C"]] * expected.num_rows
+        assert [[3 * p + k for k, p in enumerate(held)] for held in found["positions"].to_pylist()] == expected[
+            "positions"
+        ].to_pylist()
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------

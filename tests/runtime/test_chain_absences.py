@@ -36,7 +36,12 @@ class Evaluation:
         window = NO_WINDOW if length is None else COUNT_WINDOW if counted else GLOBAL_WINDOW
         consumed = CONSUME[consume] if keyed or consume == "NONE" else CONSUME_PARTITION
         self.options = RunOptions(
-            window=window, partitioned=keyed, timed=True, limit=limit, consume=consumed, labelled=name != "chain_counter"
+            window=window,
+            partitioned=keyed,
+            timed=True,
+            limit=limit,
+            consume=consumed,
+            labelled=name != "chain_counter",
         )
         self.events = self._relevant(events, keyed)
         self.runtime = self._made()
@@ -106,17 +111,11 @@ def case(seed, *, keyed=False):
     return rng, steps, events, length, consume
 
 
-def serves(name, steps):
-    return True
-
-
 @pytest.mark.parametrize("seed", range(4 * EXAMPLES))
 @pytest.mark.parametrize("name", ["stacks", "keyed_stacks"])
 def test_stacks_list_what_brute_force_finds(name, seed):
     keyed = name == "keyed_stacks"
     rng, steps, events, length, consume = case(seed, keyed=keyed)
-    if not serves(name, steps):
-        pytest.skip("not for this runtime")
     counted = keyed and rng.random() < 0.4
     rows = expected(steps, events, length, consume, counted)
     limit = rng.choice([0, 0, 0, 1, 3])
