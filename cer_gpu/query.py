@@ -21,24 +21,23 @@ from cer_gpu.engine.options import DEVICES as DEVICES
 from cer_gpu.engine.options import Lateness, Options, check_options
 from cer_gpu.errors import (
     CerError,
-    EventsError,
     OptionError,
     QueryError,
     TimeOrderError,
-    did_you_mean,
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.io.sources import Source, open_events
 from cer_gpu.order.reorder import LATE
 from cer_gpu.order.sorting import sort_source
-from cer_gpu.order.streams import STREAM_COLUMN, merge_sources
+from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS, Output
 from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import Window, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.outputs import output_of, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
@@ -216,32 +215,16 @@ class Query:
 
     @property
     def default_output(self) -> str:
-        """The output where none is asked for: "measures" where SELECT has some, else "positions"."""
-        return "measures" if self._plan.measures.measures else "positions"
+        """The output where none is asked for: "measures" where SELECT has some, else "positions".
+
+        With HAVING and no measure it is "bindings".
+        """
+        if self._plan.measures.measures:
+            return "measures"
+        return "bindings" if self.drops_rows else "positions"
 
     def _output(self, name: str | None) -> type[Output]:
-        """Return the output of a name, or the default one.
-
-        Raises
-        ------
-        OptionError
-            When there is none of that name, or the query cannot have it.
-        """
-        name = self.default_output if name is None else name
-        check_options(output=name)
-        made, plan = OUTPUTS[name], self._plan
-        if made.measured and not plan.measures.measures:
-            raise OptionError(
-                "output='measures' shows the measures of SELECT, and the query has none\n"
-                "hint: name some: SELECT a.price, COUNT(b) AS n, MAX(b.price) FROM ..."
-            )
-        if plan.having is not None and not made.may_choose:
-            those = " or ".join(repr(each.name) for each in OUTPUTS.values() if each.may_choose)
-            raise OptionError(
-                f"HAVING chooses among valuations, which the output {name!r} does not list one by one\n"
-                f"hint: output={those}"
-            )
-        return made
+        return output_of(self._plan, self.default_output if name is None else name)
 
     def physical_plan(self, output: str | None = None) -> PhysicalPlan:
         """Return the plan that evaluates the query to an output and deals its events, with the reasons."""
@@ -264,6 +247,12 @@ class Query:
         if plan.partition and (counts or physical_plan(plan, OUTPUTS["positions"]).table().has_gaps):
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
+
+    def with_aggregate(self, aggregate: str, output: str | None = "count") -> Query:
+        """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` asks for."""
+        if output != "count":
+            raise OptionError(f"aggregate={aggregate!r} is for output='count'\nhint: output='count'")
+        return Query(with_aggregate(self._plan, aggregate), self.notes)
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -326,6 +315,7 @@ class Query:
         threads: int | None = None,
         share: tuple[int, int] | None = None,
         limit: int | None = None,
+        aggregate: str | None = None,
     ) -> pa.Table:
         """Find all complex events.
 
@@ -362,6 +352,10 @@ class Query:
         limit
             Stop after so many results: complex events (of "bindings" and "measures", rows), or ends for "count" and
             "ends".  ``LIMIT n`` in the query is another thing: at most n at each end.
+        aggregate
+            For "count": what is shown of the complex events of an end in place of their number, in a column of this
+            name: ``"SUM(c.amount - a.amount)"``, or AVG, MIN or MAX of an expression over the events of variables that
+            SELECT keeps; or ``"COUNT(*)"``.  It is over the rows of "bindings", which are listed for it, and not kept.
 
         Returns
         -------
@@ -405,6 +399,7 @@ class Query:
             threads=threads,
             share=share,
             limit=limit,
+            aggregate=aggregate,
         )
         return reader.read_all()
 
@@ -420,6 +415,7 @@ class Query:
         threads: int | None = None,
         share: tuple[int, int] | None = None,
         limit: int | None = None,
+        aggregate: str | None = None,
     ) -> pa.RecordBatchReader:
         """Find all complex events batch by batch, in bounded memory.
 
@@ -430,12 +426,20 @@ class Query:
         pyarrow.RecordBatchReader
             Closed by ``close()`` or at the end of a ``with`` block.
         """
-        evaluator = self.evaluator(
-            device=device, output=output, lateness=lateness, late=late, threads=threads, share=share, limit=limit
+        query = self if aggregate is None else self.with_aggregate(aggregate, output)
+        evaluator = query.evaluator(
+            device=device,
+            output=output,
+            lateness=lateness,
+            late=late,
+            threads=threads,
+            share=share,
+            limit=limit,
+            aggregate=aggregate,
         )
-        source = self.source(events, sort=sort, resident=True)
-        schema = self.output_schema(source.schema, output)
-        return pa.RecordBatchReader.from_batches(schema, self.matches(source, evaluator, threads))
+        source = query.source(events, sort=sort, resident=True)
+        schema = query.output_schema(source.schema, output)
+        return pa.RecordBatchReader.from_batches(schema, query.matches(source, evaluator, threads))
 
     def source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
@@ -445,7 +449,7 @@ class Query:
         time_column = self.time_column
         if sort and time_column is None:
             raise OptionError("events are sorted by time: name the time column\nhint: time_column=... (--time-column)")
-        given = _by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
+        given = by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
         resident = resident and not sort and not isinstance(events, Mapping)
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
         if sort:
@@ -490,6 +494,7 @@ class Query:
         threads: int | None = None,
         share: tuple[int, int] | None = None,
         limit: int | None = None,
+        aggregate: str | None = None,
         position_column: str | None = None,
         first_end: int = 0,
         stages: Stages = NO_STAGES,
@@ -526,9 +531,12 @@ class Query:
             raise OptionError(
                 "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
             )
-        name = self._output(output).name
-        options = Options(name, lateness, late, share, position_column, first_end, device=device, limit=limit)
-        return Evaluator(self._bindings, options, stages)
+        query = self if aggregate is None else self.with_aggregate(aggregate, output)
+        name = query._output(output).name
+        options = Options(
+            name, lateness, late, share, position_column, first_end, device=device, limit=limit, aggregate=aggregate
+        )
+        return Evaluator(query._bindings, options, stages)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Explain the meaning of the query, and its evaluation.
@@ -583,18 +591,3 @@ class Query:
         [[0, 2], [1, 2]]
         """
         return Evaluator.restore(self._bindings, blob)
-
-
-def _by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str, Any]:
-    """Return a mapping of events after checking that its names are the streams of the query."""
-    if not events:
-        raise EventsError("expected a mapping from stream name to events, got an empty one")
-    for name in events:
-        if streams and name not in streams:
-            hint = did_you_mean(str(name), streams, "streams in FROM")
-            raise EventsError(f"the mapping has events of {name!r}, which is not in FROM\nhint: {hint}")
-    for name in streams:
-        if name not in events:
-            hint = did_you_mean(name, list(map(str, events)), "streams in the mapping")
-            raise EventsError(f"the mapping has no events of stream {name!r}\nhint: {hint}")
-    return dict(events)

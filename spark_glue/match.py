@@ -77,7 +77,7 @@ def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
 
 def asked_output(query: Query, output: str | None) -> str:
     """Return the output that is asked for; where none is, "measures" if SELECT has some, else "events"."""
-    return output or ("measures" if query.default_output == "measures" else "events")
+    return output or ("events" if query.default_output == "positions" else query.default_output)
 
 
 @dataclass(frozen=True)

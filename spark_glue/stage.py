@@ -125,7 +125,7 @@ def refuse_parts() -> None:
 
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with dictionary columns decoded, and durations in microseconds, as Spark takes no others."""
+    """Return the batch with the types that Spark takes: no dictionaries, durations in microseconds."""
     kinds = [_plain(kind) for kind in batch.schema.types]
     if kinds == batch.schema.types:
         return batch
@@ -136,4 +136,6 @@ def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _plain(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
+    if pa.types.is_large_string(kind):
+        return pa.string()
     return pa.duration("us") if pa.types.is_duration(kind) else kind

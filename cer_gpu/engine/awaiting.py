@@ -96,6 +96,7 @@ class Awaiting:
         limit: int,
         counted: bool,
         only_ends: bool,
+        grouped: bool,
         share: tuple[int, int] | None,
     ) -> None:
         self.labels = [held & frozenset(selected) for held in labels]
@@ -107,7 +108,8 @@ class Awaiting:
         self._limit, self._counted, self._only_ends = limit, counted, only_ends
         self._share, self._n_known = share, 0
         self._strategy = strategy
-        self._grouped = bool(limit) or counted or only_ends or strategy.compares
+        self._by_end = counted or only_ends or grouped
+        self._grouped = bool(limit) or self._by_end or strategy.compares
         self._rows = _NO_ROWS
         self._moments = np.empty(0, np.int64)
         self._clocks: npt.NDArray[Any] = np.empty(0, np.asarray(length).dtype)
@@ -221,8 +223,7 @@ class Awaiting:
                 return None
         spans = self._rows.spans[:, rows]
         # the events of a row come before `numbers`: among alike ones the first that was found stays first
-        by_end = self._counted or self._only_ends
-        order = np.lexsort((rows, spans[0], spans[1], moments) if by_end else (rows, spans[1], spans[0], moments))
+        order = np.lexsort((rows, spans[0], spans[1], moments) if self._by_end else (rows, spans[1], spans[0], moments))
         rows = rows[order]
         taken = np.zeros(len(self._moments), np.bool_)
         taken[rows] = True

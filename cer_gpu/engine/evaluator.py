@@ -20,8 +20,9 @@ from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.output.outputs import OUTPUTS, Columns
+from cer_gpu.output.outputs import Columns
 from cer_gpu.planning.binding import Binding, Bindings
+from cer_gpu.planning.outputs import output_of, with_aggregate
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.types_met import TypesMet, types_named
@@ -47,7 +48,7 @@ class Evaluator:
 
     def __init__(self, bindings: Bindings, options: Options, stages: Stages = NO_STAGES) -> None:
         plan = bindings.plan
-        self.physical = physical_plan(plan, OUTPUTS[options.output], share=options.share is not None)
+        self.physical = physical_plan(plan, output_of(plan, options.output), share=options.share is not None)
         self.n_pushed = options.begin
         self.n_events = options.begin
         self.n_matches = 0
@@ -193,6 +194,7 @@ class Evaluator:
             if self._pipeline is not None and not self._refusal and not self.is_full:
                 for rows, found in self._pipeline.finish():
                     yield self._first_of(rows, found)
+                yield from self._rest(None)
         finally:
             self._refusal = "the stream is finished"
             if self._pipeline is not None:
@@ -286,6 +288,8 @@ class Evaluator:
         """Make an evaluator from a checkpoint."""
         state = State.from_bytes(bindings.plan, blob)
         share = state.options.pop("share")
+        if state.options["aggregate"] is not None:
+            bindings = Bindings(with_aggregate(bindings.plan, state.options["aggregate"]))
         evaluator = cls(bindings, Options(**state.options, share=None if share is None else tuple(share)))
         evaluator._n_of_stream = state.facts["streams"]
         evaluator.n_pushed, evaluator.n_events, evaluator.n_matches, evaluator._n_found = state.facts["n"]
@@ -386,15 +390,25 @@ class Evaluator:
             yield self._first_of(pipeline.rows(found, batch), found)
             if self.is_full:
                 return
+        yield from self._rest(batch)
+
+    def _rest(self, batch: Batch | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that the output held back."""
+        rest = self.pipeline.rest(batch)
+        if rest is not None:
+            yield self._up_to_limit(rest, rest.num_rows)
 
     def _first_of(self, rows: pa.RecordBatch, found: Found) -> pa.RecordBatch:
         """Return the rows of a buffer, up to the limit."""
         n, output = self.pipeline.output.n_of(found), self.pipeline.output
         self.n_matches += n
+        return self._up_to_limit(rows, n if output.numbered else rows.num_rows)
+
+    def _up_to_limit(self, rows: pa.RecordBatch, n: int) -> pa.RecordBatch:
+        """Return the rows of the first of `n` results."""
         if self.limit is not None:
-            n_rows = n if output.numbered else rows.num_rows
-            rows = output.first(rows, self.limit - self._n_found, n_rows)
-            self._n_found += n_rows
+            rows = self.pipeline.output.first(rows, self.limit - self._n_found, n)
+            self._n_found += n
         return rows
 
     def _gathered(self, pieces: Iterator[pa.RecordBatch]) -> pa.RecordBatch:

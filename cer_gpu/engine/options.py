@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from cer_gpu.engine.pipeline import Reading
-from cer_gpu.errors import OptionError, did_you_mean
-from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.errors import OptionError
 from cer_gpu.predicates.placement import check_device
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -19,7 +18,7 @@ class Options:
     """Options of an evaluator; see `cer_gpu.Query.evaluator`.
 
     `begin` is the number of the first event; `deal` (k, n) restricts the evaluation to share k of n of the keys;
-    `limit` is the number of results after which it ends.
+    `limit` is the number of results after which it ends; `aggregate` is the text of an aggregate for "count".
     """
 
     output: str = "positions"
@@ -32,6 +31,7 @@ class Options:
     deal: tuple[int, int] | None = None
     device: str = "auto"
     limit: int | None = None
+    aggregate: str | None = None
 
     @property
     def reading(self) -> Reading:
@@ -42,7 +42,6 @@ class Options:
 def check_options(
     *,
     device: str = "auto",
-    output: str = "positions",
     threads: int | None = None,
     share: tuple[int, int] | None = None,
     limit: int | None = None,
@@ -51,9 +50,6 @@ def check_options(
     if device not in DEVICES:
         raise OptionError(f"device must be one of {', '.join(DEVICES)}, got {device!r}")
     check_device(device)
-    if output not in OUTPUTS:
-        hint = did_you_mean(str(output), OUTPUTS, "outputs")
-        raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}\nhint: {hint}")
     if threads is not None and (type(threads) is not int or threads < 1):
         raise OptionError(f"threads must be a positive number, or None for as many as help, got {threads!r}")
     if limit is not None and (type(limit) is not int or limit < 0):

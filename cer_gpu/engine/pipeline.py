@@ -161,6 +161,8 @@ class Pipeline:
         if physical.limits_rows:
             assert plan.limit is not None
             self.output.choice = Choice(plan.limit, reading.share)
+        if physical.output.whole_ends:
+            self.output.reduce(reading.share)
         # (number, given position) of the first event of each batch
         self._places: list[tuple[int, int]] = [(0, 0)]
 
@@ -187,7 +189,8 @@ class Pipeline:
             limit=physical.limit,
             counted=physical.output.counted,
             only_ends=physical.output.most_at_an_end == 1,
-            share=share,
+            grouped=physical.limits_rows or physical.output.whole_ends,
+            share=None if physical.limits_rows or physical.output.whole_ends else share,
         )
 
     def _make_lags(self, deal: tuple[int, int] | None) -> Lags | None:
@@ -343,6 +346,11 @@ class Pipeline:
         results = self.output.rows(found, keys)
         return results if self._rows is None else self._rows.exchange(results, batch)
 
+    def rest(self, batch: Batch | None) -> Any:
+        """Return the rows that the output held back, after all others of a batch; None: there are none."""
+        rest = self.output.rest()
+        return rest if rest is None or self._rows is None else self._rows.exchange(rest, batch)
+
     def _keys_of(self, found: Found, batch: Batch) -> list[Any]:
         """Return the keys of PARTITION BY at the ends of complex events."""
         if self.partitions is None:
@@ -489,7 +497,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         or 0,
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
-        share=None if physical.limits_rows or physical.waits else reading.share,
+        share=None if physical.limits_rows or physical.waits or physical.output.whole_ends else reading.share,
         first_end=NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
         counted=physical.counted,

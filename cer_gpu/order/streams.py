@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, STRING, Block, kind_of
 from cer_gpu.columnar.moments import has_zone
-from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
 from cer_gpu.io.sources import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
 from cer_gpu.order.merge import Chunk, merge_runs
@@ -281,3 +282,18 @@ class _Stream:
         """Return the name of the stream, and that of the file being read, for a message."""
         file = self._source.locate(self._n_rows)
         return f"stream {self._name!r}" + (f": {file}" if file else "")
+
+
+def by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str, Any]:
+    """Return a mapping of events after checking that its names are the streams of the query."""
+    if not events:
+        raise EventsError("expected a mapping from stream name to events, got an empty one")
+    for name in events:
+        if streams and name not in streams:
+            hint = did_you_mean(str(name), streams, "streams in FROM")
+            raise EventsError(f"the mapping has events of {name!r}, which is not in FROM\nhint: {hint}")
+    for name in streams:
+        if name not in events:
+            hint = did_you_mean(name, list(map(str, events)), "streams in the mapping")
+            raise EventsError(f"the mapping has no events of stream {name!r}\nhint: {hint}")
+    return dict(events)

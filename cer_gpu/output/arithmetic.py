@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of
 from cer_gpu.errors import EventsError
+from cer_gpu.predicates.functions import FUNCTIONS, compute
 from cer_gpu.predicates.numbers import INTEGER_ARITHMETIC
 
 _CHECKED = {
@@ -141,28 +142,16 @@ def _null_like(left: Any, right: Any) -> Any:
     return pa.scalar(None, known) if array is None else pa.nulls(len(array), known)
 
 
-_FUNCTIONS: dict[str, Any] = {
-    "abs": (pc.abs_checked, {INTEGER, FLOAT, DECIMAL}),
-    "round": (pc.round, {INTEGER, FLOAT, DECIMAL}),
-    "lower": (pc.utf8_lower, {STRING}),
-    "upper": (pc.utf8_upper, {STRING}),
-    "length": (lambda x: pc.utf8_length(x).cast(pa.int64()), {STRING}),
-    "hour": (pc.hour, {MOMENT}),
-    "day": (pc.day, {MOMENT}),
-    "weekday": (lambda x: pc.day_of_week(x, count_from_zero=False), {MOMENT}),
-}
-
-
-def _call(function: str, *operands: Any) -> Any:
-    known, kinds = _FUNCTIONS.get(function, (None, set()))
-    if known is None:
-        raise ArithmeticTypeError(f"there is no function {function!r} in a measure")
-    if _kind(operands[0]) not in {*kinds, NOTHING}:
-        raise ArithmeticTypeError(f"{function} takes no {operands[0].type}")
-    try:
-        return _checked(known, operands[0], *(each.as_py() for each in operands[1:]))
-    except (pa.ArrowNotImplementedError, pa.ArrowTypeError, TypeError):
-        raise ArithmeticTypeError(f"{function} takes no {operands[0].type}") from None
+def _call(function: str, operand: Any, digits: Any = None) -> Any:
+    """Return a scalar function, as filters compute it."""
+    if isinstance(operand, pa.Scalar):
+        return _call(function, pa.repeat(operand, 1), digits)[0]
+    known = FUNCTIONS[function]
+    if _kind(operand) == NOTHING:
+        return operand
+    if not known.takes(operand.type):
+        raise ArithmeticTypeError(f"{function} takes {known.expected}, and not {operand.type}")
+    return compute(function, 0 if digits is None else digits.as_py(), operand.type)(operand)
 
 
 def _kind(value: Any) -> str | None:

@@ -29,6 +29,11 @@ class Choice:
         if not len(rows):
             return kept
         own = ends[rows]
+        if bool((own[1:] < own[:-1]).any()):  # each end is whole here
+            order = np.argsort(own, kind="stable")
+            own, places = own[order], rows[order]
+        else:
+            places = rows
         numbers = np.arange(len(rows))
         begins = np.concatenate([[True], own[1:] != own[:-1]])
         before = np.maximum.accumulate(np.where(begins, numbers, 0))
@@ -36,7 +41,7 @@ class Choice:
         if own[0] == self._end:
             numbers[before == 0] += self._n_at_end
         self._end, self._n_at_end = int(own[-1]), int(numbers[-1]) + 1
-        rows = rows[numbers < self._limit]
+        rows = np.sort(places[numbers < self._limit])
         n_before, self._n = self._n, self._n + len(rows)
         if self._share is not None:
             part, n_parts = self._share

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.backend import segments
+from cer_gpu.backend.aggregates import segments
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained

@@ -87,14 +87,6 @@ def measure_errors(asked: QueryMeasures, text: str) -> Iterator[QueryError]:
             span = [measure.span for measure in asked.measures if measure.name == name][1]
             yield QueryError(f"two measures are called {name!r}", text, *span, hint="give one another name: AS name")
     if asked.having is not None:
-        if not names:
-            yield QueryError(
-                "HAVING chooses among measures, and SELECT has none",
-                text,
-                *asked.having.span,
-                hint="name one in SELECT: SELECT COUNT(x) AS n ... HAVING n > 3",
-            )
-            return
         yield from _errors_of_leaves(asked, asked.having, text)
         for attribute in s.attributes(asked.having):
             if attribute.variable is None and attribute.name not in names:

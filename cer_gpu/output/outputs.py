@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.columnar.clocks import times_to_arrow
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import OptionError, QueryTypeError
 from cer_gpu.output.choice import Choice
 from cer_gpu.output.leaves import Values
 from cer_gpu.output.measures import BoundMeasures
+from cer_gpu.output.reductions import Aggregation, Reduction, reduced_type
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.matches import MatchBuffers
@@ -58,6 +59,8 @@ class Columns:
         None where the output needs none, and while no event has been seen.
     retained : tuple of str
         Attributes of events that are retained.
+    aggregate : Aggregation or None
+        Aggregate that "count" shows in place of a number.
     streams : bool
         True: positions are rows of several streams, which the results name.
     """
@@ -70,6 +73,7 @@ class Columns:
     single: frozenset[str] = frozenset()
     measures: BoundMeasures | None = None
     retained: tuple[str, ...] = ()
+    aggregate: Aggregation | None = None
     streams: bool = False
 
 
@@ -105,6 +109,8 @@ class Output(ABC):
         True: its columns are those of measures.
     may_choose : bool
         True: a row is a valuation, which HAVING may drop.
+    whole_ends : bool
+        True: no share of the complex events splits an end, and `rest` has the last one of a batch.
     numbered : bool
         True: complex events have numbers, from the begin of the stream on.
     schema : pyarrow.Schema
@@ -126,6 +132,7 @@ class Output(ABC):
     positions: ClassVar[tuple[str, ...]] = ("start", "end", "positions")
     measured: ClassVar[bool] = False
     may_choose: ClassVar[bool] = False
+    whole_ends: ClassVar[bool] = False
     numbered: ClassVar[bool] = False
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
@@ -208,6 +215,14 @@ class Output(ABC):
     def first(self, rows: pa.RecordBatch, n: int, n_all: int) -> pa.RecordBatch:
         """Return the rows of the first `n` of the results that `rows` show, `n_all` in number."""
         return rows.slice(0, n)
+
+    def reduce(self, share: tuple[int, int] | None) -> None:
+        """Begin, for one share of the ends; only for `whole_ends`."""
+        raise NotImplementedError
+
+    def rest(self) -> pa.RecordBatch | None:
+        """Return the rows that a batch leaves, after all its buffers; None: there are none."""
+        return None
 
     def snapshot(self) -> list[int]:
         """Return the state from which `restore` goes on."""
@@ -447,7 +462,8 @@ class Count(Output):
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
-        fields: Fields = [("end", pa.int64()), ("count", pa.int64())]
+        name = "count" if columns.aggregate is None else columns.aggregate.name
+        fields: Fields = [("end", pa.int64()), (name, pa.int64())]
         if columns.time_type is not None:
             fields.append(("end_time", columns.time_type))
         return [*fields, *columns.keys]
@@ -458,6 +474,72 @@ class Count(Output):
         times = [] if time_type is None else [times_to_arrow(found.times, time_type)]
         columns = [pa.array(found.ends), pa.array(found.counts), *times, *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+class Aggregated(Valuations):
+    """`Count` with an aggregate of an expression over all valuations of an end: all are listed, none is kept."""
+
+    name = "count"
+    row = "position"
+    measured = True
+    positions = ("end",)
+    whole_ends = True
+
+    def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
+        super().__init__(columns, labels, retained)
+        self._reduction: Reduction | None = None
+
+    def reduce(self, share: tuple[int, int] | None) -> None:
+        """Begin, for one share of the ends."""
+        assert self._columns.aggregate is not None
+        self._reduction = Reduction(self._columns.aggregate.function, self.schema.types[1], share)
+
+    @classmethod
+    def _fields(cls, columns: Columns) -> Fields:
+        fields: Fields = [("end", pa.int64())]
+        if columns.measures is not None:
+            assert columns.aggregate is not None
+            ((name, data_type),) = columns.measures.fields
+            reduced = reduced_type(columns.aggregate.function, data_type)
+            if reduced is None:
+                raise QueryTypeError(f"{name} is of type {data_type}, which {columns.aggregate.function} does not take")
+            fields.append((name, reduced))
+        if columns.time_type is not None:
+            fields.append(("end_time", columns.time_type))
+        return [*fields, *columns.keys]
+
+    def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
+        """Return one row for each end of which no more comes."""
+        measures, time_type = self._columns.measures, self._columns.time_type
+        assert measures is not None
+        assert self._reduction is not None
+        (values,) = measures.columns(self._values(found), len(found))
+        times = [] if time_type is None else [times_to_arrow(found.times[1], time_type)]
+        names = ["end", *self.schema.names[2:]]
+        shown = pa.RecordBatch.from_arrays([pa.array(found.ends), *times, *keys], names=names)
+        self._count(len(found))
+        return self._shown(self._reduction.take(values, shown))
+
+    def rest(self) -> pa.RecordBatch | None:
+        """Return the row of the last end, once all its valuations were given."""
+        assert self._reduction is not None
+        found = self._reduction.rest()
+        return None if found is None else self._shown(found)
+
+    def snapshot(self) -> list[int]:
+        """Return the state from which `restore` goes on."""
+        assert self._reduction is not None
+        return [*super().snapshot(), *self._reduction.snapshot()]
+
+    def restore(self, state: list[int]) -> None:
+        """Go on from a snapshot."""
+        assert self._reduction is not None
+        super().restore(state[:1])
+        self._reduction.restore(state[1:])
+
+    def _shown(self, found: pa.RecordBatch) -> pa.RecordBatch:
+        end, *others = found.columns
+        return pa.RecordBatch.from_arrays([end, others[-2], *others[:-2]], schema=self.schema)
 
 
 class Ends(Output):

@@ -120,7 +120,8 @@ class Binding:
             When they do not fit the schema.
         """
         plan = self.plan
-        return bind_measures(plan.measures, self.schema, plan.text) if plan.measures.measures else None
+        asked = plan.measures.measures or plan.having is not None
+        return bind_measures(plan.measures, self.schema, plan.text) if asked else None
 
     def columns_for(self, output: type[Output]) -> list[str]:
         """Return the columns that an output needs, or their fields if it needs only those.
@@ -176,6 +177,7 @@ class Binding:
             self.plan.single,
             self.measures if self._measures(output) else None,
             names,
+            self.plan.aggregate,
             self.names_streams,
         )
 

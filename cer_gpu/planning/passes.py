@@ -55,8 +55,9 @@ def plan_of(
     for name in measures.variables:
         variables += everything if name is None else [name]
     attributes: dict[str, Name] | None = None
-    if items and all(item.attributes is not None for item in items):
-        attributes = {name.name: name for item in items for name in item.attributes or ()}
+    written = [item for item in items or () if item.written]
+    if written and all(item.attributes is not None for item in written):
+        attributes = {name.name: name for item in written for name in item.attributes or ()}
     formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
     selected = frozenset(variables)
     waiting = followed(formula)

@@ -228,9 +228,10 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
 
 def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
     """Return the plan of a pattern with an absence at its end: all that its runtime lists waits."""
-    all_listed = replace(plan, strategy=ALL, limit=0 if plan.limit == 0 else None, trailing=False)
+    of_rows = plan.having is not None and output.may_choose  # LIMIT comes after HAVING
+    all_listed = replace(plan, strategy=ALL, limit=plan.limit if of_rows or not plan.limit else None, trailing=False)
     made = physical_plan(all_listed, Bindings)
-    limit = plan.strategy.most_at_an_end or (plan.limit or 0)
+    limit = plan.strategy.most_at_an_end or (0 if of_rows else plan.limit or 0)
     return replace(
         made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, strategy=plan.strategy, limit=limit
     )

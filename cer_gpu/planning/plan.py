@@ -12,6 +12,7 @@ from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, Within, attributes
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
+from cer_gpu.output.reductions import Aggregation
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,8 @@ class Plan:
         True if the pattern ends with an absence: its complex events wait (`cer_gpu.automaton.trailing`).
     measures : QueryMeasures
         Measures of SELECT, and HAVING.
+    aggregate : Aggregation or None
+        Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
     """
 
     text: str
@@ -77,6 +80,7 @@ class Plan:
     chooses_first: bool = False
     trailing: bool = False
     measures: QueryMeasures = NO_MEASURES
+    aggregate: Aggregation | None = None
 
     @property
     def having(self) -> Predicate | None:

@@ -16,7 +16,7 @@ from command_line import EVENTS
 import cer_gpu
 
 FORMATS = ["parquet", "arrow", "csv", "jsonl"]
-OUTPUTS = ["positions", "bindings", "events", "count", "ends"]
+OUTPUTS = ["positions", "bindings", "events", "count", "ends", "rows"]
 ROWS = pa.table(
     {
         "type": pa.array(["A", "A", "B", "A", "B", "B"]).dictionary_encode(),
@@ -110,7 +110,7 @@ def test_a_format_that_cannot_hold_the_results_is_a_message(cli):
 def test_the_preview_of_bindings_has_a_column_for_each_variable(cli):
     code, out, err = cli("run", QUERY, "rows.arrow", "--time-column", "ts", "--output", "bindings", "--limit", 3)
     assert code == 0
-    assert out.split()[:9] == ["start", "end", "positions", "start_time", "end_time", "A", "first", "B", "rest"]
+    assert out.split()[:8] == ["start", "end", "positions", "start_time", "end_time", "first", "B", "rest"]
     assert len(rows_of(out)) == 3
     assert out.endswith("3 rows of bindings, and maybe more\n")
     assert ", 3 rows of bindings, " in err
@@ -177,6 +177,25 @@ def test_the_preview_of_events_has_eight_rows(cli):
 
 
 NOTHING = {"bindings": "rows of bindings", "ends": "ends"}
+MEASURES = (
+    "SELECT first.price, COUNT(rest) AS n, LIST(rest.who) AS names "
+    "FROM S WHERE A AS first ; B+ AS rest WITHIN 4 SECONDS"
+)
+
+
+def test_measures_are_the_default_output_of_a_query_that_has_some(cli):
+    args = ["run", MEASURES, "rows.arrow", "--time-column", "ts"]
+    code, out, _err = cli(*args)
+    assert code == 0
+    assert out.split()[:7] == ["start", "end", "start_time", "end_time", "first.price", "n", "names"]
+    assert 'x, say "hi", you' in out
+    assert out.endswith(" rows of measures\n")
+    expected = cer_gpu.compile(MEASURES, time_column="ts").evaluate(ROWS)
+    assert cli(*args, "-o", "out.csv")[0] == cli(*args, "-o", "out.jsonl", "--limit", 1)[0] == 0
+    header, *lines = Path("out.csv").read_text().splitlines()
+    assert header.replace('"', "").split(",") == expected.column_names
+    assert len(lines) == expected.num_rows
+    assert [json.loads(line)["n"] for line in Path("out.jsonl").read_text().splitlines()] == [1]
 
 
 def test_every_output_says_that_there_are_no_results(cli):
@@ -186,7 +205,7 @@ def test_every_output_says_that_there_are_no_results(cli):
         assert err.startswith(f"6 rows, 0 {NOTHING.get(output, 'complex events')}")
 
 
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("output", [output for output in OUTPUTS if output != "rows"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 50])
 def test_the_limit_counts_rows(cli, output, limit):
     expected = cer_gpu.compile(QUERY, time_column="ts").evaluate(ROWS, output=output)

@@ -1,0 +1,1 @@
+"""Kernels of aggregates over the events of complex events."""

@@ -1,0 +1,140 @@
+"""Reduction of the valuations of each end to one value: the sum, average, least or greatest of an expression."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.columnar.columns import BOOLEAN, MOMENT, STRING, kind_of
+from cer_gpu.output.leaves import Leaf, Values, sum_type
+from cer_gpu.runtime.matches import MatchBuffers
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """An aggregate over all complex events of an end.
+
+    Attributes
+    ----------
+    function : str
+        "COUNT", "SUM", "AVG", "MIN" or "MAX"; COUNT counts complex events, others reduce an expression.
+    name : str
+        Name of its column: the text.
+    """
+
+    function: str
+    name: str
+
+
+def reduced_type(function: str, data_type: pa.DataType) -> pa.DataType | None:
+    """Return the type of an aggregate of values; None: there is none."""
+    kind = kind_of(data_type)
+    if kind is None or (function in ("SUM", "AVG") and kind in (STRING, MOMENT)):
+        return None
+    if function == "AVG":
+        return None if pa.types.is_duration(data_type) else pa.float64()
+    return sum_type(data_type) if function == "SUM" else data_type
+
+
+class _Groups(Values):
+    """Values in groups that follow one another, in place of events that variables hold."""
+
+    def __init__(self, values: pa.Array, begins: Int64, ends: Int64) -> None:
+        offsets = np.append(begins, len(values)).astype(np.int32)
+        marks, places = np.zeros(len(values), np.int32), np.arange(len(values))
+        found = MatchBuffers(np.stack([ends, ends]), np.empty((2, 0), np.int64), offsets, places, marks)
+        super().__init__(found, [frozenset(["*"])], None, ["value"])
+        self._numbered = places.astype(np.int32), pa.StructArray.from_arrays([values], names=["value"])
+
+    @property
+    def _placed(self) -> Any:
+        return self._numbered
+
+
+class Reduction:
+    """Reduction of values end by end; an end may go on in the next buffer, so that the last one is held back.
+
+    Parameters
+    ----------
+    function
+        "SUM", "AVG", "MIN" or "MAX".
+    data_type
+        Type of the result.
+    share
+        (k, n): give part k of n of the ends; None for all.
+    """
+
+    def __init__(self, function: str, data_type: pa.DataType, share: tuple[int, int] | None) -> None:
+        self._function, self._type, self._share = function, data_type, share
+        self._held: pa.RecordBatch | None = None
+        self._n = 0  # ends so far
+
+    def take(self, values: pa.Array, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Take the values of further valuations, and return the ends that are complete.
+
+        Parameters
+        ----------
+        values
+        rows
+            For each valuation, ``end``, and what else is shown of its end.
+
+        Returns
+        -------
+        pyarrow.RecordBatch
+            The columns of `rows`, the value, and the number of values that are not NULL.
+        """
+        if not len(values):
+            return self._batch(rows, pa.nulls(0, self._type), pa.array([], pa.int64()))
+        if kind_of(values.type) == BOOLEAN and self._function in ("SUM", "AVG"):
+            values = values.cast(pa.uint8())
+        values = values.cast(self._type)
+        counts = values.is_valid().cast(pa.int64())
+        if self._held is not None:
+            held, self._held = self._held, None
+            values = pa.concat_arrays([held.column("value"), values])
+            counts = pa.concat_arrays([held.column("n"), counts])
+            shown = held.select(rows.schema.names)
+            rows = pa.concat_batches([shown, rows])
+        ends = rows.column("end").to_numpy()
+        begins = np.concatenate([[0], 1 + np.flatnonzero(ends[1:] != ends[:-1])])
+        function = "SUM" if self._function == "AVG" else self._function
+        value = _Groups(values, begins, ends[begins]).of(Leaf(function, "*", "value", self._type))
+        n = np.add.reduceat(counts.to_numpy(), begins)
+        found = self._batch(rows.take(pa.array(begins)), value, pa.array(n))
+        self._held = found.slice(len(begins) - 1)
+        return self._finished(found.slice(0, len(begins) - 1))
+
+    def rest(self) -> pa.RecordBatch | None:
+        """Return the end that was held back, as no more of it comes; None: there is none."""
+        held, self._held = self._held, None
+        return None if held is None else self._finished(held)
+
+    def snapshot(self) -> list[int]:
+        """Return the state from which `restore` goes on; no end is held back between two batches."""
+        assert self._held is None
+        return [self._n]
+
+    def restore(self, state: list[int]) -> None:
+        """Go on from a snapshot."""
+        (self._n,) = state
+
+    def _batch(self, rows: pa.RecordBatch, value: pa.Array, n: pa.Array) -> pa.RecordBatch:
+        return pa.RecordBatch.from_arrays([*rows.columns, value, n], names=[*rows.schema.names, "value", "n"])
+
+    def _finished(self, found: pa.RecordBatch) -> pa.RecordBatch:
+        before, self._n = self._n, self._n + found.num_rows
+        if self._share is not None:
+            part, n_parts = self._share
+            found = found.take(pa.array(np.arange((part - before) % n_parts, found.num_rows, n_parts)))
+        if self._function != "AVG":
+            return found
+        totals, n = found.column("value").to_numpy(zero_copy_only=False), found.column("n").to_numpy()
+        with np.errstate(all="ignore"):
+            average = pa.array(totals / n, mask=n == 0)
+        return self._batch(found.select(found.schema.names[:-2]), average, found.column("n"))

@@ -1,0 +1,71 @@
+"""The output of a query by its name, and the plan for an aggregate over all complex events of an end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cer_gpu.ceql.parser import parse_aggregate
+from cer_gpu.ceql.syntax import Measure
+from cer_gpu.errors import OptionError, QueryError, did_you_mean
+from cer_gpu.output.measures import QueryMeasures, measure_errors
+from cer_gpu.output.outputs import OUTPUTS, Aggregated, Output
+from cer_gpu.output.reductions import Aggregation
+from cer_gpu.planning.plan import Plan
+
+
+def with_aggregate(plan: Plan, text: str) -> Plan:
+    """Return the plan for ``output="count"`` with an aggregate in place of the number of complex events.
+
+    Raises
+    ------
+    QueryError
+        When the text is no aggregate, or names other variables than SELECT keeps.
+    OptionError
+        When HAVING chooses among the complex events.
+    """
+    if plan.having is not None:
+        raise OptionError(
+            "an aggregate is over all complex events of an end, and HAVING drops some\n"
+            "hint: leave out HAVING, or aggregate the table of output='measures'"
+        )
+    function, operand = parse_aggregate(text)
+    asked = Aggregation(function, " ".join(text.split()))
+    known = plan.measures
+    if operand is None:
+        return replace(plan, measures=QueryMeasures((), None, known.single, known.several), aggregate=asked)
+    measures = QueryMeasures((Measure(operand, asked.name),), None, known.single, known.several)
+    errors: list[QueryError] = list(measure_errors(measures, text))
+    if errors:
+        raise errors[0]
+    for name in measures.variables:
+        if name not in plan.variables:
+            hint = did_you_mean(str(name), plan.variables, "variables of SELECT")
+            raise OptionError(f"the aggregate names {name!r}, which SELECT does not keep\nhint: {hint}")
+    return replace(plan, measures=measures, aggregate=asked)
+
+
+def output_of(plan: Plan, name: str) -> type[Output]:
+    """Return the output of a name for a plan.
+
+    Raises
+    ------
+    OptionError
+        When there is none of that name, or the query cannot have it.
+    """
+    if name not in OUTPUTS:
+        hint = did_you_mean(str(name), OUTPUTS, "outputs")
+        raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {name!r}\nhint: {hint}")
+    made = OUTPUTS[name]
+    if made.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT":
+        return Aggregated
+    if made.measured and not plan.measures.measures:
+        raise OptionError(
+            "output='measures' shows the measures of SELECT, and the query has none\n"
+            "hint: name some: SELECT a.price, COUNT(b) AS n, MAX(b.price) FROM ..."
+        )
+    if plan.having is not None and not made.may_choose:
+        those = " or ".join(repr(each.name) for each in OUTPUTS.values() if each.may_choose)
+        raise OptionError(
+            f"HAVING chooses among valuations, which the output {name!r} does not list one by one\nhint: output={those}"
+        )
+    return made
