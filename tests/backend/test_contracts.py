@@ -120,6 +120,7 @@ def events(n, seed):
 
 
 PATTERNS = ["A ; B ; C", "A ; B+ ; C", "(A ; B)+ ; C", "A : B", "A ; (B OR C)+ : D"]
+PATTERNS += ["A ; B{2,3} -> C", "A ; !D ; B ; C", "A{2} ; B ->+ ; C"]
 PATTERNS += [
     "A AS a ; B AS b FILTER b.f > a.f + 3 AND b.k = a.k",
     "A AS a ; B+ AS b ; C AS c FILTER b.t < a.t + 9 AND b.k >= PREV(b).k AND c.s <= a.s AND c.t > 2 * b.t - LAST(b).t",
