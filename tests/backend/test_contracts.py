@@ -120,7 +120,6 @@ def events(n, seed):
 
 
 PATTERNS = ["A ; B ; C", "A ; B+ ; C", "(A ; B)+ ; C", "A : B", "A ; (B OR C)+ : D"]
-PATTERNS += ["A ; B{2,3} -> C", "A ; !D ; B ; C", "A{2} ; B ->+ ; C"]
 PATTERNS += [
     "A AS a ; B AS b FILTER b.f > a.f + 3 AND b.k = a.k",
     "A AS a ; B+ AS b ; C AS c FILTER b.t < a.t + 9 AND b.k >= PREV(b).k AND c.s <= a.s AND c.t > 2 * b.t - LAST(b).t",
@@ -158,6 +157,18 @@ def test_real_calls_fit_their_contracts(output):
     assert (
         {"count_events", "count_chain"} if output == "count" else {"run_events", "push_events", "list_ends"}
     ) <= names
+
+
+@pytest.mark.parametrize("pattern", ["A ; B{2,3} -> C", "A ; !D ; B ; C", "A{2} ; B ->+ ; C"])
+def test_real_calls_of_chains_with_counts_and_absences_fit_their_contracts(pattern):
+    table = events(60, 1)
+    with small_sizes(), checked_calls() as called:
+        for clauses in ("", "WITHIN 9 EVENTS", "PARTITION BY [k]", "PARTITION BY [k] WITHIN 20 [t]"):
+            query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern} {clauses} LIMIT 20", time_column="t")
+            listed, counted = (query.evaluate(table, output=output) for output in ("positions", "count"))
+            assert listed.num_rows == sum(counted["count"].to_pylist()) > 0
+    names = {name for _, name in called}
+    assert {"push_events", "list_ends", "count_chain", "drop_oldest"} <= names
 
 
 def test_a_wrong_argument_is_seen():
