@@ -231,7 +231,8 @@ class Chain(Table):
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
-        kind = np.zeros((0,) * (1 + len(self.most[:1])), np.bool_)
+        counts = any(step.linked or step.bounded or step.least > 1 for step in self.steps)
+        kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
         return self.steps_of, self.repeated, self.neighbours, kind, self.spare, self.most, self.linked, self.bars
 
     @property

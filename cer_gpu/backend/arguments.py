@@ -124,9 +124,9 @@ class Steps(NamedTuple):
     steps_of : int32, shape (symbols, steps + 1)
     repeated : bool, shape (steps,)
     neighbours : bool, shape (steps + 1,)
-    kind : bool, shape (0,), or (0, 0)
-        Two dimensions for a chain with counts or absences: loops are compiled for each kind of chain, so that a plain
-        one pays nothing for what it lacks.
+    kind : bool, shape (0,), or (0, 0), or (0, 0, 0), or (0, 0, 0, 0)
+        One dimension more for a chain with absences, and two for one with counts: loops are compiled for each kind of
+        chain, so that it pays nothing for what it lacks.
     spare : int64, shape (steps + 1,), or (0,)
     most : int64, shape (steps,), or (0,)
     linked : bool, shape (steps,), or (0,)

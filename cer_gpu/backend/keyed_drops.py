@@ -122,7 +122,7 @@ def collect(steps, tops_of, ring, n_partitions, length, regs, new_ids):
     """
     steps, tops_of, ring = Steps(*steps), Tops(*tops_of), Ring(*ring)
     tops, instances = tops_of.tops, ring.instances
-    counted = steps.kind.ndim == 2 and has_counts(steps.spare)
+    counted = steps.kind.ndim > 2 and has_counts(steps.spare)
     depth_at = _U(instances.shape[1] - 3)
     n_stacks = tops.shape[1] // 2
     n = regs[NEXT_ID]

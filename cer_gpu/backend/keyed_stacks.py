@@ -46,6 +46,7 @@ from cer_gpu.backend.stacks import (
     STACK,
     TARGET,
     Frames,
+    has_absences,
     write_rows,
 )
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
@@ -220,8 +221,8 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     steps_of, repeated, neighbours, consume = steps.steps_of, steps.repeated, steps.neighbours, options.consume
     tops, tops_latest, lasts, barred = tops_of.tops, tops_of.tops_latest, tops_of.lasts, tops_of.barred
     spare, bars_of = steps.spare, steps.bars
-    special = steps.kind.ndim == 2
-    gapped, counted = special and bars_of.shape[1] > 0, special and has_counts(spare)
+    special, gapped = steps.kind.ndim > 1, has_absences(steps.kind.ndim)
+    counted = steps.kind.ndim > 2 and has_counts(spare)
     instances, latest_of = ring.instances, ring.latest_of
     n_steps = np.int64(repeated.shape[0])
     last = n_steps - 1
@@ -390,8 +391,7 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
     clocks, length = window.clocks, window.length
     repeated, neighbours, instances, latest_of = steps.repeated, steps.neighbours, ring.instances, ring.latest_of
     spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special = steps.kind.ndim == 2
-    gapped = special and steps.bars.shape[1] > 0
+    special, gapped = steps.kind.ndim > 1, has_absences(steps.kind.ndim)
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets, out_positions = output.spans, output.times, output.offsets, output.positions
     last = repeated.shape[0] - 1

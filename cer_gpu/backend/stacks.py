@@ -99,6 +99,12 @@ class Frames(NamedTuple):
     path_marks: Any
 
 
+@helper
+def has_absences(n_dimensions):
+    """Return whether a chain has absences, given the dimensions of `Steps.kind`."""
+    return n_dimensions == 2 or n_dimensions == 4
+
+
 @kernel
 def drop_dead(stacks, clock, length):
     """Drop what was consumed or has left the window that ends at `clock`, the lowest of each stack.
@@ -178,8 +184,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
     counts, bottoms, tops, places = stacks.counts, stacks.bottoms, stacks.tops, stacks.places
     below, latest, began, barred, bars = stacks.below, stacks.latest, stacks.began, stacks.barred, stacks.bars
     spare, bars_of = steps.spare, steps.bars
-    special = steps.kind.ndim == 2
-    gapped = special and bars.shape[1] > 0
+    special, gapped, counted = steps.kind.ndim > 1, has_absences(steps.kind.ndim), steps.kind.ndim > 2
     n_steps = repeated.shape[0]
     last = _U(n_steps - 1)
     by_index = repeated[last] or special
@@ -209,7 +214,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
             n_below = counts[k]
             start = tops[k]
             bottom = bottoms[k]
-            if special:
+            if counted:
                 bottom += spare[k]
             possible = n_below > bottom and not (clock - start > length)  # infinite clocks differ by NaN
             if possible and neighbours[k]:
@@ -237,7 +242,7 @@ def push_events(events, window, options, steps, stacks, begin, ends):
                 counts[k + _U(1)] = height + 1
                 full |= height + 1 == room
                 completed = True
-                if special and spare[k + _U(1)] > 0:
+                if counted and spare[k + _U(1)] > 0:
                     first = height - spare[k + _U(1)]
                     completed = first >= bottoms[k + _U(1)]
                     if completed:
@@ -341,10 +346,9 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
     positions, times, limit = events.positions, events.times, options.limit
     clocks, length = window.clocks, window.length
     repeated, neighbours = steps.repeated, steps.neighbours
-    places, below, latest, began, bars = stacks.places, stacks.below, stacks.latest, stacks.began, stacks.bars
+    places, below, latest, began = stacks.places, stacks.below, stacks.latest, stacks.began
     spare, most_of, linked = steps.spare, steps.most, steps.linked
-    special = steps.kind.ndim == 2
-    gapped = special and bars.shape[1] > 0
+    special, gapped, counted = steps.kind.ndim > 1, has_absences(steps.kind.ndim), steps.kind.ndim > 2
     marks, frames, path, path_marks = listing.marks, listing.frames, listing.path, listing.path_marks
     out_spans, out_times, out_offsets = output.spans, output.times, output.offsets
     out_positions, out_marks = output.positions, output.marks
@@ -379,8 +383,9 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
             if special:
                 if frames[frame, OTHER] < 0:
                     count = frames[frame, COUNT]
-                need = max(spare[s + _U(1)] + 1 - count, np.int64(0))  # events that must still follow in the step
-                if count == most_of[s] and left > bottom and below[s, _U(left - 1)] < 0:
+                if counted:
+                    need = max(spare[s + _U(1)] + 1 - count, np.int64(0))  # events that must still follow in the step
+                if counted and gapped and count == most_of[s] and left > bottom and below[s, _U(left - 1)] < 0:
                     left = -below[s, _U(left - 1)]
                 exhausted = left - need <= bottom
                 if not exhausted and gapped:

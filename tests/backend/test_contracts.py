@@ -159,6 +159,20 @@ def test_real_calls_fit_their_contracts(output):
     ) <= names
 
 
+@pytest.mark.parametrize("pattern", ["A ; B{2,3} -> C", "A ; !D ; B ; C", "A{2} ; B ->+ ; C"])
+def test_real_calls_of_chains_with_counts_and_absences_fit_their_contracts(pattern):
+    table = events(60, 1)
+    with small_sizes(), checked_calls() as called:
+        for clauses in ("", "WITHIN 9 EVENTS", "PARTITION BY [k]", "PARTITION BY [k] WITHIN 20 [t]"):
+            query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern} {clauses} LIMIT 20", time_column="t")
+            listed = query.evaluate(table)
+            assert listed.num_rows > 0
+            if "PARTITION" not in clauses:
+                assert sum(query.evaluate(table, output="count")["count"].to_pylist()) == listed.num_rows
+    names = {name for _, name in called}
+    assert {"push_events", "list_ends", "count_chain", "drop_oldest"} <= names
+
+
 def test_a_wrong_argument_is_seen():
     module = importlib.import_module("cer_gpu.backend.compaction")
     stated = contract("cer_gpu.backend.compaction", "number_rows")
