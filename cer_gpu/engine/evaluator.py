@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
-from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
+from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.options import Options
 from cer_gpu.engine.pipeline import Pipeline
