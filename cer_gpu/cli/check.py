@@ -22,6 +22,7 @@ from cer_gpu.cli.options import events_argument, query_argument
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import CerError, QueryTypeError
 from cer_gpu.io.sources import open_events
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.query import Query, analyse
 
@@ -78,7 +79,7 @@ def check(
             if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
                 say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
-            columns = [dotted(name) for name in compiled.columns(schema) if name != STREAM_COLUMN]
+            columns = [dotted(name) for name in compiled.columns(schema) if name not in (ROW_COLUMN, STREAM_COLUMN)]
     notes = list(compiled.notes) if compiled else []
     if as_json:
         answer = {"ok": not said, "errors": list(said.values()), "notes": notes, "columns": columns if events else None}

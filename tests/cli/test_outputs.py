@@ -66,7 +66,7 @@ def as_json(value):
 
 
 @pytest.mark.parametrize("query", [QUERY, BY_WHO], ids=["whole", "partitioned"])
-@pytest.mark.parametrize("output", OUTPUTS)
+@pytest.mark.parametrize("output", [output for output in OUTPUTS if output != "rows"])
 def test_files_hold_what_evaluate_returns(cli, output, query):
     expected = cer_gpu.compile(query, time_column="ts").evaluate(ROWS, output=output)
     assert expected.num_rows >= 2
@@ -290,13 +290,18 @@ def shuffled():
     pq.write_table(EVENTS.take([1, 0, 2, 4, 3, 6, 5]), "shuffled.parquet")
 
 
+TIMES = ["start_time", "end_time"]
+
+
 def test_sort_puts_the_events_in_the_order_of_time(cli):
     shuffled()
     query = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10]"
     expected = cer_gpu.compile(query, time_column="ts").evaluate(EVENTS)
     code, _, err = cli("run", query, "shuffled.parquet", "--time-column", "ts", "--sort", "-o", "out.arrow")
     assert code == 0, err
-    assert_same(pa.ipc.open_file("out.arrow").read_all(), expected)
+    found = pa.ipc.open_file("out.arrow").read_all()
+    assert found.select(TIMES).equals(expected.select(TIMES))  # positions are rows of the file
+    assert found.equals(cer_gpu.compile(query, time_column="ts").evaluate("shuffled.parquet", sort=True))
 
 
 def test_late_events_are_put_in_order_refused_or_dropped(cli):
@@ -309,7 +314,8 @@ def test_late_events_are_put_in_order_refused_or_dropped(cli):
     assert code == 0, err
     assert err.startswith("7 rows, ")
     assert "late" not in err
-    assert_same(pa.ipc.open_file("out.arrow").read_all(), compiled.evaluate(EVENTS))
+    found = pa.ipc.open_file("out.arrow").read_all()
+    assert found.select(TIMES).equals(compiled.evaluate(EVENTS).select(TIMES))  # positions are rows of the file
     code, _, err = cli(*args, "--lateness", "500ms", "-o", "out.csv")
     assert code == 1
     assert "is late" in err
@@ -317,7 +323,8 @@ def test_late_events_are_put_in_order_refused_or_dropped(cli):
     assert code == 0, err
     assert err.startswith("7 rows, ")
     assert ", 1 late event dropped, " in err
-    assert_same(pa.ipc.open_file("out.arrow").read_all(), compiled.evaluate(EVENTS.slice(1)))
+    found = pa.ipc.open_file("out.arrow").read_all()
+    assert found.select(TIMES).equals(compiled.evaluate(EVENTS.slice(1)).select(TIMES))
     code, _, err = cli(*args, "--late", "drop")
     assert code == 0, err
     assert ", 3 late events dropped, " in err
