@@ -360,10 +360,11 @@ class Query:
         Returns
         -------
         pyarrow.Table
-            Ordered by the end.  One row for each complex event: ``start`` and ``end`` (int64, positions counted from
-            0 in the order in which the events are read: after sorting and merging), ``positions`` (list<int64>,
-            ascending), with a time column ``start_time`` and ``end_time`` of its type, and a column for each key of
-            PARTITION BY, named by the first name in its bracket.
+            In the order of time of the ends.  One row for each complex event: ``start`` and ``end`` (int64, rows of the
+            input as it came, from 0), ``positions`` (list<int64>, in the order of time), with a time column
+            ``start_time`` and ``end_time`` of its type, and a column for each key of PARTITION BY, named by the first
+            name in its bracket.  Rows of several streams are those of each: a column of positions, such as ``start``,
+            has another one at the end, ``start_stream``, with the streams of its rows.
 
             "bindings": one row for each valuation, and a column for each selected variable: its position (int64, NULL
             where it holds none) if it holds at most one event, else a list<int64>.  ``SELECT *`` selects the variables

@@ -111,7 +111,7 @@ def time_types(values: list[int]) -> list[tuple[pa.DataType, str | None]]:
 
 def exact_as_decimal(query: ref.Query) -> set[str]:
     """Return the integer columns that are only compared with literals: there a decimal means the same as an int64."""
-    used: set[str] = set()
+    used = {node.name for _, m in query.measures for node in ref.descendants(m) if hasattr(node, "name")}
     for node in ref.descendants(query.formula):
         match node:
             case ref.Compare(_, ref.Attr(), ref.Const(int())) | ref.Compare(_, ref.Const(int()), ref.Attr()):

@@ -33,6 +33,8 @@ class LatestStarts:
         First of the `moves` of each symbol.
     moves : int32 array, shape (n, 2)
         (target column, source column), those of one target together; a target that only keeps its own is left out.
+    fresh : bool array, shape (symbols,)
+        True for symbols at whose events runs begin.
     """
 
     def __init__(self, reader: Reader) -> None:
@@ -42,6 +44,7 @@ class LatestStarts:
         self.n_columns = FIRST_START + len(states)
         self.begins: Int32 = np.zeros(1, np.int32)
         self.moves: Int32 = np.zeros((0, 2), np.int32)
+        self.fresh: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
 
     def add(self, fired: list[int]) -> None:
         """Add the symbols that are new in a list of all: each is the bit mask of the edges that fire."""
@@ -51,6 +54,8 @@ class LatestStarts:
         found = [self._moves_of(each) for each in fired[known:]]
         ends = int(self.begins[-1]) + np.cumsum([len(moves) for moves in found])
         self.begins = np.concatenate([self.begins, ends.astype(np.int32)])
+        begin = [any(source == FRESH_START for _, source in moves) for moves in found]
+        self.fresh = np.concatenate([self.fresh, np.array(begin, np.bool_)])
         self.moves = np.concatenate([self.moves, *(np.array(moves, np.int32).reshape(-1, 2) for moves in found)])
 
     def _moves_of(self, fired: int) -> list[tuple[int, int]]:
@@ -84,14 +89,14 @@ class WindowTable(Determinization):
     Attributes
     ----------
     latest : LatestStarts
-        With the moves of the symbols that were met when `moves_of_starts` was last called.
+        With the moves of the symbols that were met when `latest_starts` was last called.
     """
 
     def __init__(self, cea: CEA, strategy: Strategy, *, labelled: bool = False) -> None:
         super().__init__(cea, strategy, labelled=labelled)
         self.latest = LatestStarts(self._reader)
 
-    def moves_of_starts(self) -> tuple[Int32, Int32]:
-        """Return `LatestStarts.begins` and `moves`, of all symbols met so far."""
+    def latest_starts(self) -> LatestStarts:
+        """Return `latest`, with the moves of all symbols met so far."""
         self.latest.add(self._fired)
-        return self.latest.begins, self.latest.moves
+        return self.latest

@@ -37,19 +37,20 @@ from cer_gpu.backend.listing import Listing, Share
 from cer_gpu.backend.status import DONE
 from cer_gpu.backend.tecs import Arena, Lists
 
-# registers: the id of the next event, that of the first in the log, how often everything was forgotten; of the
-# evaluation of a window its first event, its last one so far (-1: there is none), and how many events it has read; the
-# end under way, and how many of its events are taken and not yet evaluated
-NEXT_ID, FIRST_ID, N_CONSUMED, OPENED, READ, N_READ, END, N_TAKEN, N_REGS = range(9)
+# registers: the number of relevant events so far; the id of the next event of the log, that of the first one, how often
+# everything was forgotten; of the evaluation of a window its first event, its last one so far (-1: there is none), and
+# how many events it has read; the end under way, and how many of its events are taken and not yet evaluated
+ORDINAL, NEXT_ID, FIRST_ID, N_CONSUMED, OPENED, READ, N_READ, END, N_TAKEN, N_REGS = range(10)
 
-# columns of the log: the symbol; the event before in the partition, or NOTHING; the number that the window is measured
-# with; the position and the one that is reported; the number that contiguity goes by; the time
-LOG_SYMBOL, LOG_BEFORE, LOG_NUMBER, LOG_POSITION, LOG_PLACE, LOG_MOMENT, LOG_TIME, N_LOG = range(8)
+# columns of the log: the symbol; the partition; the event before in it, or NOTHING; the number that the window is
+# measured with; the position and the one that is reported; the number that contiguity goes by; the time
+LOG_SYMBOL, LOG_PARTITION, LOG_BEFORE, LOG_NUMBER, LOG_POSITION, LOG_PLACE, LOG_MOMENT, LOG_TIME, N_LOG = range(9)
 NOTHING = -1
 
 # columns of a partition: its last relevant event by the number that contiguity goes by, the id of the last one in the
-# log, and what N_CONSUMED was then; the latest starts begin behind them
-LAST_MOMENT, LAST_ID, SEEN, STARTS = range(4)
+# log, what N_CONSUMED was then, and the number of the last event at which a run began; the latest starts begin behind
+# them
+LAST_MOMENT, LAST_ID, SEEN, NEWEST, STARTS = range(5)
 
 # an end: the id of its event, and the first number in its window
 END_ID, END_LOW, N_END = range(3)
@@ -125,18 +126,20 @@ def _move_starts(begins, moves, parts, taken, p, symbol, number):
 def _forget(parts, p):
     """Drop all runs of a partition, and the link to its events."""
     parts[p, LAST_ID] = NOTHING
+    parts[p, NEWEST] = -1
     for c in range(STARTS + FIRST_START, parts.shape[1]):
         parts[p, _U(c)] = -1
 
 
 @kernel
-def find_ends(events, options, begins, moves, has_gaps, held, begin, ends):
+def find_ends(events, options, fresh, begins, moves, has_gaps, held, begin, ends):
     """Add events to the log, and find those that end something which has begun in the window.
 
     Parameters
     ----------
     events : Events
     options : Options
+    fresh : bool, shape (symbols,)
     begins : int32, shape (symbols + 1,)
     moves : int32, shape (moves, 2)
         As in `cer_gpu.automaton.latest_starts.LatestStarts`.
@@ -157,31 +160,42 @@ def find_ends(events, options, begins, moves, has_gaps, held, begin, ends):
     regs, parts, log, taken = held.regs, held.parts, held.log, held.taken
     partitioned, numbered = events.partitions.shape[0] > 0, events.ordinals.shape[0] > 0
     clocked, placed, timed = events.lows.shape[0] > 0, events.places.shape[0] > 0, events.times.shape[0] > 0
-    n = min(events.symbols.shape[0], begin + log.shape[0] - (regs[NEXT_ID] - regs[FIRST_ID]))
-    n_ends = 0
     p = _U(0)
-    for i in range(begin, n):
+    n_ends = 0
+    i = begin
+    while i < events.symbols.shape[0] and regs[NEXT_ID] - regs[FIRST_ID] < log.shape[0]:
         event = _U(i)
+        i += 1
         if partitioned:
             p = _U(events.partitions[event])
-        this = regs[NEXT_ID]
+        symbol = _U(events.symbols[event])
         position = events.positions[event]
         moment = events.ordinals[event] if numbered else position
         if clocked:
-            number, low = this, events.lows[event]
+            number, low = regs[ORDINAL], events.lows[event]
         else:
             number = moment if options.window == COUNT_WINDOW else position
             low = number - options.width
-        if parts[p, SEEN] != regs[N_CONSUMED]:
+        low = max(low, 0)
+        regs[ORDINAL] += 1
+        gap = has_gaps and moment != parts[p, LAST_MOMENT] + 1
+        parts[p, LAST_MOMENT] = moment
+        if parts[p, NEWEST] < low or parts[p, SEEN] != regs[N_CONSUMED]:
+            if not fresh[symbol]:
+                continue  # no run has begun in the window
             _forget(parts, p)
             parts[p, SEEN] = regs[N_CONSUMED]
-        if has_gaps and moment != parts[p, LAST_MOMENT] + 1:
+        if fresh[symbol]:
+            parts[p, NEWEST] = number
+        if gap:
             _move_starts(begins, moves, parts, taken, p, _U(QUIET), number)
         parts[p, _U(STARTS + ENDED_START)] = -1
-        _move_starts(begins, moves, parts, taken, p, _U(events.symbols[event]), number)
+        _move_starts(begins, moves, parts, taken, p, symbol, number)
+        this = regs[NEXT_ID]
         row = _U(this - regs[FIRST_ID])
         place = events.places[event] if placed else position
         log[row, LOG_SYMBOL] = events.symbols[event]
+        log[row, LOG_PARTITION] = p
         log[row, LOG_BEFORE] = parts[p, LAST_ID]
         log[row, LOG_NUMBER] = number
         log[row, LOG_POSITION] = position
@@ -189,9 +203,8 @@ def find_ends(events, options, begins, moves, has_gaps, held, begin, ends):
         log[row, LOG_MOMENT] = moment
         log[row, LOG_TIME] = events.times[event] if timed else 0
         regs[NEXT_ID] = this + 1
-        parts[p, LAST_MOMENT] = moment
         parts[p, LAST_ID] = this
-        if parts[p, _U(STARTS + ENDED_START)] >= max(low, 0):
+        if parts[p, _U(STARTS + ENDED_START)] >= low:
             if place >= options.first_end:
                 ends[_U(n_ends), END_ID] = this
                 ends[_U(n_ends), END_LOW] = low
@@ -201,7 +214,7 @@ def find_ends(events, options, begins, moves, has_gaps, held, begin, ends):
                 if options.consume == CONSUME_ANY:
                     regs[N_CONSUMED] += 1
                     parts[p, SEEN] = regs[N_CONSUMED]
-    return n, n_ends
+    return i, n_ends
 
 
 # ---- room -------------------------------------------------------------------------------------------------------
@@ -230,7 +243,7 @@ def drop_before(held, low):
 
 
 @kernel
-def keep_windows(held, n_parts, width, new_ids):
+def keep_windows(held, width, new_ids):
     """Keep those events of the log that are in the window of the next event of their partition; return how many stay.
 
     For windows that count the events of a partition.  Ids are given anew, and no evaluation of a window goes on.
@@ -238,34 +251,29 @@ def keep_windows(held, n_parts, width, new_ids):
     Parameters
     ----------
     held : Held
-    n_parts : int
     width : int
         Length of the window.
     new_ids : int64, shape (events,), written
-        All -1 before; one for each event of the log.
+        One for each event of the log.
     """
     held = Held(*held)
     regs, parts, log = held.regs, held.parts, held.log
     first = regs[FIRST_ID]
-    for i in range(n_parts):
-        p = _U(i)
-        low = parts[p, LAST_MOMENT] + 1 - width
-        if not _holds(parts, p, low) or parts[p, SEEN] != regs[N_CONSUMED]:
-            parts[p, LAST_ID] = NOTHING  # no run goes on from what is in its window
-        this = parts[p, LAST_ID]
-        while this >= first and log[_U(this - first), LOG_NUMBER] >= low:
-            new_ids[_U(this - first)] = 0
-            this = log[_U(this - first), LOG_BEFORE]
     kept = np.int64(0)
     for i in range(regs[NEXT_ID] - first):
-        if new_ids[_U(i)] >= 0:
+        new_ids[_U(i)] = NOTHING
+        p = log[_U(i), LOG_PARTITION]
+        if p < 0:
+            continue
+        low = parts[_U(p), LAST_MOMENT] + 1 - width
+        if log[_U(i), LOG_NUMBER] >= low and _holds(parts, regs, _U(p), low):
             new_ids[_U(i)] = kept
             for c in range(N_LOG):
                 log[_U(kept), _U(c)] = log[_U(i), _U(c)]
             before = log[_U(kept), LOG_BEFORE]
             log[_U(kept), LOG_BEFORE] = new_ids[_U(before - first)] if before >= first else NOTHING
             kept += 1
-    for i in range(n_parts):
+    for i in range(parts.shape[0]):
         last = parts[_U(i), LAST_ID]
         parts[_U(i), LAST_ID] = new_ids[_U(last - first)] if last >= first else NOTHING
     regs[FIRST_ID], regs[NEXT_ID] = 0, kept
@@ -274,12 +282,9 @@ def keep_windows(held, n_parts, width, new_ids):
 
 
 @helper
-def _holds(parts, p, low):
-    """Return whether some run of a partition has begun in the window."""
-    latest = np.int64(-1)
-    for c in range(STARTS + FIRST_START, parts.shape[1]):
-        latest = max(latest, parts[p, _U(c)])
-    return latest >= max(low, 0)
+def _holds(parts, regs, p, low):
+    """Return whether some run of a partition may have begun in the window."""
+    return parts[p, NEWEST] >= max(low, 0) and parts[p, SEEN] == regs[N_CONSUMED]
 
 
 @kernel
@@ -300,7 +305,7 @@ def find_idle(held, counted, low, idle):
     for i in range(idle.shape[0]):
         p = _U(i)
         first = parts[p, LAST_MOMENT] + 1 - low if counted else np.int64(low)
-        idle[p] = parts[p, SEEN] != regs[N_CONSUMED] or not _holds(parts, p, first)
+        idle[p] = not _holds(parts, regs, p, first)
 
 
 # ---- the evaluation of a window ---------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def check(
             if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
                 say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
-            columns = [dotted(name) for name in compiled.columns(schema) if name not in (ROW_COLUMN, STREAM_COLUMN)]
+            columns = [dotted(name) for name in compiled.columns(schema) if name not in (STREAM_COLUMN, ROW_COLUMN)]
     notes = list(compiled.notes) if compiled else []
     if as_json:
         answer = {"ok": not said, "errors": list(said.values()), "notes": notes, "columns": columns if events else None}

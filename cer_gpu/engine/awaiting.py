@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.backend.arguments import Matches, plain
-from cer_gpu.backend.joins.choosing import choose
+from cer_gpu.backend.joins.choosing import choose_at_ends
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
@@ -261,13 +261,12 @@ class Awaiting:
         numbers = np.stack([order, order])
         output = Matches(sorted_.spans.copy(), numbers, sorted_.offsets, sorted_.positions, sorted_.marks)
         ends = sorted_.spans[1]
-        begins = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1]])).tolist()
-        chosen = []
-        for begin, end in zip(begins, [*begins[1:], len(ends)], strict=True):
-            scratch = np.empty(3 * (end - begin), np.int64)
-            n = choose(*plain(output), begin, end, self._strategy.choice, 0, scratch)
-            chosen.append(numbers[0, begin : begin + n])
-        return np.sort(np.concatenate(chosen))
+        begins = np.flatnonzero(np.concatenate([[True], ends[1:] != ends[:-1], [True]]))
+        scratch, n_kept = np.empty(3 * int(np.diff(begins).max()), np.int64), np.empty(len(begins) - 1, np.int64)
+        choose_at_ends(*plain(output), begins, self._strategy.choice, scratch, n_kept)
+        before = np.cumsum(n_kept) - n_kept
+        kept = np.repeat(begins[:-1] - before, n_kept) + np.arange(int(n_kept.sum()))
+        return np.sort(numbers[0, kept])
 
     def _counts(self, found: MatchBuffers, rows: Int64) -> tuple[MatchBuffers, Int64, Int64]:
         """Return one complex event of each end, and how many the end has; rows of one end stand together."""
@@ -326,8 +325,8 @@ class Awaiting:
             self._trim_at = max(_TRIM_FROM, 2 * len(self._events.positions))
 
     def live(self) -> Int64:
-        """Return the positions that the complex events here hold, ascending."""
-        return np.unique(self._rows.positions)
+        """Return the positions that the complex events here hold, begin or end with, ascending."""
+        return np.unique(np.concatenate([self._rows.positions, self._rows.spans.ravel()]))
 
     def holds(self, n_partitions: int) -> Bools:
         """Return which partitions have complex events that wait."""

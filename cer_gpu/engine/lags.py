@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.lags import find_earlier
+from cer_gpu.backend.partitions import find_earlier
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import Block, plain_type, take_rows
 from cer_gpu.errors import EventsError
@@ -76,7 +76,7 @@ class Lags:
         fresh = Retained(schema, list(self._names))
         if self._retained is not None:
             positions, rows = self._retained.snapshot()
-            columns_of = [_cast(c.combine_chunks(), f.type, f.name) for c, f in zip(rows.columns, schema, strict=True)]
+            columns_of = [_cast(rows[name].combine_chunks(), types[a], a) for a, name in self._names.items()]
             fresh.restore(positions, pa.Table.from_arrays(columns_of, schema=schema))
         self._retained = fresh
 

@@ -44,7 +44,7 @@ def plan_of(
     3. `build_parallel`: the parallelised automaton of a pattern with filters between events, or with a conjunction, if
        its joins allow that (and `in_parallel`).
     4. `build_atom_graph`: else its atoms, and where the filters between events are tested.
-    5. `find_chain`: the steps of any other pattern that stacks can evaluate, if the strategy allows it.
+    5. `find_chain`: the steps of any other pattern that stacks can evaluate.
     """
     streams = tuple(name.name for name in syntax.streams)
     known = variables_of(syntax.formula)
@@ -80,12 +80,10 @@ def plan_of(
         if parallel is None:
             graph = build_atom_graph(formula, guards, selected, n_steps)
         steps: tuple[Step, ...] | str = f"the query has {'a conjunction' if conjunction else 'filters between events'}"
-    elif strategy.on_chains:
+    else:
         steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
         if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
             steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
-    else:
-        steps = f"the strategy is {strategy.name}"
     return Plan(
         text=syntax.text,
         guards=guards,

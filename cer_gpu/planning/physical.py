@@ -134,8 +134,8 @@ class Asked:
 
     @property
     def is_chain(self) -> bool:
-        """True if the pattern is a chain."""
-        return self.plan.chain is not None
+        """True if the pattern is a chain, and stacks can choose what the strategy does."""
+        return self.plan.chain is not None and self.plan.strategy.on_chains
 
     @property
     def chooses_within(self) -> bool:
@@ -146,7 +146,7 @@ class Asked:
     def counts_chain(self) -> bool:
         """True if the complex events of a chain can be counted step by step."""
         steps = self.plan.chain or ()
-        summed = len(steps) > 0 and not any(step.neighbour for step in steps) and n_sums(steps) <= MOST_ROWS
+        summed = self.is_chain and not any(step.neighbour for step in steps) and n_sums(steps) <= MOST_ROWS
         return self.output.counted and summed and not self.plan.partition
 
     @property
@@ -217,8 +217,9 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     asked = Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason.format(strategy=plan.strategy.name)
-    if chosen.runtime == "automaton" and plan.against_chain is not None:
-        reason += f" (no stacks: {plan.against_chain})"
+    against_chain = plan.against_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
+    if chosen.runtime == "automaton" and against_chain is not None:
+        reason += f" (no stacks: {against_chain})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)

@@ -59,6 +59,7 @@ class WindowChoice(Runtime):
         self._taken = np.zeros(0, np.int64)
         self._ends = Scratch(np.int64, loops.N_END)
         self._low = 0  # first number in the last window
+        self._next = 0  # position after the last relevant event
         self._reserve_replay()
         self.reserve_partitions(1)
 
@@ -84,7 +85,7 @@ class WindowChoice(Runtime):
     @property
     def n_relevant(self) -> int:
         """The ordinal of the next relevant event; only where `needs_lows`."""
-        return int(self._regs[loops.NEXT_ID])
+        return int(self._regs[loops.ORDINAL])
 
     @property
     def n_bytes(self) -> int:
@@ -99,16 +100,20 @@ class WindowChoice(Runtime):
         """Process relevant events and yield full buffers of what is chosen, in the order of the ends."""
         n = len(events.symbols)
         ends = self._ends.empty(n)
-        begins, moves = self._table.moves_of_starts()
-        if len(self._taken) < len(moves):
-            self._taken = np.zeros(2 * len(moves), np.int64)
-        begin, has_gaps = 0, bool(self._table.has_gaps)
+        if not n:
+            return
+        latest = self._table.latest_starts()
+        if len(self._taken) < len(latest.moves):
+            self._taken = np.zeros(2 * len(latest.moves), np.int64)
+        moves = latest.fresh, latest.begins, latest.moves, bool(self._table.has_gaps)
+        begin = 0
         while begin < n:
             if self._n_logged == len(self._log):
                 self._make_room(events, begin)
             groups = plain(events.as_group, self._options)
-            begin, n_ends = loops.find_ends(*groups, begins, moves, has_gaps, tuple(self._held), begin, ends)
+            begin, n_ends = loops.find_ends(*groups, *moves, tuple(self._held), begin, ends)
             self._note_low(events, begin - 1)
+            self._next = int(events.positions[begin - 1]) + 1
             yield from self.stages.each(LISTING, self._choose(ends, n_ends))
 
     def _choose(self, ends: Int64, n_ends: int) -> Iterator[Found]:
@@ -136,7 +141,7 @@ class WindowChoice(Runtime):
             return np.unique(rows[:, loops.LOG_PLACE])
         if self.options.in_positions:
             return self._low
-        return int(rows[0, loops.LOG_POSITION]) if len(rows) else 0
+        return int(rows[0, loops.LOG_POSITION]) if len(rows) else self._next
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
@@ -149,6 +154,9 @@ class WindowChoice(Runtime):
 
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
+        renumbered = np.where(kept, np.cumsum(kept) - 1, -1)
+        of_events = self._log[: self._n_logged, loops.LOG_PARTITION]
+        of_events[:] = np.where(of_events < 0, -1, renumbered[of_events])
         self._parts = self._parts[: len(kept)][kept]
         self.reserve_partitions(max(1, len(self._parts)))
 
@@ -169,14 +177,14 @@ class WindowChoice(Runtime):
             "regs": self._regs,
             "parts": self._parts,
             "log": self._log[: self._n_logged],
-            "scalars": np.array([self._low, len(self._log)]),
+            "scalars": np.array([self._low, self._next, len(self._log)]),
         }
 
     def restore(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot."""
         self._regs, self._parts = snapshot["regs"], snapshot["parts"]
         self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NOTHING
-        self._low, size = map(int, snapshot["scalars"])
+        self._low, self._next, size = map(int, snapshot["scalars"])
         self._log = np.zeros((size, loops.N_LOG), np.int64)
         self._log[: len(snapshot["log"])] = snapshot["log"]
         self._reserve_replay()
@@ -197,8 +205,8 @@ class WindowChoice(Runtime):
         """Drop the events that have left their windows; return how many stay."""
         held = tuple(self._held)
         if self.options.window == COUNT_WINDOW:
-            new_ids = np.full(self._n_logged, -1, np.int64)
-            return int(loops.keep_windows(held, len(self._parts), self.options.width, new_ids))
+            new_ids = np.empty(self._n_logged, np.int64)
+            return int(loops.keep_windows(held, self.options.width, new_ids))
         return int(loops.drop_before(held, self._low))
 
     def _make_room(self, events: Relevant, event: int) -> None:

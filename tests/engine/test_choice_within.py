@@ -27,6 +27,7 @@ from cer_gpu.planning.physical import physical_plan
 from cer_gpu.query import Query
 
 COMPARING = ("NEXT", "LAST", "MAX")
+COMPARED_OUTPUTS = ("positions", "bindings", "events", "count", "ends")
 MOST_ROWS = 20_000
 AAB_AC = pa.table({"type": list("AABAC")})
 
@@ -70,7 +71,7 @@ def test_then_within_keeps_the_order_of_the_papers():
     assert physical_plan(first._plan, OUTPUTS["positions"]).dealing.against_ranges is not None
 
 
-@pytest.mark.parametrize("output", sorted(OUTPUTS))
+@pytest.mark.parametrize("output", COMPARED_OUTPUTS)
 def test_the_plan_of_a_choice_within_the_window(output):
     plan = cer_gpu.compile("SELECT MAX * FROM S WHERE A ; B+ ; C WITHIN 3 EVENTS")._plan
     physical = physical_plan(plan, OUTPUTS[output])
@@ -129,15 +130,15 @@ class Drawn:
         limit = data.draw(st.sampled_from([None, None, 1, 2]), label="limit")
         case = strategies.long_full_cases(longest=longest, ambiguous=data.draw(st.booleans(), label="ambiguous"))
         query, self.events = data.draw(case, label="case")
+        assume(not query.measures and query.having is None)
         self.query = replace(query, strategy=strategy, limit=limit)
         self.layout = data.draw(arrow_streams.layouts(self.query, self.events, False), label="layout")
         self.rng = random.Random(data.draw(st.integers(0, 2**16), label="text and cuts"))
         self.compiled = self._compiled(self.query)
         everything = self._compiled(replace(self.query, strategy="ALL", limit=None))
-        assume(everything.evaluate(self.table, output="count")["count"].to_pylist() < [MOST_ROWS])
+        assume(sum(everything.evaluate(self.table, output="count")["count"].to_pylist()) < MOST_ROWS)
         self.variables = ref.bound_variables(self.query)
         bound = everything.evaluate(self.table, output="bindings")
-        assume(bound.num_rows < MOST_ROWS)
         self.rows = chosen(self.query, set(rows_of(bound)))
         self.bound_rows = chosen(self.query, bound_rows_of(bound, self.variables))
 
@@ -172,7 +173,7 @@ class Drawn:
 @strategies.property_test(1)
 def test_random_queries_choose_among_the_rows_of_all(data):
     drawn = Drawn(data, data.draw(st.sampled_from([12, 60, 250]), label="longest"))
-    output = data.draw(st.sampled_from(sorted(OUTPUTS)), label="output")
+    output = data.draw(st.sampled_from(COMPARED_OUTPUTS), label="output")
     answer = drawn.compiled.evaluate(drawn.table, output=output)
     drawn.assert_right(answer, output)
     assert_same(pushed(drawn.compiled, drawn.batches(), output=output), answer)

@@ -29,6 +29,11 @@ def plan_of(text, **options):
         ("SELECT * FROM S WHERE (A ; B)+ ; C", "count", "counter"),
         ("SELECT * FROM S WHERE (A ; B)+ ; C", "positions", "automaton"),
         ("SELECT NEXT * FROM S WHERE A ; B", "positions", "automaton"),
+        ("SELECT NEXT * FROM S WHERE A ; B", "count", "counter"),
+        ("SELECT NEXT * FROM S WHERE A ; B WITHIN 9 EVENTS", "positions", "window_lister"),
+        ("SELECT NEXT * FROM S WHERE A ; B WITHIN 9 EVENTS", "count", "window_counter"),
+        ("SELECT NEXT * FROM S WHERE A ; B WITHIN 9 EVENTS", "ends", "stacks"),
+        ("SELECT NEXT * FROM S WHERE A ; B THEN WITHIN 9 EVENTS", "positions", "automaton"),
         ("SELECT * FROM S WHERE (A AS x OR A AS y) ; B", "positions", "stacks"),
         ("SELECT * FROM S WHERE (A AS x OR A AS y) ; B", "bindings", "automaton"),
     ],
@@ -58,7 +63,9 @@ def test_events_are_held_back_only_if_the_results_stay_the_same():
     assert not cer_gpu.compile(f"SELECT * FROM S WHERE A ; B {window}").physical_plan("events").holds_back
     counted = "SELECT {} * FROM S WHERE (A ; B)+ ; C WITHIN 9 EVENTS {}"
     assert cer_gpu.compile(counted.format("", "")).physical_plan("count").holds_back
-    assert not cer_gpu.compile(counted.format("NEXT", "")).physical_plan("count").holds_back
+    assert cer_gpu.compile(counted.format("NEXT", "")).physical_plan("count").holds_back
+    first = counted.replace("WITHIN", "THEN WITHIN")
+    assert not cer_gpu.compile(first.format("NEXT", "")).physical_plan("count").holds_back
     assert not cer_gpu.compile(counted.format("", "CONSUME BY ANY")).physical_plan("count").holds_back
 
 

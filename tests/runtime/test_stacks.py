@@ -19,7 +19,8 @@ from cer_gpu.automaton.chain import Chain, Step
 
 
 def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> bool:
-    return cer_gpu.compile(f"SELECT {select} FROM S WHERE {pattern} {clauses}", **options)._plan.chain is not None
+    plan = cer_gpu.compile(f"SELECT {select} FROM S WHERE {pattern} {clauses}", **options)._plan
+    return plan.chain is not None and plan.strategy.on_chains
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,14 @@ def is_chain(pattern: str, clauses: str = "", select: str = "*", **options) -> b
         "A ; B+ ; C+ ; D",
         "A ; B AS x ; C FILTER x[v > 1 OR v < 0]",
         "A ; B ; A+ FILTER B[v > 1]",
+        "A -> B -> C",
+        "A ; !D ; C",
+        "A ; !(D AS d FILTER d[v > 1]) ; !C ; B+",
+        "A ; B{3,5} ; C",
+        "A{2} ; A{1,3} ; A",
+        "A ; B ->+ ; C",
+        "A -> B{2,4}",
+        "(A -> B AS b) FILTER b[v > 1]",
     ],
 )
 def test_sequences_and_repeated_steps_are_chains(pattern):
@@ -59,6 +68,14 @@ def test_sequences_and_repeated_steps_are_chains(pattern):
         "A ; (B ; C OR D) ; E",
         "A ; B+ ; (B OR C)+ ; D",  # a B may be at either step
         "A ; B+ ; B ; B+",
+        "A ; B{1,2} ; B{1,2}",
+        "A ; B? ; C",
+        "A ; (B? ; C)",
+        "A :{2,3} ; B",
+        "A -> B ->{2,4}",  # an event may have too many before it that do
+        "(A ; B ->+ AS b) FILTER b[v > 1]",  # a B that is not of the step bars it
+        "A ; !(D AS d FILTER d.v > A.v) ; C",
+        "A -> NOT(B)",
     ],
 )
 def test_other_patterns_are_no_chains(pattern):
@@ -107,7 +124,7 @@ def test_symbols_are_sets_of_steps():
 
 
 def random_query(rng: random.Random) -> tuple[str, str]:
-    """Return WHERE and the clauses after it: chains, often with overlapping steps, and with neighbours."""
+    """Return WHERE and the clauses after it: chains, often with overlapping steps, neighbours, counts and absences."""
     n = rng.randint(2, 5)
     several = rng.random() < 0.3
     steps, filters = [], []
@@ -116,8 +133,11 @@ def random_query(rng: random.Random) -> tuple[str, str]:
         if rng.random() < 0.2 and not several:
             kinds.append(rng.choice("ABC"))
         step = f"({' OR '.join(kinds)})" if len(kinds) > 1 else kinds[0]
-        step += "+" * (rng.random() < 0.4 if several else i == n // 2 and rng.random() < 0.6)
-        if rng.random() < 0.4 and step[0] != "(":
+        if rng.random() < 0.4 if several else i == n // 2 and rng.random() < 0.6:
+            step += rng.choice(["+", "+", "{1,2}", "{2,}", "{2,3}", " ->+", " ->{2,}"])
+        elif rng.random() < 0.1:
+            step += "{2}"
+        if rng.random() < 0.4 and step[0] != "(" and "->" not in step:
             step = f"({step} AS x{i})"
             filters.append(f"x{i}[v {rng.choice(['<', '>=', '<>'])} {rng.randint(0, 3)}]")
         steps.append(step)
@@ -125,7 +145,8 @@ def random_query(rng: random.Random) -> tuple[str, str]:
                          f"WITHIN {rng.randint(0, 9)} [t]", f"WITHIN {rng.randint(0, 9)} [f]"])  # fmt: skip
     where = steps[0]
     for before, step in itertools.pairwise(steps):
-        joined = [" ; ", " ; ", " : "] if window and "+" not in before + step else [" ; "]
+        alone = not any(sign in before + step for sign in "+{")
+        joined = [" ; ", " ; ", " ; ", " -> ", f" ; !{rng.choice('ABCD')} ; "] + [" : ", " : "] * bool(window and alone)
         where += f"{rng.choice(joined)}{step}"
     where += f" FILTER {' AND '.join(filters)}" if filters else ""
     return where, window if rng.random() < 0.6 else f"PARTITION BY [k] {window}"
@@ -150,7 +171,9 @@ def test_stacks_list_the_rows_of_the_automaton(seed):
     events = random_events(rng, rng.randint(0, 14) if "WITHIN" not in window else rng.randint(0, 60))
     output = rng.choice(["positions", "bindings", "events"])
     timed = {"time_column": "t", "time_unit": "s"} if "SECONDS" in window or rng.random() < 0.5 else {}
-    select = "STRICT *" if "+" not in where and "WITHIN" in window and rng.random() < 0.3 else "*"
+    select = (
+        "STRICT *" if not any(sign in where for sign in "+{") and "WITHIN" in window and rng.random() < 0.3 else "*"
+    )
     query = cer_gpu.compile(f"SELECT {select} FROM S WHERE {where} {window}", **timed)
     assert query._plan.chain is not None
     with small_sizes():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cer_gpu.automaton.encoding import CHOOSE_LAST, CHOOSE_MAX, CHOOSE_NEXT
+from cer_gpu.backend.arguments import Matches
 from cer_gpu.backend.jit import helper, kernel
 
 _U = np.uint64
@@ -50,6 +51,27 @@ def choose(output, begin, n, strategy, distinct, scratch):
         for r in range(n_rows):
             scratch[_U(r)] &= _order(output, begin + r, begin + best, strategy) == 0
     return _compact(output, begin, n_rows, scratch)
+
+
+@kernel
+def choose_at_ends(output, begins, strategy, scratch, n_kept):
+    """Choose among the rows of each of several ends, as `choose` does.
+
+    Parameters
+    ----------
+    output : Matches
+    begins : int64, shape (ends + 1,)
+        First row of each end, and the number of rows.
+    strategy : int
+        CHOOSE_NEXT, CHOOSE_LAST or CHOOSE_MAX.
+    scratch : int64, shape (ring,), written
+        Three entries or more for each row of one end.
+    n_kept : int64, shape (ends,), written
+        Number of rows that are kept at the begin of those of each end.
+    """
+    output = Matches(*output)
+    for end in range(n_kept.shape[0]):
+        n_kept[_U(end)] = choose(output, begins[_U(end)], begins[_U(end + 1)], strategy, 0, scratch)
 
 
 @helper
