@@ -4,7 +4,7 @@ A chain is a sequence of steps joined by ``;``.  A step is one event, with alter
 or ``{n,m}``, several; two steps of one event each may also be joined by ``:``.  Events may be absent from the gap
 between two steps (``; !R ;``, ``->``).  The effect of an event depends only on the set of steps that it satisfies and
 on the gaps that it bars, which are its symbol; partial matches lie in one stack for each step
-(`cer_gpu.backend.stacks`).
+(`cer_gpu.backend.chains.stacks`).
 
 papers: the instance stacks are those of SASE (Wu, Diao, Rizvi, SIGMOD 2006), with the max-start of CORE, section 5.1,
 which spares the listing dead ends.

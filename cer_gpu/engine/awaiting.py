@@ -1,7 +1,7 @@
 """Complex events that wait until the window that begins at their start has passed: those of ``f ; !R``.
 
 The runtime finds what matches f, and what matches f and the next R (`cer_gpu.automaton.trailing`).  The first wait
-here; the second take them back.  What is left is known at the first event beyond the window of its start, its moment,
+here; the second take them back.  The rest is known at the first event beyond the window of its start, its moment,
 or at the end of the stream.  It comes in the order of moment, start and end.
 """
 

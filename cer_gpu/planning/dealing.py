@@ -19,6 +19,8 @@ class Dealing:
         Reason why dealing by key is not exact; None: it is.
     against_ranges : str or None
         Reason why dealing by ranges of the stream, each with the window before it, is not exact; None: it is.
+    against_merging : str or None
+        Reason why results of several threads have another order than those of one; None: they have the order of ends.
     shared : tuple of (str or None, str)
         Column of each event type (None: of all) whose value all events of a complex event share, so that tasks can be
         dealt the events by it; empty: there is none.
@@ -26,11 +28,14 @@ class Dealing:
 
     against_keys: str | None
     against_ranges: str | None
+    against_merging: str | None = None
     shared: tuple[tuple[str | None, str], ...] = ()
 
     @property
     def threads(self) -> str:
         """Way to deal to threads: "range", "partition", or "one" if one thread evaluates everything."""
+        if self.against_merging is not None:
+            return "one"
         if self.against_ranges is None:
             return "range"
         return "partition" if self.against_keys is None else "one"
@@ -38,7 +43,7 @@ class Dealing:
     @property
     def against_threads(self) -> str | None:
         """Reason why one thread evaluates everything; None: several help."""
-        return self.against_ranges if self.threads == "one" else None
+        return self.against_merging or self.against_ranges if self.threads == "one" else None
 
     @property
     def tasks(self) -> dict[str, str | None]:
@@ -49,7 +54,9 @@ class Dealing:
 
 def dealing_of(plan: Plan) -> Dealing:
     """Determine the ways to deal the events of a query."""
-    return Dealing(_against_keys(plan), _against_ranges(plan), () if plan.partition else _shared(plan))
+    merging = "complex events that end with an absence come in the order in which they are known"
+    shared = () if plan.partition else _shared(plan)
+    return Dealing(_against_keys(plan), _against_ranges(plan), merging if plan.trailing else None, shared)
 
 
 def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
@@ -75,8 +82,6 @@ def _shared(plan: Plan) -> tuple[tuple[str | None, str], ...]:
 def _against_keys(plan: Plan) -> str | None:
     if not plan.partition:
         return "the query has no PARTITION BY"
-    if plan.trailing:
-        return "complex events that end with an absence come in the order in which they are known"
     if plan.consume == "ANY":
         return "CONSUME BY ANY forgets what all partitions have read"
     return None

@@ -9,8 +9,8 @@ import numpy as np
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.chain_sums import ChainSums
-from cer_gpu.backend import chain_counting as loop
 from cer_gpu.backend.arguments import Counts, Window, plain
+from cer_gpu.backend.chains import counting as loop
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
-from cer_gpu.backend import keyed_drops as drops
-from cer_gpu.backend import keyed_stacks as loops
 from cer_gpu.backend.arguments import Events, Matches, plain
+from cer_gpu.backend.chains import keyed_drops as drops
+from cer_gpu.backend.chains import keyed_stacks as loops
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.events import Int64, Relevant, RunOptions

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW
-from cer_gpu.backend import stacks as loops
 from cer_gpu.backend.arguments import Matches, Steps, Window, plain
+from cer_gpu.backend.chains import stacks as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import Scratch, room
 from cer_gpu.errors import EventsError

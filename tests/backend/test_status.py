@@ -5,7 +5,9 @@ import pytest
 from cases import by_automaton
 
 import cer_gpu
-from cer_gpu.backend import chain_counting, counting, evaluation, stacks, status
+from cer_gpu.backend import counting, evaluation, status
+from cer_gpu.backend.chains import counting as chain_counting
+from cer_gpu.backend.chains import stacks
 
 QUERY = "SELECT * FROM S WHERE A ; B+ ; C WITHIN 5 EVENTS"
 EVENTS = pa.table({"type": list("ABC")})

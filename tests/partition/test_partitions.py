@@ -12,7 +12,8 @@ import pytest
 from cases import by_automaton
 
 import cer_gpu
-from cer_gpu.backend import evaluation, keyed_stacks
+from cer_gpu.backend import evaluation
+from cer_gpu.backend.chains import keyed_stacks
 from cer_gpu.partition import partitions
 from cer_gpu.runtime import keyed_stacks as engine_stacks
 

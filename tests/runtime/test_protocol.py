@@ -23,8 +23,11 @@ def test_only_the_registry_imports_runtimes():
             if isinstance(node, ast.ImportFrom) and node.module in modules:
                 importers.setdefault(module, set()).add(node.module)
     assert importers.pop("cer_gpu.runtime.registry") == modules
-    # the stacks of partitions list as those of a whole stream do
-    assert importers == {"cer_gpu.runtime.keyed_stacks": {"cer_gpu.runtime.stacks"}}
+    # the stacks of partitions list as those of a whole stream do, and a window is evaluated as a stream is
+    assert importers == {
+        "cer_gpu.runtime.keyed_stacks": {"cer_gpu.runtime.stacks"},
+        "cer_gpu.runtime.window_choice": {"cer_gpu.runtime.run", "cer_gpu.runtime.counter"},
+    }
 
 
 def test_no_function_asks_for_the_class_of_a_runtime():

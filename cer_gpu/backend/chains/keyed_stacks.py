@@ -1,4 +1,4 @@
-"""The loops for chains under PARTITION BY: stacks as in `cer_gpu.backend.stacks` for each partition, as linked lists.
+"""The loops for chains under PARTITION BY: stacks as in `cer_gpu.backend.chains.stacks`, as linked lists.
 
 An instance is a row of `instances` (int64), a ring of any size, and refers to older ones only.  Its id is one more than
 that of the instance before it; the id `origin` is in row 0, and when row 0 is taken again the origin moves.
@@ -31,9 +31,7 @@ import numpy as np
 
 from cer_gpu.automaton.encoding import CONSUME_ANY, CONSUME_PARTITION
 from cer_gpu.backend.arguments import Events, Matches, Options, Steps, Window
-from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.operations import prefetch
-from cer_gpu.backend.stacks import (
+from cer_gpu.backend.chains.stacks import (
     BAR,
     COUNT,
     DEPTH,
@@ -49,6 +47,8 @@ from cer_gpu.backend.stacks import (
     has_absences,
     write_rows,
 )
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.operations import prefetch
 from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 
 # an instance
@@ -364,7 +364,7 @@ def _go_on(frames, frame, s, count, before, lower, bar, target, steps, ring, tim
 
 @kernel
 def list_ends(events, window, options, steps, ring, listing, output, ends, n_ends, regs):
-    """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.stacks.list_ends` does.
+    """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.chains.stacks.list_ends` does.
 
     Parameters
     ----------
@@ -383,7 +383,7 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
     Returns
     -------
     int
-        DONE, OUTPUT_FULL or GROW_PATH, as `cer_gpu.backend.stacks.list_ends`.
+        DONE, OUTPUT_FULL or GROW_PATH, as `cer_gpu.backend.chains.stacks.list_ends`.
     """
     events, window, options, steps = Events(*events), Window(*window), Options(*options), Steps(*steps)
     ring, listing, output = Ring(*ring), Frames(*listing), Matches(*output)

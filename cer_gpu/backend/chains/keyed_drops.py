@@ -1,12 +1,11 @@
-"""Dropping of instances of partitions (`cer_gpu.backend.keyed_stacks`) that no complex event to come can hold."""
+"""Dropping of instances of `cer_gpu.backend.chains.keyed_stacks` that no complex event to come can hold."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from cer_gpu.backend.arguments import Steps
-from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.keyed_stacks import (
+from cer_gpu.backend.chains.keyed_stacks import (
     AHEAD,
     BASE,
     FLOOR,
@@ -23,6 +22,7 @@ from cer_gpu.backend.keyed_stacks import (
     lower_of,
     row_of,
 )
+from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
 
 _U = np.uint64

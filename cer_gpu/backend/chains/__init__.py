@@ -1,0 +1,1 @@
+"""Kernels for chains: stacks of instances, and counting."""
