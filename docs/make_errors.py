@@ -105,7 +105,6 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT PREV(x).price FROM S WHERE A+ AS x'",
         "check 'SELECT COUNT(x) AS n FROM S WHERE A+ AS x HAVING m > 2'",
         "check 'SELECT LAG(x.price) FROM S WHERE A AS x'",
-        "check 'SELECT x FROM S WHERE A+ AS x HAVING COUNT(x) > 2'",
         "check 'SELECT * FROM S WHERE A ; B WITHIN 2 WEEKS'",
         "check 'SELECT * FROM S WHERE A ; B PARTITION BY name'",
         "check 'SELECT * FROM S WHERE A FILTER A[price IS 3]'",
