@@ -65,15 +65,20 @@ def _memory(plan: Plan) -> str:
     if plan.within is not None:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"
+        if plan.trailing:
+            bound += "; and by the complex events that wait until theirs has passed"
         if plan.partition and plan.strategy.compares and plan.chooses_first:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
         return bound
-    waits = plan.cea is None or any(transition.guard == ANY for transition in plan.cea.transitions)
+    loops = [] if plan.cea is None else [each for each in plan.cea.transitions if each.guard == ANY]
+    waits = plan.cea is None or bool(loops)
     if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
         return "that of the partial matches under way: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
         return "grows with the relevant events until a complex event consumes them: there is no WITHIN"
+    if not stored and loops and all(loop.barred for loop in loops):
+        return "grows with the partial matches that no event has barred yet: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
 
 
