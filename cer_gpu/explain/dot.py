@@ -42,7 +42,7 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
         test = " AND ".join([absence["text"], *absence["filters"]])
         yield f'absent{number} [shape=box, style=dashed, label="{_escaped(absence["name"])}: {_escaped(test)}"]'
         for state in absence["after"]:
-            yield f'{state} -> absent{number} [style=dotted, arrowhead=tee]'
+            yield f"{state} -> absent{number} [style=dotted, arrowhead=tee]"
     for silent in automaton["silent"]:
         yield f'{silent["source"]} -> {silent["target"]} [style=dashed, label="ε"]'
 

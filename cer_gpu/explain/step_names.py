@@ -17,7 +17,7 @@ MOST_NAMES = 8
 def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     """Return a name for each place of a formula: a variable, that of a filter first, else its type.
 
-    A name that is not unique has its number behind it.  The type of an event that is to be absent has a ``!`` before it.
+    A name that is not unique has its number behind it.  That of an event to be absent is its type behind a ``!``.
 
     Parameters
     ----------

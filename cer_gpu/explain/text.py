@@ -160,9 +160,14 @@ def _absences(absences: Sequence[Facts]) -> Iterator[str]:
     """Return the lines of the events that are absent from gaps."""
     rows = []
     for absence in absences:
-        event = " such that ".join([absence["text"], *([" AND ".join(absence["filters"])] if absence["filters"] else [])])
+        event = " such that ".join(
+            [absence["text"], *([" AND ".join(absence["filters"])] if absence["filters"] else [])]
+        )
         searched = [state for state in absence["after"] if state not in absence["at_once"]]
-        ways = (absence["at_once"], "known by a mark at the event before"), (searched, "searched in the gap while listing")
+        ways = (
+            (absence["at_once"], "known by a mark at the event before"),
+            (searched, "searched in the gap while listing"),
+        )
         for states, way in ways:
             if states:
                 rows.append([absence["name"], event, f"after {_cut([str(state) for state in states])}", way])
@@ -204,6 +209,8 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows = [["engine", f"{engine['chosen']}: {engine['why']}"]]
     others = [f"{output}: {name}" for output, name in engine["by_output"].items() if name != engine["chosen"]]
     rows += [["", f"for other outputs: {', '.join(others)}"]] if others else []
+    if plan["chain"] is not None and not plan["chain"]["plain"]:
+        rows.append(["chain", plan["chain"]["text"]])
     rows.append(["strategy", plan["strategy"]])
     rows.append(["device", f"{plan['device']['chosen']}: {plan['device']['why']}"])
     rows.append(["predicates", f"{plan['predicates']['chosen']}: {plan['predicates']['why']}"])

@@ -21,7 +21,7 @@ from cer_gpu.automaton.normal_form import (
     sequence,
 )
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import Measure, QuerySyntax, Within, attributes, relations, variable_filters
+from cer_gpu.ceql.syntax import Measure, Predicate, QuerySyntax, Within, attributes, relations, variable_filters
 from cer_gpu.explain.writing import attribute_text, expression_text, name_text, predicate_text, printable, stream_of
 
 _CONSUME = {
@@ -53,11 +53,13 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
     lines += _chosen(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
+    measures = [_measure(measure) for measure in syntax.select.measures]
+    lines += [f"Reported of each: {_listed(measures, 'and')}."] if measures else []
     if syntax.having is not None:
         lines.append(f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING).")
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
-    lines += _kept(syntax)
+    lines += [_kept(syntax)] if not measures or any(item.written for item in syntax.select.items or ()) else []
     lines += _looking_back(syntax)
     if syntax.head:
         values = [
@@ -97,20 +99,18 @@ def window_text(within: Within) -> str:
     return " ".join(parts)
 
 
-def _kept(syntax: QuerySyntax) -> list[str]:
-    """Return the lines of SELECT: the measures, and the events that are kept."""
-    items, measures = syntax.select.items, [_measure(measure) for measure in syntax.select.measures]
-    lines = [f"For each one these values are reported: {_listed(measures, 'and')}."] if measures else []
+def _kept(syntax: QuerySyntax) -> str:
+    items = syntax.select.items
     if items is None:
-        return lines or ["All its events are kept."]
+        return "All its events are kept."
     names = [
         (f"{name_text(item.variable.stream)}>" if item.variable.stream else "") + name_text(item.variable.name)
         for item in items
         if item.written
     ]
-    if names:
-        lines.append(f"Of its events, those that {_listed(list(dict.fromkeys(names)), 'or')} holds are kept.")
-    return lines or ["None of its events are kept, only where it starts and ends."]
+    if not names:
+        return "None of its events are kept, only where it starts and ends."
+    return f"Of its events, those that {_listed(list(dict.fromkeys(names)), 'or')} holds are kept."
 
 
 def _measure(measure: Measure) -> str:
@@ -120,8 +120,9 @@ def _measure(measure: Measure) -> str:
 
 def _looking_back(syntax: QuerySyntax) -> list[str]:
     """Return the line that says which events LAG reads, if the query has it."""
-    filters = [*variable_filters(syntax.formula), *relations(syntax.formula)]
-    lagged = [each for filter_ in filters for each in attributes(filter_.predicate) if each.lag]
+    predicates = [each.predicate for each in variable_filters(syntax.formula)]
+    predicates += [each.predicate for each in relations(syntax.formula)]
+    lagged = [each for predicate in predicates for each in attributes(predicate) if each.lag]
     if not lagged:
         return []
     texts = list(dict.fromkeys(map(expression_text, lagged)))
@@ -145,17 +146,19 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
         case Then():
             steps = list(sequence(formula))
             for number, (step, joint) in enumerate(steps, 1):
-                next_one = _is_next(step, joint.absent)
+                repeated = step.body if isinstance(step, Repeat) and step.absent == joint.absent else step
+                next_one = _is_next(repeated, joint.absent)
                 lines = _step(step, streams, _NEXT_ONE if next_one else _ONE)
                 how = "" if number == 1 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
-                yield f"{number}. {how}{_maybe(steps, number - 1)}{next(lines)}"
+                told = "in this order:" if isinstance(step, Then) else next(lines)
+                yield f"{number}. {how}{_maybe(steps, number - 1)}{told}"
                 yield from ("   " + line for line in lines)
-                if isinstance(step, Repeat) and _is_next(step.body, joint.absent):
+                if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
                     yield "   the first of them the next such event"
                 elif not next_one:
                     yield from ("   " + line for line in _absences(joint.absent, "between the two "))
         case Either():
-            yield "one of these:"
+            yield "one of these:" if one == _ONE else "the next of these:"
             for choice in choices(formula):
                 lines = _outline(choice, streams)
                 yield "- " + next(lines)
@@ -175,8 +178,10 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
             word = "and" if isinstance(formula.body, Related) else "such that"
             yield f"{word} {predicate_text(formula.relation.predicate)}"
         case Repeat(body=Atom() as atom):
-            times, event = _times(formula, "event"), _event(atom, streams)
-            if formula.contiguous:
+            times, event = _times(formula, "event"), _event(atom, streams, one)
+            if one == _NEXT_ONE:
+                yield f"{times}, each {event}"
+            elif formula.contiguous:
                 yield f"{times} in a row, each {event}"
             elif _is_next(atom, formula.absent):
                 yield f"{times}, each {event}, and each but the first the next such event"
@@ -211,19 +216,24 @@ def _absences(absent: Sequence[Absent], words: str) -> Iterator[str]:
     for each in absent:
         event = f"event that is not {_guarded(each.guard)}" if each.negated else _guarded(each.guard, one="event")
         tests = " and ".join(predicate_text(relation.predicate) for relation in each.relations)
-        yield f"{words}no {event}" + (f", such that {tests}" if tests else "")
+        roles = (role for relation in each.relations for role in relation.roles if role.sites & each.sites)
+        names = dict.fromkeys(role.variable.name for role in roles if role.variable.name != each.guard.event_type)
+        called = f", called {_listed(list(map(name_text, names)), 'and')}" if names else ""
+        yield f"{words}no {event}{called}" + (f", such that {tests}" if tests else "")
 
 
 def _is_next(step: NormalForm, absent: Sequence[Absent]) -> bool:
     """Return True if the absences before an event are just those with which the next such event is meant."""
-    predicates = []
-    while isinstance(step, Related):
-        predicates.append(step.relation.predicate)
-        step = step.body
-    if not isinstance(step, Atom) or step.negated or len(absent) != 1:
-        return False
-    same = [relation.predicate for relation in absent[0].relations] == predicates[::-1]
-    return same and absent[0].guard == step.guard and not absent[0].negated
+    events = []
+    for choice in choices(step):
+        event, predicates = choice, list[Predicate]()
+        while isinstance(event, Related):
+            predicates.insert(0, event.relation.predicate)
+            event = event.body
+        if not isinstance(event, Atom):
+            return False
+        events.append((event.guard, event.negated, predicates))
+    return events == [(each.guard, each.negated, [r.predicate for r in each.relations]) for each in absent]
 
 
 def _joined(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
@@ -242,7 +252,7 @@ def _step(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator
     body = step
     while isinstance(body, Related):
         body = body.body
-    if isinstance(body, Then):
+    if isinstance(step, Related) and isinstance(body, Then):
         yield "in this order:"
         yield from ("  " + line for line in _outline(step, streams))
     else:
@@ -251,13 +261,15 @@ def _step(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator
 
 def _guarded(guard: Guard, negated: bool = False, one: str = _ONE) -> str:
     """Return the words for an event that satisfies a guard, or does not; `one` stands before the name of its type."""
+    if negated:
+        return f"{'one event' if one == _ONE else one} that is not {_guarded(guard)}"
     whichever = "any event" if one == _ONE else one
     event = whichever if guard.event_type is None else f"{one} {name_text(guard.event_type)}"
     if guard.stream is not None:
         event += f" of stream {name_text(guard.stream)}"
     if guard.predicate is not None:
         event += f" with {predicate_text(guard.predicate)}"
-    return f"one event that is not {event}" if negated else event
+    return event
 
 
 def _event(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
