@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import beside
 import conjunctions
 import joins
 import pyarrow as pa
@@ -252,6 +253,9 @@ def families(n_events: int, *, long: bool = False) -> list[Family]:
             if long
             else []
         ),
+        Family(beside.TITLE, beside.ABOUT, beside.steps(), beside.compared),
+        Family(beside.CHOICES, beside.ABOUT_CHOICES, beside.choices(), beside.compared),
+        Family(beside.MEASURES, beside.ABOUT_MEASURES, beside.measures(), beside.compared),
         Family("Partitions", "One of so many keys at random for each event; C is rare.", _partitions()),
         Family("Share of relevant events", "All others are of a type that the query does not name.", _relevant()),
         Family(
