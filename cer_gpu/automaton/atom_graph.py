@@ -258,7 +258,7 @@ class _Builder:
             absences.append(PlacedAbsence(node, tuple(range(len(relations), len(relations) + len(own)))))
             relations += own
         # in a chain the kept events tell their steps, and a step of one atom has one path
-        told = len(atoms) - len(barring) - self.n_copied == n_steps or self._apart(edges)
+        told = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._apart(edges)
         ways = {Edge(self.absent[i][1], edge.source, False, bars=True) for edge in edges for i in edge.absent}
         return AtomGraph(atoms, tuple(sorted([*edges, *ways])), tuple(relations), not told, tuple(absences))
 
