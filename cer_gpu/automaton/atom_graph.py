@@ -280,7 +280,7 @@ class _Builder:
             absences.append(PlacedAbsence(gap.node, numbers, gap.begins))
             relations += own
         # in a chain the kept events tell their steps, and a step of one atom has one path
-        told = len(atoms) - len(barring) - self.n_copied == n_steps or self._apart(edges)
+        told = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._apart(edges)
         before = {(i, edge.source) for edge in edges for i in edge.absent if not self.absent[i].begins}
         ways = {Edge(self.absent[i].node, source, False, bars=True) for i, source in before}
         return AtomGraph(atoms, tuple(sorted([*edges, *ways])), tuple(relations), not told, tuple(absences))
