@@ -69,8 +69,13 @@ def test_the_bound_of_memory_follows_window_strategy_and_clauses():
         ("LAST", True),
         ("MAX", True),
     ):
-        memory = plan_of(f"SELECT {strategy} * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS")["memory"]
+        query = f"SELECT {strategy} * FROM S WHERE A ; B PARTITION BY [k] {{}} WITHIN 5 EVENTS"
+        assert "kept for good" not in plan_of(query.format(""))["memory"]
+        memory = plan_of(query.format("THEN"))["memory"]
         assert ("a state of each partition, which is kept for good" in memory) == kept
+    assert "that wait until theirs has passed" in plan_of("SELECT * FROM S WHERE A ; !B WITHIN 5 EVENTS")["memory"]
+    assert "that no event has barred yet" in plan_of("SELECT * FROM S WHERE A -> B")["memory"]
+    assert "grows with the relevant events" in plan_of("SELECT * FROM S WHERE A -> B ; C")["memory"]
     times = plan_of("SELECT * FROM S WHERE A WITHIN 26 HOURS 1 MINUTES 0.5 SECONDS", time_column="ts")["window"]
     assert times["text"] == "1 day 2 hours 1 minute 0.5 seconds"
 

@@ -204,7 +204,7 @@ def test_stored_events_stay_until_they_are_out_of_reach():
     related, neighbours = "A AS a : B AS b FILTER b.x > a.x", "A AS a : B AS b"
     assert "grows" in facts_of(related)["plan"]["memory"]
     assert "grows" not in facts_of(neighbours)["plan"]["memory"]
-    query = "SELECT MAX * FROM S WHERE A AS a ; B AS b{} PARTITION BY [k] WITHIN 5 EVENTS"
+    query = "SELECT MAX * FROM S WHERE A AS a ; B AS b{} PARTITION BY [k] THEN WITHIN 5 EVENTS"
     memories = [by_instances(query.format(f)).explain().to_dict()["plan"]["memory"] for f in ("", " FILTER a.x = b.x")]
     assert ["kept for good" in memory for memory in memories] == [True, False]
 

@@ -73,12 +73,14 @@ def test_windows_and_keys_have_their_words(clauses, line):
         ("MAX", "those that are no part of another are {} (MAX)."),
     ],
 )
-def test_a_strategy_that_chooses_before_the_window_stands_before_it(strategy, choice):
+def test_a_strategy_stands_behind_the_window_and_before_it_with_then_within(strategy, choice):
     choice = "Of those that end at one event, " + choice
     query = f"SELECT {strategy} * FROM S WHERE A"
     assert words_of(query)[2:-1] == [choice.format("reported")]
     subject = "Each" if strategy == "MAX" else "It"
-    assert words_of(query + " WITHIN 5 EVENTS")[2:-1] == [
+    within = "rom its first event to its last there are at most 5 positions."
+    assert words_of(query + " WITHIN 5 EVENTS")[2:-1] == [f"F{within}", choice.format("reported")]
+    assert words_of(query + " THEN WITHIN 5 EVENTS")[2:-1] == [
         choice.format("chosen"),
-        f"{subject} is reported only if from its first event to its last there are at most 5 positions.",
+        f"{subject} is reported only if f{within}",
     ]
