@@ -19,7 +19,11 @@ def test_explained_engines_and_dealing_are_those_of_the_evaluation(data):
     query = data.draw(strategies.full_queries(choosing=data.draw(strategies.st.booleans())))
     compiled = cer_gpu.compile(to_ceql(query), time_column="ts")
     plan = compiled.explain().to_dict()["plan"]
-    assert plan["engine"]["by_output"] == {output: compiled.evaluator(output=output).engine for output in OUTPUTS}
+    engines = {output: compiled.evaluator(output=output).engine for output in plan["engine"]["by_output"]}
+    assert plan["engine"]["by_output"] == engines
+    for output in set(OUTPUTS) - set(engines):
+        with pytest.raises(cer_gpu.OptionError):
+            compiled.evaluator(output=output)
     assert plan["engine"]["chosen"] == compiled.evaluator().engine
     assert ("no stacks" in plan["engine"]["why"]) == (plan["engine"]["chosen"] == "automaton")
     assert plan["dealing"]["chosen"] == choose(compiled, "auto")[0]
