@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY
 from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql.syntax import attributes
+from cer_gpu.errors import OptionError
 from cer_gpu.explain.words import window_text
 from cer_gpu.explain.writing import attribute_text, guard_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates import guards
@@ -41,7 +44,7 @@ def choices(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         "engine": {
             "chosen": physical.engine,
             "why": why,
-            "by_output": {name: physical_plan(plan, output).engine for name, output in OUTPUTS.items()},
+            "by_output": {name: physical_plan(plan, output_of(plan, name)).engine for name in _outputs(plan)},
         },
         "strategy": plan.strategy.name,
         "device": {"chosen": device, "why": device_why},
@@ -51,6 +54,14 @@ def choices(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
     }
+
+
+def _outputs(plan: Plan) -> Iterator[str]:
+    """Yield the names of the outputs that a query can have."""
+    for name in OUTPUTS:
+        with contextlib.suppress(OptionError):
+            output_of(plan, name)
+            yield name
 
 
 def _predicates(binding: Binding | None) -> tuple[str, str]:
@@ -96,7 +107,7 @@ def _memory(plan: Plan) -> str:
         bound = f"bounded by the relevant events that are in the window{each}"
         if plan.trailing:
             bound += "; and by the complex events that wait until theirs has passed"
-        if plan.partition and plan.strategy.compares and plan.chooses_first:
+        if plan.partition and plan.strategy.compares and plan.chooses_first and not stored:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
         return bound

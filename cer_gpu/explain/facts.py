@@ -126,7 +126,7 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[st
     """Return the states and transitions of an automaton, with the texts of their guards.
 
     A transition whose event must not satisfy any of some guards has their texts as `barred`.  One that `takes_back` is
-    that of an event which is to be absent at the end of the pattern.  Of the variables of `kept`, those that are not
+    that of an event which is to be absent at the end of the pattern.  Variables of `kept` that are not
     `selected` are left out; None: there are none.
     """
     kinds = {INITIAL: "initial", FINAL: "final"}
