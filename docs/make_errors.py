@@ -91,6 +91,7 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A+ AS a ; !(B AS b FILTER b.price > a.price) ; C'",
         "check 'SELECT * FROM S WHERE A ; !B WITHIN 5 EVENTS CONSUME BY ANY'",
         "check 'SELECT * FROM S WHERE A ; !B : C'",
+        "check 'SELECT * FROM S WHERE (A ; !B) ALL C WITHIN 5 EVENTS'",
         "check 'SELECT MAX * FROM S WHERE A ALL B THEN WITHIN 5 EVENTS'",
         "check 'SELECT MAX * FROM S WHERE A AS a ; B AS b FILTER b.price > a.price THEN WITHIN 5 EVENTS'",
         "check 'SELECT MAX * FROM S WHERE A ; !B THEN WITHIN 5 EVENTS'",
