@@ -7,6 +7,7 @@ matters.  An event adds rows to rows, as its steps tell, and a gap that it bars 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,25 @@ MOST_ROWS = 24
 
 Sum = tuple[int, int, int]
 """Row `target`, to which row `source` is added (CLEARED: it becomes zero); and 1 if it is doubled before."""
+
+
+@dataclass(frozen=True)
+class Weighing:
+    """Weights of the events of a chain, which are added up along each run.
+
+    Attributes
+    ----------
+    steps : tuple of int
+        Steps whose events have a weight; none is repeated.
+    least : bool
+        True: the least weight of the runs is wanted; False: the sum of all.
+    whole : bool
+        True: weights are integers.
+    """
+
+    steps: tuple[int, ...]
+    least: bool
+    whole: bool
 
 
 class _Rows:
@@ -118,6 +138,13 @@ class ChainSums:
             for row, each in zip(self._of, sums, strict=True):
                 row[: len(each)] = each
         return self._of
+
+    def weight_of(self, weighing: Weighing) -> npt.NDArray[np.int32]:
+        """Return the column of the weight that goes with each row, and at last with the end of runs; -1 for none."""
+        found = np.full(self.n_rows + 2, -1, np.int32)
+        for column, step in enumerate(weighing.steps):
+            found[-1 if step == len(self._rows) - 1 else self._rows[step].counts[0]] = column
+        return found
 
     def _entries(self, k: int) -> list[int]:
         return self._rows[k - 1].done if k else [0]

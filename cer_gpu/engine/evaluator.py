@@ -20,7 +20,7 @@ from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.output.outputs import Columns
+from cer_gpu.output.outputs import Aggregated, Columns
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.outputs import output_of, with_aggregate
 from cer_gpu.planning.physical import physical_plan
@@ -166,7 +166,7 @@ class Evaluator:
         names = binding.columns_for(output)
         for_all = (
             f"output={output.name!r}"
-            if output.retains(self._plan.head, self._plan.having)
+            if output.weighed or output.retains(self._plan.head, self._plan.having)
             else "lateness"
             if self._options.lateness
             else ""
@@ -297,6 +297,7 @@ class Evaluator:
         if "events" in state.schemas and evaluator.is_full:
             evaluator._bound(state.schemas["events"])
         elif "events" in state.schemas:
+            evaluator._choose(evaluator._binding_of(state.schemas["events"]))
             evaluator._table.restore(state.facts["table"])
             pipeline = evaluator._bound(state.schemas["events"])
             pipeline.restore(state, evaluator._binding_of(state.schemas["binding"]))
@@ -331,8 +332,15 @@ class Evaluator:
     def _binding_of(self, schema: pa.Schema) -> Binding:
         return self._bindings.bind(schema, self._options.position_column)
 
+    def _choose(self, binding: Binding) -> None:
+        """List the complex events for an aggregate, where the types of its terms need that."""
+        if self.physical.output.weighed and binding.weights is None:
+            self.physical = physical_plan(self._plan, Aggregated, share=self._options.share is not None)
+            self._table = self.physical.table()
+
     def _begin(self, binding: Binding) -> Pipeline:
         """Make the pipeline; the binding's schema fixes the types of the results."""
+        self._choose(binding)
         given, plan = self._options, self._plan
         self._schema = binding.schema
         self._blocks = Blocks(binding.clocks, given.position_column, given.begin)

@@ -133,6 +133,7 @@ class Pipeline:
         physical, binding, plan = self.physical, self._first, self.physical.plan
         self._texts = TextNumbers()
         self._compared = self._side_columns(self._first)
+        self._weights = binding.weights if physical.output.weighed else None
         options = self._options = run_options(physical, binding, reading, self._texts)
         self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
         self.runtime.stages = self._stages
@@ -405,7 +406,10 @@ class Pipeline:
             window_clocks = clocks[column].window_clocks(times[column])
         of_time = nothing if plan.time_column is None else times[plan.time_column].view(np.int64)
         attributes = np.empty((len(rows), 0), np.int64)
-        if self._compared is not None:
+        if self._weights is not None:
+            with self._stages.stage(PREDICATES):
+                attributes = self._weights.of(block.columns.batch, rows)
+        elif self._compared is not None:
             with self._stages.stage(PREDICATES):
                 attributes = self._compared.of(block.columns, rows)
         return Relevant(symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes)
@@ -507,4 +511,5 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         joins=binding.joins,
         parallel=binding.parallel,
         texts=texts,
+        weighing=binding.weights.weighing if physical.output.weighed and binding.weights is not None else None,
     )

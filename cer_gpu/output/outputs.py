@@ -113,6 +113,8 @@ class Output(ABC):
         True: no share of the complex events splits an end, and `rest` has the last one of a batch.
     numbered : bool
         True: complex events have numbers, from the begin of the stream on.
+    weighed : bool
+        True: complex events are weighed where others are counted.
     schema : pyarrow.Schema
         Schema of `rows`.
     result_schema : pyarrow.Schema
@@ -134,6 +136,7 @@ class Output(ABC):
     may_choose: ClassVar[bool] = False
     whole_ends: ClassVar[bool] = False
     numbered: ClassVar[bool] = False
+    weighed: ClassVar[bool] = False
 
     def __init__(self, columns: Columns, labels: list[frozenset[str]], retained: Retained | None = None) -> None:
         self.result_schema = self.schema_of(columns)
@@ -472,8 +475,11 @@ class Count(Output):
         """Return one row for each position that ends complex events."""
         time_type = self._columns.time_type
         times = [] if time_type is None else [times_to_arrow(found.times, time_type)]
-        columns = [pa.array(found.ends), pa.array(found.counts), *times, *keys]
+        columns = [pa.array(found.ends), self._values(found), *times, *keys]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _values(self, found: CountBuffers) -> pa.Array:
+        return pa.array(found.counts)
 
 
 class Aggregated(Valuations):
@@ -496,17 +502,7 @@ class Aggregated(Valuations):
 
     @classmethod
     def _fields(cls, columns: Columns) -> Fields:
-        fields: Fields = [("end", pa.int64())]
-        if columns.measures is not None:
-            assert columns.aggregate is not None
-            ((name, data_type),) = columns.measures.fields
-            reduced = reduced_type(columns.aggregate.function, data_type)
-            if reduced is None:
-                raise QueryTypeError(f"{name} is of type {data_type}, which {columns.aggregate.function} does not take")
-            fields.append((name, reduced))
-        if columns.time_type is not None:
-            fields.append(("end_time", columns.time_type))
-        return [*fields, *columns.keys]
+        return fields_of_aggregate(columns)
 
     def rows(self, found: MatchBuffers, keys: list[pa.Array]) -> pa.RecordBatch:
         """Return one row for each end of which no more comes."""
@@ -540,6 +536,21 @@ class Aggregated(Valuations):
     def _shown(self, found: pa.RecordBatch) -> pa.RecordBatch:
         end, *others = found.columns
         return pa.RecordBatch.from_arrays([end, others[-2], *others[:-2]], schema=self.schema)
+
+
+def fields_of_aggregate(columns: Columns) -> Fields:
+    """Return the columns of "count" with an aggregate of an expression."""
+    fields: Fields = [("end", pa.int64())]
+    if columns.measures is not None:
+        assert columns.aggregate is not None
+        ((name, data_type),) = columns.measures.fields
+        reduced = reduced_type(columns.aggregate.function, data_type)
+        if reduced is None:
+            raise QueryTypeError(f"{name} is of type {data_type}, which {columns.aggregate.function} does not take")
+        fields.append((name, reduced))
+    if columns.time_type is not None:
+        fields.append(("end_time", columns.time_type))
+    return [*fields, *columns.keys]
 
 
 class Ends(Output):

@@ -63,7 +63,7 @@ class Retained:
                 raise EventsError(f"the events have no column {dotted(attribute)!r} any more (or more than one)")
         chosen = pa.array(rows)
         columns = [
-            _as_type(take_rows(array_of(batch, attribute), chosen), field)
+            as_type(take_rows(array_of(batch, attribute), chosen), field)
             for attribute, field in zip(self._attributes, self.schema, strict=True)
         ]
         self._positions.append(positions.copy())
@@ -127,7 +127,14 @@ class Retained:
             self._rows = [pa.concat_batches(rows.to_batches())]
 
 
-def _as_type(column: pa.Array, field: pa.Field) -> pa.Array:
+def as_type(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return a column as the type of a field, without a dictionary.
+
+    Raises
+    ------
+    EventsError
+        When a value does not fit.
+    """
     try:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()

@@ -18,6 +18,7 @@ from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.measures import BoundMeasures, bind_measures
 from cer_gpu.output.outputs import Columns, Head, Output
+from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.derived import DerivedColumn, read_by
@@ -122,6 +123,14 @@ class Binding:
         plan = self.plan
         asked = plan.measures.measures or plan.having is not None
         return bind_measures(plan.measures, self.schema, plan.text) if asked else None
+
+    @cached_property
+    def weights(self) -> BoundWeights | None:
+        """Weights of events, by which the aggregate lists nothing; None: complex events are listed for it."""
+        plan = self.plan
+        if plan.aggregate is None or not isinstance(plan.weights, Linear):
+            return None
+        return bind_weights(plan.weights, plan.aggregate, self.schema)
 
     def columns_for(self, output: type[Output]) -> list[str]:
         """Return the columns that an output needs, or their fields if it needs only those.

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
+from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.parser import parse_aggregate
-from cer_gpu.ceql.syntax import Measure
+from cer_gpu.ceql.syntax import Expression, Measure
 from cer_gpu.errors import OptionError, QueryError, did_you_mean
 from cer_gpu.output.measures import QueryMeasures, measure_errors
 from cer_gpu.output.outputs import OUTPUTS, Aggregated, Output
 from cer_gpu.output.reductions import Aggregation
+from cer_gpu.output.weighed import Weighed
+from cer_gpu.output.weights import Linear, linear
 from cer_gpu.planning.plan import Plan
 
 
@@ -41,7 +45,29 @@ def with_aggregate(plan: Plan, text: str) -> Plan:
         if name not in plan.variables:
             hint = did_you_mean(str(name), plan.variables, "variables of SELECT")
             raise OptionError(f"the aggregate names {name!r}, which SELECT does not keep\nhint: {hint}")
-    return replace(plan, measures=measures, aggregate=asked)
+    return replace(plan, measures=measures, aggregate=asked, weights=_weights(plan, operand))
+
+
+def _weights(plan: Plan, operand: Expression) -> Linear | str:
+    """Return the terms of an aggregate over complex events that need not be listed, else the reason to list them."""
+    if plan.chain is None or plan.relates:
+        return plan.against_chain or "the pattern is no chain"
+    if plan.strategy is not ALL:
+        return f"the strategy is {plan.strategy.name}"
+    if plan.trailing:
+        return "the pattern ends with an absence"
+    for clause, given in (
+        ("PARTITION BY", plan.partition),
+        ("CONSUME BY", plan.consume != "NONE"),
+        ("LIMIT", plan.limit is not None),
+    ):
+        if given:
+            return f"the query has {clause}"
+    if any(step.neighbour for step in plan.chain):
+        return "events are to be neighbours"
+    if n_sums(plan.chain) > MOST_ROWS:
+        return "the pattern has many steps"
+    return linear(operand, plan.chain)
 
 
 def output_of(plan: Plan, name: str) -> type[Output]:
@@ -57,7 +83,7 @@ def output_of(plan: Plan, name: str) -> type[Output]:
         raise OptionError(f"output must be one of {', '.join(OUTPUTS)}, got {name!r}\nhint: {hint}")
     made = OUTPUTS[name]
     if made.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT":
-        return Aggregated
+        return Weighed if isinstance(plan.weights, Linear) else Aggregated
     if made.measured and not plan.measures.measures:
         raise OptionError(
             "output='measures' shows the measures of SELECT, and the query has none\n"

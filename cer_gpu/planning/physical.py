@@ -177,6 +177,8 @@ class Choice:
 _STACKS = "the pattern is a chain; each step has a stack of events, and nothing is determinised"
 _COUNTER = "complex events are counted, and not listed"
 
+_WEIGHER = "complex events are weighed as they are counted, and not listed"
+
 _INSTANCES = "each event is stored once for each step that it satisfies, and found again by the filters between events"
 
 _PRODUCTS = "partial matches are stored under the values that they share, and gathered by the event that joins them"
@@ -191,6 +193,7 @@ CHOICES = (
     Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
     Choice("window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True),
     Choice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
+    Choice("chain_weigher", lambda asked: asked.output.weighed, _WEIGHER, lambda asked: True),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
     Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
     Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),

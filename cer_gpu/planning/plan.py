@@ -13,6 +13,7 @@ from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, Within, attributes
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
+from cer_gpu.output.weights import Linear
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ class Plan:
         Measures of SELECT, and HAVING.
     aggregate : Aggregation or None
         Aggregate that "count" shows in place of the number of complex events; `measures` has its expression.
+    weights : Linear or str or None
+        The terms of the aggregate, by which nothing need be listed, or the reason why complex events are.
     """
 
     text: str
@@ -81,6 +84,7 @@ class Plan:
     trailing: bool = False
     measures: QueryMeasures = NO_MEASURES
     aggregate: Aggregation | None = None
+    weights: Linear | str | None = None
 
     @property
     def having(self) -> Predicate | None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
 from cer_gpu.predicates.side_columns import TextNumbers
@@ -60,6 +61,8 @@ class RunOptions:
         Tables of a parallel pattern, or None.
     texts
         Numbers of the texts that these filters compare, shared with the columns of `Relevant.attributes`.
+    weighing
+        Weights of events, which are the columns of `Relevant.attributes`; or None.
     """
 
     window: int = NO_WINDOW
@@ -78,6 +81,7 @@ class RunOptions:
     joins: JoinTables | None = None
     parallel: ParallelTables | None = None
     texts: TextNumbers | None = None
+    weighing: Weighing | None = None
 
     @property
     def as_group(self) -> Options:

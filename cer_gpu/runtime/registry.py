@@ -6,6 +6,7 @@ from typing import Any
 
 from cer_gpu.automaton.table import Table
 from cer_gpu.runtime.chain_counter import ChainCounter
+from cer_gpu.runtime.chain_weigher import ChainWeigher
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
@@ -25,6 +26,7 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "stacks": Stacks,
     "keyed_stacks": KeyedStacks,
     "chain_counter": ChainCounter,
+    "chain_weigher": ChainWeigher,
     "instances": InstanceGraph,
     "products": Products,
     "recogniser": Recognising,
