@@ -230,7 +230,7 @@ class _Part:
 class _Gap:
     """An absence: the node of the events that bar, and the nodes with which the gap begins; none: with the one before.
 
-    Of several nodes the last one on a path is meant.
+    If there are several nodes, the last one on a path is meant.
     """
 
     absent: Absent
