@@ -30,9 +30,9 @@ test: install ## Run the test suite, each file in one of as many processes as th
 
 test-long: install ## Run the property tests on some 100,000 random cases, and kill 100 processes (about an hour)
 	CER_GPU_EXAMPLES=6000 CER_GPU_KILLS=100 $(BIN)/python -m pytest -q \
-		tests/engine/test_whole_language.py tests/engine/test_properties.py tests/engine/test_long_streams.py \
-		tests/engine/test_ends.py tests/engine/test_share.py tests/engine/test_checkpoint.py tests/ceql/test_changed_queries.py \
-		tests/io/test_damaged_files.py tests/io/test_texts.py tests/kernels/test_nvrtc.py tests/predicates/test_cuda.py
+		tests/engine/test_whole_language.py tests/engine/test_rest_of_language.py tests/engine/test_properties.py \
+		tests/engine/test_long_streams.py tests/engine/test_ends.py tests/engine/test_share.py tests/engine/test_checkpoint.py \
+		tests/ceql/test_changed_queries.py tests/io/test_damaged_files.py tests/io/test_texts.py tests/kernels/test_nvrtc.py tests/predicates/test_cuda.py
 
 lint: install ## Check style, types and import directions
 	$(BIN)/ruff check .

@@ -54,8 +54,6 @@ ABSENCES = {
     "of a sequence": "A ; !(C ; D) ; B",
     "in a disjunction": "(A ; !D) OR B",
     "in a conjunction": "(A ; !D) ALL B",
-    "in a gap of a side of a conjunction": "(A ; !D ; B) ALL C",
-    "next in a side of a conjunction": "(A -> B) ALL C",
     "in an iteration": "(A ; !D)+",
     "iterated": "A ; !D+ ; B",
     "of what may hold several": "A+ AS x ; !(D FILTER D.n > x.n) ; B",

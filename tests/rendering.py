@@ -180,6 +180,7 @@ class _Writer:
                 out += self.bracket(names)
         out += [self.keyword("THEN")] if query.chooses_first else []
         out += self.within(query.within)
+        self.filtered = None  # HAVING reads measures
         out += [self.keyword("HAVING"), *self.predicate(query.having, EITHER)] if query.having is not None else []
         if query.consume != "NONE" or self.chance(0.05):
             out += [self.keyword("CONSUME"), self.keyword("BY"), self.keyword(query.consume)]

@@ -118,16 +118,16 @@ bounds = st.sampled_from([(2, 2), (1, 2), (2, 3), (0, 2), (0, None), (2, None), 
 
 
 @st.composite
-def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=None, whole=False, gaps=True):
+def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=None, whole=False):
     """Draw formulas of this depth at most, with at most `pluses` iterations inside one another.
 
     `related`: with filters between events; `conjunctions`: with ALL; `whole`: the formula of a query, which is more
-    than one event and never empty; `gaps`: with absences and arrows, which sides of ALL may not have.
+    than one event and never empty.
     """
     scope = Scope() if scope is None else scope
 
-    def part(inside=scope, pluses=pluses, gaps=gaps):
-        return draw(formulas(depth - 1, pluses, related, conjunctions, inside, gaps=gaps))
+    def part(inside=scope, pluses=pluses):
+        return draw(formulas(depth - 1, pluses, related, conjunctions, inside))
 
     if whole:
         formula = part()
@@ -139,9 +139,8 @@ def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=No
     if depth == 0:
         return draw(leaves())
     shapes = ["leaf", "seq", "seq", "contig", "or", "as", "filter", "option", "option"]
-    shapes += ["absent", "absent", "absent", "next", "next", "next"] if gaps else ["seq"]
-    shapes += ["times", "times", "times", "plus", "contigplus"] if pluses else []
-    shapes += ["arrows"] if pluses and gaps else []
+    shapes += ["absent", "absent", "absent", "next", "next", "next"]
+    shapes += ["times", "times", "times", "arrows", "plus", "contigplus"] if pluses else []
     shapes += ["all"] if conjunctions else []
     shape = draw(st.sampled_from(shapes))
     match shape:
@@ -161,7 +160,7 @@ def formulas(draw, depth=3, pluses=2, related=False, conjunctions=True, scope=No
         case "or":
             formula = ref.Or(part(), part())
         case "all":
-            formula = ref.All(part(gaps=False), part(gaps=False))
+            formula = ref.All(part(), part())
         case "as":
             formula = ref.As(part(), draw(st.sampled_from(VARIABLES)))
         case "filter":

@@ -119,7 +119,9 @@ def test_the_language_page_has_examples_of_every_operator_and_clause():
     words = "SELECT FROM WHERE WITHIN LIMIT FILTER AS OR AND NOT LIKE IN RANGE TRUE EVENTS MINUTE SECONDS NONE"
     words += " ALL ANY NEXT LAST MAX STRICT HOURS HOUR PARTITION CONSUME <> != == % -price"
     words += " PREV(up) FIRST(all) LAST(up) BETWEEN DAY"
-    between = ["IS NULL", "IS NOT NULL", "b.name = s.name", "b[name = s.name"]
+    words += " -> ->+ BUY{2} BUY:{2,3} BUY:* BUY? !SELL !(SELL LAG(price) LAG(name, abs( lower("
+    words += " HAVING AVG( LIST( aggregate="
+    between = ["IS NULL", "IS NOT NULL", "b.name = s.name", "b[name = s.name", "THEN WITHIN", "COUNT(b) AS n"]
     for word in [
         *words.split(),
         *between,

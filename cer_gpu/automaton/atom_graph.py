@@ -9,14 +9,15 @@ their steps in any order, or with one event: its atoms are those of their produc
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.automaton.atom_product import BEGIN, Side, State, Step, moves
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import (
     Absent,
@@ -35,7 +36,7 @@ from cer_gpu.automaton.table import Table
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.ceql.traversal import fold
-from cer_gpu.errors import QueryError, QueryTooLargeError
+from cer_gpu.errors import QueryTooLargeError
 
 MAX_ATOMS = 1000
 MAX_EDGES = 20_000
@@ -95,11 +96,13 @@ class Edge:
 class PlacedAbsence:
     """Events that a gap must not hold: those of an atom that bars, where they pass all `relations`.
 
-    `relations` are indexes of `AtomGraph.relations`.
+    `relations` are indexes of `AtomGraph.relations`.  The gap begins with the last event at one of the atoms `begins`
+    before its end, where a conjunction may put others between; none: with the event before.
     """
 
     atom: int
     relations: tuple[int, ...]
+    begins: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -223,6 +226,24 @@ class _Part:
     last: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class _Gap:
+    """An absence: the node of the events that bar, and the nodes with which the gap begins; none: with the one before.
+
+    Of several nodes the last one on a path is meant.
+    """
+
+    absent: Absent
+    node: int
+    begins: frozenset[int] = frozenset()
+
+    def placed_in(self, states: dict[State, int], begin: int) -> _Gap:
+        """Return it with the nodes of a product in place of those from `begin` on."""
+        if not self.begins or min(self.begins) < begin:
+            return self
+        return replace(self, begins=frozenset(at for s, at in states.items() if not self.begins.isdisjoint(s.moved)))
+
+
 @dataclass
 class _Builder:
     """Construction of the graph; `nodes` are the atoms, each as the places of the formula that its event is."""
@@ -235,7 +256,7 @@ class _Builder:
     nodes: list[tuple[int, ...]] = field(default_factory=list)
     edges: dict[Edge, None] = field(default_factory=dict)
     placed: list[tuple[Related, range, tuple[int, ...]]] = field(default_factory=list)
-    absent: list[tuple[Absent, int]] = field(default_factory=list)
+    absent: list[_Gap] = field(default_factory=list)
     n_copied: int = 0
     n_repeats: int = 0
     _repeats: list[int] = field(default_factory=list)
@@ -245,7 +266,7 @@ class _Builder:
         self._number = {guard: i for i, guard in enumerate(self.guards)}
         whole = fold(formula, self._leave, self._enter)
         first, last = set(whole.first), set(whole.last)
-        barring = {node for _, node in self.absent}
+        barring = {gap.node for gap in self.absent}
         atoms = tuple(
             self._atom(places, initial=i in first, final=i in last, bars=i in barring)
             for i, places in enumerate(self.nodes)
@@ -253,13 +274,15 @@ class _Builder:
         edges = tuple(sorted(self.edges))
         relations = [self._relation(*placed) for placed in self.placed]
         absences = []
-        for absent, node in self.absent:
-            own = [self._relation_of_absence(relation, node) for relation in absent.relations]
-            absences.append(PlacedAbsence(node, tuple(range(len(relations), len(relations) + len(own)))))
+        for gap in self.absent:
+            own = [self._relation_of_absence(relation, gap.node) for relation in gap.absent.relations]
+            numbers = tuple(range(len(relations), len(relations) + len(own)))
+            absences.append(PlacedAbsence(gap.node, numbers, gap.begins))
             relations += own
         # in a chain the kept events tell their steps, and a step of one atom has one path
-        told = len(atoms) - len(barring) - self.n_copied == n_steps or self._apart(edges)
-        ways = {Edge(self.absent[i][1], edge.source, False, bars=True) for edge in edges for i in edge.absent}
+        told = 0 < n_steps == len(atoms) - len(barring) - self.n_copied or self._apart(edges)
+        before = {(i, edge.source) for edge in edges for i in edge.absent if not self.absent[i].begins}
+        ways = {Edge(self.absent[i].node, source, False, bars=True) for i, source in before}
         return AtomGraph(atoms, tuple(sorted([*edges, *ways])), tuple(relations), not told, tuple(absences))
 
     def _atom(self, places: tuple[int, ...], *, initial: bool, final: bool, bars: bool = False) -> GraphAtom:
@@ -338,7 +361,7 @@ class _Builder:
             self.repeats.append(tuple(self._repeats))
             self.nodes.append((len(self.places) - 1,))
             numbers.append(len(self.absent))
-            self.absent.append((each, len(self.nodes) - 1))
+            self.absent.append(_Gap(each, len(self.nodes) - 1))
         return tuple(numbers)
 
     def _connect(
@@ -367,63 +390,68 @@ class _Builder:
 
     def _product(self, left: _Part, right: _Part, optional: tuple[bool, bool]) -> _Part:
         """Replace the nodes of both sides of a conjunction by those of their product."""
-        if any(node >= left.begin for _, node in self.absent):
-            raise QueryError(
-                "a side of ALL holds an absence or '->', whose gap the other side would reach into",
-                hint="put it behind the conjunction, as in (A ALL B) ; !R ; C",
-            )
-        sides = _Side(left, right.begin), _Side(right, len(self.nodes))
+        sides = Side(left.first, left.last), Side(right.first, right.last)
         for edge in [edge for edge in self.edges if edge.target >= left.begin]:
             del self.edges[edge]
-            sides[edge.target >= right.begin].steps.setdefault(edge.source, []).append(
-                (edge.target, edge.contiguous, edge.loops)
-            )
+            step = Step(edge.target, edge.contiguous, edge.loops, edge.absent)
+            sides[edge.target >= right.begin].steps.setdefault(edge.source, []).append(step)
         nodes, self.nodes = self.nodes, self.nodes[: left.begin]
-        states: dict[_State, int] = {}
-        todo: list[_State] = []
+        states: dict[State, int] = {}
+        waited: dict[tuple[int, int], int] = {}  # absences of gaps of a side into which the other side reaches
+        todo: list[State] = []
 
-        def number(state: _State) -> int:
+        def number(state: State) -> int:
             if state not in states:
                 self._check_size(atoms=1)
                 states[state] = len(self.nodes)
-                moved = (node for node, moves in zip(state[:2], state[2:], strict=True) if moves and node is not None)
-                self.nodes.append(tuple(sorted(chain.from_iterable(nodes[node] for node in moved))))
+                self.nodes.append(tuple(sorted(chain.from_iterable(nodes[node] for node in state.moved))))
                 todo.append(state)
             return states[state]
 
-        first = [number(state) for state, _, _ in self._moves((None, None, True, True), sides, nodes)]
+        def may_be_one(one: int, other: int) -> bool:
+            return self._may_be_one(nodes[one] + nodes[other])
+
+        def numbered(gap: tuple[int, int]) -> int:
+            """Return the number of an absence whose gap begins with the last step of a side."""
+            if self.absent[gap[0]].begins:
+                return gap[0]  # a conjunction on that side has told already where it begins
+            if gap not in waited:
+                waited[gap] = len(self.absent)
+                self.absent.append(self.absent[gap[0]])
+            return waited[gap]
+
+        first = [number(move.target) for move in moves(BEGIN, *sides, may_be_one)]
         while todo:
             state = todo.pop()
-            for target, contiguous, loops in list(self._moves(state, sides, nodes)):
+            for move in list(moves(state, *sides, may_be_one)):
                 self._check_size(edges=1)
-                self.edges[Edge(number(target), states[state], contiguous, loops)] = None
+                absent = (*move.absent, *map(numbered, move.waited))
+                edge = Edge(number(move.target), states[state], move.contiguous, move.loops, absent)
+                self.edges[edge] = None
+        for i, gap in enumerate(self.absent):
+            self.absent[i] = gap.placed_in(states, left.begin)
+        for (_, side), i in waited.items():
+            begins = frozenset(at for state, at in states.items() if state[2 + side])
+            self.absent[i] = replace(self.absent[i], begins=begins)
+        self._move_barring(nodes, left.begin)
         last = [
-            i
-            for (p, q, *_), i in states.items()
-            if (p in sides[0].last or (p is None and optional[0]))
-            and (q in sides[1].last or (q is None and optional[1]))
+            at
+            for state, at in states.items()
+            if sides[0].ends_at(state.left, optional=optional[0])
+            and sides[1].ends_at(state.right, optional=optional[1])
         ]
         return _Part(left.begin, tuple(first), tuple(last))
 
-    def _moves(
-        self, state: _State, sides: tuple[_Side, _Side], nodes: list[tuple[int, ...]]
-    ) -> Iterator[tuple[_State, bool, tuple[int, ...]]]:
-        """Yield the states that may follow one of a product, each with its contiguity and its loops.
-
-        A side goes on at the very next position only if it made a step with the last event.
-        """
-        p, q, left_moved, right_moved = state
-        of_left = [step for step in sides[0].after(p) if left_moved or not step[1]]
-        of_right = [step for step in sides[1].after(q) if right_moved or not step[1]]
-        p, q = sides[0].waiting(p), sides[1].waiting(q)
-        for node, contiguous, loops in of_left:
-            yield (node, q, True, False), contiguous, loops
-        for node, contiguous, loops in of_right:
-            yield (p, node, False, True), contiguous, loops
-        for one, contiguous, loops in of_left:
-            for other, also_contiguous, more in of_right:
-                if self._may_be_one(nodes[one] + nodes[other]):
-                    yield (one, other, True, True), contiguous or also_contiguous, loops + more
+    def _move_barring(self, nodes: list[tuple[int, ...]], begin: int) -> None:
+        """Put the nodes that bar behind those of a product, which has replaced the nodes from `begin` on."""
+        moved: dict[int, int] = {}
+        for i, gap in enumerate(self.absent):
+            if gap.node >= begin:
+                if gap.node not in moved:
+                    self._check_size(atoms=1)
+                    moved[gap.node] = len(self.nodes)
+                    self.nodes.append(nodes[gap.node])
+                self.absent[i] = replace(gap, node=moved[gap.node])
 
     def _may_be_one(self, places: tuple[int, ...]) -> bool:
         return may_be_one([self._atom((place,), initial=False, final=False) for place in places], self.guards)
@@ -468,7 +496,7 @@ class _Builder:
         pairs = {(edge.source, edge.target) for edge in edges}
         if len(pairs) < len(edges):
             return False
-        barring = {place for _, node in self.absent for place in self.nodes[node]}
+        barring = {place for gap in self.absent for place in self.nodes[gap.node]}
         places = [atom for place, atom in enumerate(self.places) if place not in barring]
         if any(atom.negated or not atom.labels & self.selected for atom in places):
             return False
@@ -476,38 +504,7 @@ class _Builder:
         return all(a != b for a, b in combinations(kinds, 2))
 
 
-_State = tuple[int | None, int | None, bool, bool]
-"""A node of a product: the last node of each side (None: it has not begun), and True for the sides whose step it is."""
-
 _HINT = "a conjunction has an atom for each set of its events that came before; one side less halves them"
-
-
-@dataclass
-class _Side:
-    """A side of a conjunction: its nodes up to `end`, and what may follow each."""
-
-    part: _Part
-    end: int
-    steps: dict[int, list[tuple[int, bool, tuple[int, ...]]]] = field(default_factory=dict)
-    _alike: dict[tuple[bool, frozenset[tuple[int, bool, tuple[int, ...]]]], int] = field(default_factory=dict)
-
-    def waiting(self, node: int | None) -> int | None:
-        """Return the node, or another from which the side goes on alike once the other side has made a step."""
-        if node is None:
-            return None
-        steps = frozenset(step for step in self.after(node) if not step[1])
-        return self._alike.setdefault((node in self.last, steps), node)
-
-    @property
-    def last(self) -> tuple[int, ...]:
-        """Nodes that may end it."""
-        return self.part.last
-
-    def after(self, node: int | None) -> list[tuple[int, bool, tuple[int, ...]]]:
-        """Return the steps that may follow a node, or begin the side (None)."""
-        if node is None:
-            return [(first, False, ()) for first in self.part.first]
-        return self.steps.get(node, [])
 
 
 def may_be_one(atoms: Sequence[GraphAtom], guards: Sequence[Guard]) -> bool:

@@ -67,8 +67,10 @@ NO_COLUMN = -1
 # columns of `Graph.watched`: that of `Instances.ended` at the source; and 1 if one event ends all that stands below
 WATCHED_ENDED, WATCHED_ALL = range(2)
 
-# columns of `General.gaps`: the atom that bars, and rows of `General.barring`
-GAP_ATOM, GAP_BARRING, GAP_BARRING_END = range(3)
+# columns of `General.gaps`: the atom that bars; the set of atoms with which the gap begins, or NO_SET: the one before;
+# and rows of `General.barring`
+GAP_ATOM, GAP_BEGINS, GAP_BARRING, GAP_BARRING_END = range(4)
+NO_SET = -1
 
 # columns of `Graph.distant`: the condition, the set of atoms of the later event, and 1 for the nearest of them alone
 DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)

@@ -148,7 +148,7 @@ class Tables(NamedTuple):
 
     Attributes
     ----------
-    steps : int32, shape (symbols, states)
+    steps : int32, shape (symbols, states stepped)
     touched : int32, shape (symbols, states touched)
     steady : int32, shape (symbols, steady columns)
     fresh : int32, shape (symbols, controls, 2)

@@ -17,6 +17,7 @@ from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins.choosing import choose_at_ends
+from cer_gpu.backend.waiting import drop_again, take_back
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
@@ -75,6 +76,8 @@ class Awaiting:
         True: ends are wanted, with the numbers of their complex events.
     only_ends
         True: one complex event of each end is wanted.
+    grouped
+        True: rows of one end are wanted together.
     share
         (k, n): hand over part k of n of what is known; None for all.
 
@@ -115,7 +118,6 @@ class Awaiting:
         self._clocks: npt.NDArray[Any] = np.empty(0, np.asarray(length).dtype)
         self._partitions = np.empty(0, np.int32)
         self._keys: list[pa.Array] = []
-        self._places: dict[bytes, int] = {}  # of the complex events that wait, by all of their events
         self._last_ordinals = np.empty(0, np.int64)  # in each partition, where a window counts its events
         self._events = _Events(np.empty(0, np.int64), self._clocks, self._partitions, np.empty(0, np.int64))
         self._trim_at = _TRIM_FROM
@@ -133,30 +135,20 @@ class Awaiting:
         """Let complex events wait, and take back those that an event to be absent follows."""
         if not len(found):
             return
-        lasts = found.marks[found.offsets[1:] - 1]
-        back = self._takes_back[lasts]
-        packed = np.stack([found.positions, found.marks.astype(np.int64)], axis=1).tobytes()
-        begins, ends = found.offsets[:-1].astype(np.int64) * 16, found.offsets[1:].astype(np.int64) * 16
-        alive = np.ones(len(self._rows) + len(found), np.bool_)
         n = len(self._rows)
-        for row in range(len(found)):
-            if back[row]:
-                place = self._places.pop(packed[begins[row] : ends[row] - 16], None)
-                if place is not None:
-                    alive[place] = False
-                alive[n + row] = False
-            else:
-                name = packed[begins[row] : ends[row]]
-                self._places[name] = n + row
+        back = np.zeros(n + len(found), np.bool_)
+        back[n:] = self._takes_back[found.marks[found.offsets[1:] - 1]]
+        kept = np.ones(n + len(found), np.bool_)
         at = self._events.at(found.spans[0])
         if self._strategy.consecutive:
-            alive[n:] &= self._are_consecutive(found)
-        self._rows = _joined(self._rows, found)
+            kept[n:] &= self._are_consecutive(found)
+        self._rows = rows = _joined(self._rows, found)
+        take_back(rows.offsets, rows.positions, rows.marks, back, kept, _table_for(len(rows)))
         self._moments = np.concatenate([self._moments, np.full(len(found), UNKNOWN)])
         self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
         self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
-        self._keep(alive)
+        self._keep(kept)
 
     def _are_consecutive(self, found: MatchBuffers) -> Bools:
         """Return which complex events have kept events without others between."""
@@ -294,14 +286,10 @@ class Awaiting:
 
     def _distinct(self, found: MatchBuffers) -> tuple[MatchBuffers, Int64]:
         """Return each complex event once, as the first row of it, and these rows."""
-        marks = found.marks if self._labelled else np.zeros_like(found.marks)
-        packed = np.stack([found.positions, marks.astype(np.int64)], axis=1).tobytes()
-        begins, ends = found.offsets[:-1].astype(np.int64) * 16, found.offsets[1:].astype(np.int64) * 16
-        starts, lasts = found.spans.tolist()
-        seen: dict[tuple[int, int, bytes], int] = {}
-        for row in range(len(found)):
-            seen.setdefault((starts[row], lasts[row], packed[begins[row] : ends[row]]), row)
-        first = np.array(list(seen.values()), np.int64)
+        kept = np.ones(len(found), np.bool_)
+        columns = (found.spans, found.offsets, found.positions, found.marks)
+        drop_again(*columns, self._labelled, kept, _table_for(len(found)))
+        first = np.flatnonzero(kept)
         return (found if len(first) == len(found) else _taken(found, first)), first
 
     # ---- room -----------------------------------------------------------------------------------------------
@@ -310,8 +298,6 @@ class Awaiting:
         """Keep some of the complex events."""
         if kept.all():
             return
-        places = np.cumsum(kept) - 1
-        self._places = {name: int(places[place]) for name, place in self._places.items() if kept[place]}
         self._rows = self._rows.at(kept)
         self._moments, self._clocks = self._moments[kept], self._clocks[kept]
         self._partitions = self._partitions[kept]
@@ -370,10 +356,11 @@ class Awaiting:
         self._events = _Events(*(arrays[f"event_{name}"] for name in _Events._fields))
         self._last_ordinals, self._n_known = arrays["last_ordinals"], int(arrays["n_known"][0])
         self._keys = [column.combine_chunks() for column in keys.columns]
-        packed = np.stack([self._rows.positions, self._rows.marks.astype(np.int64)], axis=1).tobytes()
-        bounds = (self._rows.offsets.astype(np.int64) * 16).tolist()
-        waits = (self._moments == UNKNOWN).tolist()
-        self._places = {packed[bounds[i] : bounds[i + 1]]: i for i in range(len(self._rows)) if waits[i]}
+
+
+def _table_for(n_rows: int) -> Int64:
+    """Return an empty hash table for so many rows."""
+    return np.empty(1 << (2 * n_rows).bit_length(), np.int64)
 
 
 _NO_ROWS = MatchBuffers(

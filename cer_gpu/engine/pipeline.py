@@ -313,6 +313,7 @@ class Pipeline:
         if of_clocks and batch.given is not None and len(batch.given):
             self._places.append((batch.first, int(batch.given[0])))
         if any(each.wants_trim for each in kept):
+            self.release()  # complex events to come may hold what is held back, too
             live = self.runtime.live()
             if self._awaiting is not None:
                 held = self._awaiting.live()

@@ -59,7 +59,7 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
     if source.rereadable:  # counting in the same pass would hide the time of decoding, which goes on meanwhile
         for batch in source.batches(list(bindings.bind(source.schema).columns)):
             prepare(batch)
-    evaluator = Evaluator(bindings, Options(), stages)
+    evaluator = Evaluator(bindings, _options(bindings), stages)
     watched = Source(source.schema, read, source.n_rows)
     watched.locate = source.locate  # type: ignore[method-assign]
     n_found = sum(batch.num_rows for batch in stages.each(REST, matches(watched, evaluator)))
@@ -88,4 +88,9 @@ def _candidates(runtime: Runtime) -> list[dict[str, int]]:
 def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
     """Compile or load the code for a batch before the measurement; its errors are left to the evaluation."""
     with contextlib.suppress(CerError):
-        next(Evaluator(bindings, Options()).push_batches(batch), None)
+        next(Evaluator(bindings, _options(bindings)).push_batches(batch), None)
+
+
+def _options(bindings: Bindings) -> Options:
+    """Return options with an output that lists complex events, as HAVING chooses among them one by one."""
+    return Options() if bindings.plan.having is None else Options(output="bindings")

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY
+from cer_gpu.automaton.chain import Step
+from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.ceql.syntax import attributes
+from cer_gpu.errors import OptionError
 from cer_gpu.explain.words import window_text
-from cer_gpu.explain.writing import attribute_text, name_text
+from cer_gpu.explain.writing import attribute_text, guard_text, name_text
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.dealing import Dealing
+from cer_gpu.planning.outputs import output_of
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates import guards
@@ -37,15 +44,24 @@ def choices(plan: Plan, binding: Binding | None) -> dict[str, Any]:
         "engine": {
             "chosen": physical.engine,
             "why": why,
-            "by_output": {name: physical_plan(plan, output).engine for name, output in OUTPUTS.items()},
+            "by_output": {name: physical_plan(plan, output_of(plan, name)).engine for name in _outputs(plan)},
         },
         "strategy": plan.strategy.name,
         "device": {"chosen": device, "why": device_why},
         "predicates": {"chosen": tier, "why": tier_why},
         "window": None if within is None else {"kind": within.kind, "text": window_text(within)},
-        "memory": _memory(plan),
+        "memory": _memory(plan) + _memory_of_lag(plan),
+        "chain": None if plan.chain is None else chain_facts(plan.chain, plan.guards),
         "dealing": _dealing(physical.dealing),
     }
+
+
+def _outputs(plan: Plan) -> Iterator[str]:
+    """Yield the names of the outputs that a query can have."""
+    for name in OUTPUTS:
+        with contextlib.suppress(OptionError):
+            output_of(plan, name)
+            yield name
 
 
 def _predicates(binding: Binding | None) -> tuple[str, str]:
@@ -60,21 +76,58 @@ def _predicates(binding: Binding | None) -> tuple[str, str]:
     )
 
 
+def chain_facts(steps: Sequence[Step], guards: Sequence[Guard]) -> dict[str, Any]:
+    """Return the steps that stacks evaluate, as the text of a pattern.
+
+    It is `plain` if no number of events is bounded and no gap bars an event.
+    """
+    text = ""
+    for step in steps:
+        barring = "".join(f"!{guard_text(guards[guard])} ; " for guard in step.barring)
+        joint = " : " if step.neighbour else f" ; {barring}"
+        events = [guard_text(guards[guard]) for guard in step.guards]
+        event = events[0] if len(events) == 1 else f"({' OR '.join(events)})"
+        text += (joint if text else "") + event + _times(step)
+    plain = not any(step.barring or step.linked or step.least > 1 or step.bounded for step in steps)
+    return {"text": text, "plain": plain}
+
+
+def _times(step: Step) -> str:
+    if not step.repeated:
+        return ""
+    most = "" if step.most is None else f"{step.most}"
+    times = f"{{{step.least}}}" if most == f"{step.least}" else f"{{{step.least},{most}}}"
+    return (" ->" if step.linked else "") + ("+" if times == "{1,}" else times)
+
+
 def _memory(plan: Plan) -> str:
     stored = plan.relates  # each event once for each step, until it is out of reach
     if plan.within is not None:
         each = " of each partition" if plan.partition and plan.within.kind == "events" else ""
         bound = f"bounded by the relevant events that are in the window{each}"
-        if plan.partition and plan.strategy.compares and plan.chooses_first:
+        if plan.trailing:
+            bound += "; and by the complex events that wait until theirs has passed"
+        if plan.partition and plan.strategy.compares and plan.chooses_first and not stored:
             name = plan.strategy.name
             bound += f"; and a state of each partition, which is kept for good, as {name} compares with what is old"
         return bound
-    waits = plan.cea is None or any(transition.guard == ANY for transition in plan.cea.transitions)
+    loops = [] if plan.cea is None else [each for each in plan.cea.transitions if each.guard == ANY]
+    waits = plan.cea is None or bool(loops)
     if not stored and not waits and not plan.strategy.compares and not plan.strategy.consecutive:
         return "that of the partial matches under way: each is dropped at the first event that does not continue it"
     if plan.consume != "NONE":
         return "grows with the relevant events until a complex event consumes them: there is no WITHIN"
+    if not stored and loops and all(loop.barred for loop in loops):
+        return "grows with the partial matches that no event has barred yet: there is no WITHIN"
     return "grows with the relevant events: there is no WITHIN, so that nothing is ever out of reach"
+
+
+def _memory_of_lag(plan: Plan) -> str:
+    if not plan.looks_back:
+        return ""
+    n = max(attribute.lag for predicate in plan.predicates for attribute in attributes(predicate))
+    each = " of each partition" if plan.partition else ""
+    return f"; and holds, for LAG, values of the last {f'{n:,} events' if n > 1 else 'event'}{each}"
 
 
 def _dealing(dealing: Dealing) -> dict[str, Any]:

@@ -33,11 +33,16 @@ def _statements(automaton: Mapping[str, Any]) -> Iterator[str]:
             yield f"start -> {state['id']}"
     kinds = {state["id"]: state["kind"] for state in automaton["states"]}
     for transition in automaton["transitions"]:
-        label = _escaped(transition["text"])
+        label = ("✗ " if transition.get("takes_back") else "") + _escaped(transition["text"])
         if transition["kept"]:
             label += r"\n● " + _escaped(", ".join(transition["kept"]))
         head = ", arrowhead=none" if kinds[transition["target"]] == "join" else ""
         yield f'{transition["source"]} -> {transition["target"]} [label="{label}"{head}]'
+    for number, absence in enumerate(automaton.get("absences", ())):
+        test = " AND ".join([absence["text"], *absence["filters"]])
+        yield f'absent{number} [shape=box, style=dashed, label="{_escaped(absence["name"])}: {_escaped(test)}"]'
+        for state in absence["after"]:
+            yield f"{state} -> absent{number} [style=dotted, arrowhead=tee]"
     for silent in automaton["silent"]:
         yield f'{silent["source"]} -> {silent["target"]} [style=dashed, label="ε"]'
 

@@ -74,7 +74,7 @@ class _Picture:
             if key not in between:
                 between[key] = _Label(ends, transition["kept"])
                 self.labels.append(between[key])
-            between[key].add(number, transition["text"])
+            between[key].add(number, ("✗ " if transition.get("takes_back") else "") + transition["text"])
         n = len(self.states)
         sizes = [self._turned(self._room(state["id"])) for state in self.states]
         sizes += [self._turned(label.size) for label in self.labels]
@@ -83,7 +83,9 @@ class _Picture:
         self.centres = [self._placed(point) for point in layout.centres]
         routes = [[self._placed(point) for point in route] for route in layout.routes]
         self.routes, self.silent_routes = routes[: len(edges)], routes[len(edges) :]
+        self.notes = list(_notes(automaton))
         width, height = self._turned(layout.size)
+        width, height = max(width, *map(_width, self.notes), 0.0), height + _LINE * len(self.notes)
         self.size = max(width + 2 * _MARGIN + (0 if down else 24), 300), height + 2 * _MARGIN + (48 if down else 24)
 
     def _turned(self, point: Point) -> Point:
@@ -133,6 +135,7 @@ class _Picture:
                     for i, label in enumerate(self.labels, len(self.states))
                     for line in label.drawn(self.centres[i])
                 ),
+                *_text(self.notes, _MARGIN, height - 34.0 - _LINE * len(self.notes), "note aside"),
                 *self._legend(width / 2, height - 16.0),
                 "</svg>",
                 "",
@@ -245,6 +248,16 @@ def _title(automaton: Mapping[str, Any]) -> str:
     if automaton.get("model") == "atoms":
         return "Atom graph"
     return "Register match automaton" if "registers" in automaton else "Complex event automaton"
+
+
+def _notes(automaton: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines below the picture, on events that are to be absent."""
+    for absence in automaton.get("absences", ()):
+        yield printable(
+            f"{absence['name']}: no event between is {' AND '.join([absence['text'], *absence['filters']])}"
+        )
+    if any(transition.get("takes_back") for transition in automaton["transitions"]):
+        yield "✗ takes back the complex event that it follows"
 
 
 class _Label:

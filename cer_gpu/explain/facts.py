@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL
-from cer_gpu.automaton.normal_form import Atom, NormalForm, normal_form
+from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
+from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain, normal_form
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
+from cer_gpu.automaton.trailing import TAKES_BACK, followed
 from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
@@ -19,7 +20,7 @@ from cer_gpu.explain.analysis import Matches, analyse, count
 from cer_gpu.explain.choices import choices
 from cer_gpu.explain.counting import Counts, atomic_predicates, type_tests
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.explain.graph_facts import graph_facts
+from cer_gpu.explain.graph_facts import graph_facts, kept_texts
 from cer_gpu.explain.joins import Places, join_plan
 from cer_gpu.explain.models import against_parallel, join_facts, model_facts, parallel_model_facts
 from cer_gpu.explain.parallel_facts import ParallelFacts
@@ -64,7 +65,7 @@ def explain(
     facts: dict[str, Any] = {
         "query": plan.text,
         "words": in_words(syntax, formula, plan.strategy),
-        **_model(plan, formula, binding),
+        **_model(plan, followed(formula) or formula, binding),
         "variables": _variables(syntax, formula, plan),
         "properties": against_properties(syntax.formula),
         **_tests(plan, counts),
@@ -84,13 +85,14 @@ def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str
     automaton: dict[str, Any] = {"model": "CEA", "against_registers": None}
     if joins is None:
         assert plan.cea is not None
-        automaton |= automaton_facts(plan.cea, plan.streams)
+        automaton |= automaton_facts(plan.cea, plan.streams, plan.variables if plan.trailing else None)
         return {"model": model_facts(plan), "relations": [], "steps": [], "presumed": False, "automaton": automaton}
     names = step_names(joins.graph, formula)
-    if plan.cea is None:
+    if plan.cea is None or not is_plain(formula):
+        lacking = "conjunction (ALL)" if plan.cea is None else "absences, options or counts"
         automaton |= {
-            **graph_facts(joins.graph, names, plan.guards, plan.streams),
-            "against_registers": "their construction has no conjunction (ALL)",
+            **graph_facts(joins, names, plan.guards, plan.streams, plan.variables if plan.trailing else None),
+            "against_registers": f"their construction has no {lacking}",
         }
     else:
         try:
@@ -120,9 +122,20 @@ def _parallel(plan: Plan, pattern: ParallelPattern, formula: NormalForm) -> dict
     }
 
 
-def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the states and transitions of an automaton, with the texts of their guards."""
+def automaton_facts(cea: CEA, streams: Sequence[str] = (), selected: Sequence[str] | None = None) -> dict[str, Any]:
+    """Return the states and transitions of an automaton, with the texts of their guards.
+
+    A transition whose event must not satisfy any of some guards has their texts as `barred`.  One that `takes_back` is
+    that of an event which is to be absent at the end of the pattern.  Variables of `kept` that are not
+    `selected` are left out; None: there are none.
+    """
     kinds = {INITIAL: "initial", FINAL: "final"}
+
+    def text(t: Transition) -> str:
+        event = "any event" if t.guard == ANY else guard_text(cea.guards[t.guard], t.negated)
+        barred = _barred(cea, t)
+        return f"{event} but {' or '.join(barred)}" if barred else event
+
     return {
         "states": [{"id": i, "kind": kinds.get(i, "inner")} for i in range(cea.n_states)],
         "transitions": [
@@ -131,13 +144,19 @@ def automaton_facts(cea: CEA, streams: Sequence[str] = ()) -> dict[str, Any]:
                 "target": t.target,
                 "guard": None if t.guard == ANY else t.guard,
                 "negated": t.negated,
-                "text": "any event" if t.guard == ANY else guard_text(cea.guards[t.guard], t.negated),
-                "kept": sorted(variable_text(name, streams) for name in t.kept),
+                "barred": _barred(cea, t),
+                "takes_back": TAKES_BACK in t.kept,
+                "text": text(t),
+                "kept": kept_texts(t.kept, streams, selected),
             }
             for t in cea.transitions
         ],
         "silent": [{"source": source, "target": target} for source, target in cea.silent],
     }
+
+
+def _barred(cea: CEA, transition: Transition) -> list[str]:
+    return [guard_text(cea.guards[guard], negated) for guard, negated in transition.barred]
 
 
 def _tests(plan: Plan, counts: Counts | None) -> dict[str, Any]:
@@ -164,6 +183,8 @@ def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dic
     """Return the variables with the events that they can hold."""
     held: dict[str, dict[str, None]] = {}
     selected = frozenset(plan.variables)
+    # a type with an alias has no column of its own, but * keeps its events
+    everything = syntax.select.items is None
     for atom in (part for part in walk(formula) if isinstance(part, Atom)):
         event = guard_text(replace(atom.guard, predicate=None))
         for name in sorted(atom.labels):
@@ -178,7 +199,7 @@ def _variables(syntax: QuerySyntax, formula: NormalForm, plan: Plan) -> list[dic
             {
                 "name": variable_text(name, plan.streams),
                 "types": list(events),
-                "kept": name in selected,
+                "kept": name in selected or (everything and stream is None),
                 "several": whole in defined.several,
                 # within one stream, it depends on the events
                 "always": name in defined.always if stream is None else None,

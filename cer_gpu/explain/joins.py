@@ -75,6 +75,17 @@ class Places:
             if edge_plan.tested and not edge_plan.edge.contiguous
         ]
 
+    def searches(self, absence: int) -> bool:
+        """Return True if the events of some gap of an absence are searched while complex events are listed."""
+        sources = {edge.source for edge in self.plan.graph.edges if absence in edge.absent}
+        return any((absence, source) not in self.plan.watched for source in sources)
+
+    @property
+    def in_vain(self) -> bool:
+        """True if paths may be found that do not pass."""
+        absences = range(len(self.plan.graph.absences))
+        return bool(self.plan.general or self.distant or any(map(self.searches, absences)))
+
     def step_facts(self) -> list[dict[str, Any]]:
         """Return the pairs of steps that may follow one another, with the index that finds the earlier events."""
         facts = []
@@ -135,6 +146,9 @@ class Places:
             earlier = f"PREV({earlier})" if pair.nearest else earlier
             yield pair.relation, f"{earlier} ... {later}: while listing, once both events are known"
         yield from ((number, "whole paths: while listing") for number in plan.general)
+        for number, absence in enumerate(plan.graph.absences):
+            if self.searches(number):
+                yield from ((relation, f"{self.names[absence.atom]}: while listing") for relation in absence.relations)
 
 
 def _after(edge_plan: EdgePlan) -> str:

@@ -23,14 +23,25 @@ _TITLES = {
     Model.RMA: "register match automaton",
     Model.PCEA: "parallelised complex event automaton",
 }
+_WAITS = "each waits until its window has passed, and those that are taken back are listed, too"
 MOST_PLACES = 4
 """Most pairs of steps that one line names."""
 
 
 def model_facts(plan: Plan) -> dict[str, Any]:
     """Return the model of a query without filters between events, with what is guaranteed and what is not."""
-    guaranteed = ["constant time for each event, whatever came before", "output-linear delay of the listing"]
-    return _facts(plan, "no filter relates several events", guaranteed, [])
+    guaranteed, missing = ["constant time for each event, whatever came before"], []
+    delay = "output-linear delay of the listing"
+    physical = _physical(plan)
+    if physical.runtime == "window_lister":
+        name = plan.strategy.name
+        guaranteed = [f"exact: {name} chooses among all complex events in the window"]
+        missing = [f"constant time for each event: where complex events end, {name} reads the window again"]
+    if physical.waits:
+        missing.append(f"{delay}: {_WAITS}")
+    else:
+        guaranteed.append(delay)
+    return _facts(plan, "no filter relates several events", guaranteed, missing)
 
 
 def join_facts(
@@ -140,13 +151,15 @@ def _not_guaranteed(plan: Plan, places: Places, against_registers: str | None) -
         more = [f"{len(searched) - MOST_PLACES:,} more"] if len(searched) > MOST_PLACES else []
         shown = ", ".join([*searched[:MOST_PLACES], *more])
         yield f"constant time for each event: it may be compared with all in reach at {shown}"
-    in_vain = [*(["candidates"] if searched else []), *(["paths"] if places.plan.general or places.distant else [])]
+    in_vain = [*(["candidates"] if searched else []), *(["paths"] if places.in_vain else [])]
     if in_vain:
         yield f"output-linear delay: {' and '.join(in_vain)} may be tested in vain"
     if places.plan.graph.ambiguous:
         yield "one path for each complex event: those of one end are compared, and doubles dropped"
     if plan.strategy.compares:
         yield f"listing of the chosen alone: {plan.strategy.name} compares all that end at one event"
+    if plan.trailing:
+        yield f"listing of the reported alone: {_WAITS}"
     if against_registers is not None:
         yield f"a bounded number of registers: {against_registers}"
 

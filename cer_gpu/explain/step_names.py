@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from cer_gpu.automaton.atom_graph import AtomGraph
-from cer_gpu.automaton.normal_form import Atom, Guard, NormalForm
-from cer_gpu.ceql.traversal import walk
+from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, Then, copies_of
+from cer_gpu.ceql.traversal import children, fold
 from cer_gpu.explain.writing import guard_text, name_text
 
 MOST_NAMES = 8
@@ -15,9 +15,9 @@ MOST_NAMES = 8
 
 
 def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
-    """Return a name for each atom of a formula: a variable, that of a filter first, else its type.
+    """Return a name for each place of a formula: a variable, that of a filter first, else its type.
 
-    A name that is not unique has its number behind it.
+    A name that is not unique has its number behind it.  That of an event to be absent is its type behind a ``!``.
 
     Parameters
     ----------
@@ -26,17 +26,39 @@ def place_names(graph: AtomGraph, formula: NormalForm) -> list[str]:
     formula
     """
     names = []
-    for atom in (part for part in walk(formula) if isinstance(part, Atom)):
+    for atom in _places(formula):
         kind = "any event" if atom.guard.event_type is None else name_text(atom.guard.event_type)
-        aliases = sorted(label for label in atom.labels if label != atom.guard.event_type and ">" not in label)
+        kind = f"NOT({kind})" if atom.negated else kind
+        if isinstance(atom, Absent):
+            names.append(f"!{kind}")
+            continue
+        told = (label for label in atom.labels if ">" not in label and label.isprintable())
+        aliases = sorted(label for label in told if label != atom.guard.event_type)
         related = [v for relation in graph.relations for v in relation.variables if v in aliases]
         if atom.negated:
-            names.append(f"NOT({kind})")
+            names.append(kind)
         elif aliases:
             names.append(name_text((related or aliases)[0]))
         else:
             names.append(kind)
     return _numbered(names)
+
+
+def _places(formula: NormalForm) -> list[Atom | Absent]:
+    """Return the events of a formula in the order in which an atom graph numbers its places."""
+
+    def below(part: NormalForm) -> Sequence[NormalForm]:
+        return [part.body] * copies_of(part) if isinstance(part, Repeat) else children(part)
+
+    def placed(part: NormalForm, found: list[list[Atom | Absent]]) -> list[Atom | Absent]:
+        if isinstance(part, Atom):
+            return [part]
+        places = [place for each in found for place in each]
+        if isinstance(part, Then) or (isinstance(part, Repeat) and (part.most is None or len(found) > 1)):
+            places += part.absent
+        return places
+
+    return fold(formula, placed, below)
 
 
 def step_names(graph: AtomGraph, formula: NormalForm) -> list[str]:

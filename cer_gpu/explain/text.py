@@ -108,6 +108,7 @@ def _automaton(automaton: Facts) -> Iterator[str]:
     if automaton["against_registers"] is not None:
         yield "CEA of the pattern without its filters between events, which no bounded number of registers can test"
     yield f"{len(states)} states: 0 is initial, 1 is final; ● keeps the event, ○ does not"
+    yield from _taking_back(automaton)
     registered = automaton["model"] == "RMA"
     for register in automaton["registers"] if registered else ():
         yield f"register {register['name']} holds the event of {register['holds']}"
@@ -135,6 +136,7 @@ def _labelled(automaton: Facts) -> Iterator[str]:
     else:
         yield f"{n}, one for each atom, final: {finals}; ● keeps the event, ○ does not"
         yield "';' comes before an event that is later, ':' before one at the very next position"
+    yield from _taking_back(automaton)
     yield from _shortened([[f"state {state['id']}", state["label"]] for state in states])
     rows = []
     for t in automaton.get("rules", automaton["transitions"]):
@@ -151,9 +153,38 @@ def _labelled(automaton: Facts) -> Iterator[str]:
             ]
         )
     yield from _shortened(rows)
+    yield from _absences(automaton.get("absences", ()))
+
+
+def _absences(absences: Sequence[Facts]) -> Iterator[str]:
+    """Return the lines of the events that are absent from gaps."""
+    rows = []
+    for absence in absences:
+        event = " such that ".join(
+            [absence["text"], *([" AND ".join(absence["filters"])] if absence["filters"] else [])]
+        )
+        searched = [state for state in absence["after"] if state not in absence["at_once"]]
+        ways = (
+            (absence["at_once"], "known by a mark at the event before"),
+            (searched, "searched in the gap while listing"),
+        )
+        for states, way in ways:
+            if states:
+                rows.append([absence["name"], event, f"after {_cut([str(state) for state in states])}", way])
+    if rows:
+        yield "absent from gaps, in no complex event:"
+        yield from _shortened(rows)
+
+
+def _taking_back(automaton: Facts) -> Iterator[str]:
+    """Yield the line on an absence at the end of the pattern, if there is one."""
+    if any(t.get("takes_back") for t in automaton["transitions"]):
+        yield "✗ takes back the complex event that it follows; what none takes back within its window is reported"
 
 
 def _mark(transition: Facts) -> str:
+    if transition.get("takes_back"):
+        return "✗"
     return "●" if transition["kept"] else "○"
 
 
@@ -178,6 +209,8 @@ def _plan(facts: Facts) -> Iterator[str]:
     rows = [["engine", f"{engine['chosen']}: {engine['why']}"]]
     others = [f"{output}: {name}" for output, name in engine["by_output"].items() if name != engine["chosen"]]
     rows += [["", f"for other outputs: {', '.join(others)}"]] if others else []
+    if plan["chain"] is not None and not plan["chain"]["plain"]:
+        rows.append(["chain", plan["chain"]["text"]])
     rows.append(["strategy", plan["strategy"]])
     rows.append(["device", f"{plan['device']['chosen']}: {plan['device']['why']}"])
     rows.append(["predicates", f"{plan['predicates']['chosen']}: {plan['predicates']['why']}"])

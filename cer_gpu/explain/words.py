@@ -21,14 +21,15 @@ from cer_gpu.automaton.normal_form import (
     sequence,
 )
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import QuerySyntax, Within
-from cer_gpu.explain.writing import attribute_text, name_text, predicate_text, printable, stream_of
+from cer_gpu.ceql.syntax import Measure, Predicate, QuerySyntax, Within, attributes, relations, variable_filters
+from cer_gpu.explain.writing import attribute_text, expression_text, name_text, predicate_text, printable, stream_of
 
 _CONSUME = {
     "ANY": "Once one is found, all that was read before is forgotten, in all groups (CONSUME BY ANY).",
     "PARTITION": "Once one is found, all that was read before in its group is forgotten (CONSUME BY PARTITION).",
 }
 _LATER, _NEXT = "later", "at the very next position"
+_ONE, _NEXT_ONE = "an event", "the next event"
 
 
 def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> list[str]:
@@ -52,9 +53,14 @@ def in_words(syntax: QuerySyntax, formula: NormalForm, strategy: Strategy) -> li
         lines.append(f"All of it in one group of events with the same {keys}; each group is looked at by itself.")
     lines += _chosen(syntax.within, strategy, within_first=not syntax.chooses_first)
     lines += [_CONSUME[syntax.consume]] if syntax.consume != "NONE" else []
+    measures = [_measure(measure) for measure in syntax.select.measures]
+    lines += [f"Reported of each: {_listed(measures, 'and')}."] if measures else []
+    if syntax.having is not None:
+        lines.append(f"Of these, only those with {predicate_text(syntax.having)} are reported (HAVING).")
     if syntax.limit is not None:
         lines.append(f"At most {syntax.limit:,} that end at one event are reported (LIMIT).")
-    lines.append(_kept(syntax))
+    lines += [_kept(syntax)] if not measures or any(item.written for item in syntax.select.items or ()) else []
+    lines += _looking_back(syntax)
     if syntax.head:
         values = [
             f"{name_text(v.name)} ({attribute_text(v.attribute)} of {name_text(v.atom.name)})" for v in syntax.head
@@ -97,33 +103,62 @@ def _kept(syntax: QuerySyntax) -> str:
     items = syntax.select.items
     if items is None:
         return "All its events are kept."
-    if not items:
-        return "None of its events are kept, only where it starts and ends."
     names = [
         (f"{name_text(item.variable.stream)}>" if item.variable.stream else "") + name_text(item.variable.name)
         for item in items
+        if item.written
     ]
+    if not names:
+        return "None of its events are kept, only where it starts and ends."
     return f"Of its events, those that {_listed(list(dict.fromkeys(names)), 'or')} holds are kept."
+
+
+def _measure(measure: Measure) -> str:
+    text = expression_text(measure.expression)
+    return text if measure.name == text else f"{text} as {name_text(measure.name)}"
+
+
+def _looking_back(syntax: QuerySyntax) -> list[str]:
+    """Return the line that says which events LAG reads, if the query has it."""
+    predicates = [each.predicate for each in variable_filters(syntax.formula)]
+    predicates += [each.predicate for each in relations(syntax.formula)]
+    lagged = [each for predicate in predicates for each in attributes(predicate) if each.lag]
+    if not lagged:
+        return []
+    texts = list(dict.fromkeys(map(expression_text, lagged)))
+    of = "its group" if syntax.partition else "the stream"
+    before = "the event before it" if all(each.lag == 1 for each in lagged) else "an event before it"
+    reads = "reads" if len(texts) == 1 else "read"
+    return [f"{_listed(texts, 'and')} {reads} {before} in {of}, of whatever type; NULL where there is none."]
 
 
 # ---- the pattern --------------------------------------------------------------------------------------------------
 
 
-def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
-    """Yield the lines of a pattern; steps, choices and repeated patterns are indented below the line they belong to."""
+def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator[str]:
+    """Yield the lines of a pattern; steps, choices and repeated patterns are indented below the line they belong to.
+
+    `one` stands before the type of a pattern that is one event.
+    """
     match formula:
         case Atom():
-            yield _event(formula, streams)
+            yield _event(formula, streams, one)
         case Then():
             steps = list(sequence(formula))
             for number, (step, joint) in enumerate(steps, 1):
-                lines = _step(step, streams)
+                repeated = step.body if isinstance(step, Repeat) and step.absent == joint.absent else step
+                next_one = _is_next(repeated, joint.absent)
+                lines = _step(step, streams, _NEXT_ONE if next_one else _ONE)
                 how = "" if number == 1 else f"{_NEXT}, " if joint.contiguous else f"{_LATER}, "
-                yield f"{number}. {how}{_maybe(steps, number - 1)}{next(lines)}"
+                told = "in this order:" if isinstance(step, Then) else next(lines)
+                yield f"{number}. {how}{_maybe(steps, number - 1)}{told}"
                 yield from ("   " + line for line in lines)
-                yield from ("   " + line for line in _absences(joint.absent, "with no event between", streams))
+                if isinstance(step, Repeat) and not next_one and _is_next(step.body, joint.absent):
+                    yield "   the first of them the next such event"
+                elif not next_one:
+                    yield from ("   " + line for line in _absences(joint.absent, "between the two "))
         case Either():
-            yield "one of these:"
+            yield "one of these:" if one == _ONE else "the next of these:"
             for choice in choices(formula):
                 lines = _outline(choice, streams)
                 yield "- " + next(lines)
@@ -137,22 +172,26 @@ def _outline(formula: NormalForm, streams: Sequence[str]) -> Iterator[str]:
                 yield from ("  " + line for line in lines)
         case Trailing():
             yield from _outline(formula.body, streams)
-            yield from _absences(formula.absent, "followed, until the window has passed, by no event", streams)
+            yield from _absences(formula.absent, "and then, until the window has passed, ")
         case Related():
-            yield from _outline(formula.body, streams)
+            yield from _outline(formula.body, streams, one)
             word = "and" if isinstance(formula.body, Related) else "such that"
             yield f"{word} {predicate_text(formula.relation.predicate)}"
         case Repeat(body=Atom() as atom):
-            times, event = _times(formula, "event"), _event(atom, streams)
-            if formula.contiguous:
+            times, event = _times(formula, "event"), _event(atom, streams, one)
+            if one == _NEXT_ONE:
+                yield f"{times}, each {event}"
+            elif formula.contiguous:
                 yield f"{times} in a row, each {event}"
+            elif _is_next(atom, formula.absent):
+                yield f"{times}, each {event}, and each but the first the next such event"
             else:
                 yield f"{times}, with any others between, each {event}"
-            yield from _absences(formula.absent, "with no event between two of them", streams)
+                yield from _absences(formula.absent, "between one and the next ")
         case Repeat():
             yield _times(formula, "time") + (", each right after the last:" if formula.contiguous else _ONE_BY_ONE)
             yield from ("  " + line for line in _outline(formula.body, streams))
-            yield from _absences(formula.absent, "with no event between two of them", streams)
+            yield from _absences(formula.absent, "between one and the next ")
 
 
 _ONE_BY_ONE = ", one after another:"
@@ -172,12 +211,29 @@ def _maybe(steps: Sequence[tuple[NormalForm, Joint]], at: int) -> str:
     return "if it is there, " if optional else ""
 
 
-def _absences(absent: Sequence[Absent], words: str, streams: Sequence[str]) -> Iterator[str]:
+def _absences(absent: Sequence[Absent], words: str) -> Iterator[str]:
     """Yield a line for each kind of event that must not be there."""
     for each in absent:
-        event = _guarded(each.guard, each.negated)
+        event = f"event that is not {_guarded(each.guard)}" if each.negated else _guarded(each.guard, one="event")
         tests = " and ".join(predicate_text(relation.predicate) for relation in each.relations)
-        yield f"{words} that is {event}" + (f", such that {tests}" if tests else "")
+        roles = (role for relation in each.relations for role in relation.roles if role.sites & each.sites)
+        names = dict.fromkeys(role.variable.name for role in roles if role.variable.name != each.guard.event_type)
+        called = f", called {_listed(list(map(name_text, names)), 'and')}" if names else ""
+        yield f"{words}no {event}{called}" + (f", such that {tests}" if tests else "")
+
+
+def _is_next(step: NormalForm, absent: Sequence[Absent]) -> bool:
+    """Return True if the absences before an event are just those with which the next such event is meant."""
+    events = []
+    for choice in choices(step):
+        event, predicates = choice, list[Predicate]()
+        while isinstance(event, Related):
+            predicates.insert(0, event.relation.predicate)
+            event = event.body
+        if not isinstance(event, Atom):
+            return False
+        events.append((event.guard, event.negated, predicates))
+    return events == [(each.guard, each.negated, [r.predicate for r in each.relations]) for each in absent]
 
 
 def _joined(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
@@ -191,7 +247,7 @@ def _joined(formula: NormalForm) -> Iterator[tuple[NormalForm, bool]]:
             yield part, optional
 
 
-def _step(step: NormalForm, streams: Sequence[str]) -> Iterator[str]:
+def _step(step: NormalForm, streams: Sequence[str], one: str = _ONE) -> Iterator[str]:
     """Yield the lines of a step of a sequence, or of an operand of ALL; a filtered sequence is a list of its own."""
     body = step
     while isinstance(body, Related):
@@ -200,21 +256,25 @@ def _step(step: NormalForm, streams: Sequence[str]) -> Iterator[str]:
         yield "in this order:"
         yield from ("  " + line for line in _outline(step, streams))
     else:
-        yield from _outline(step, streams)
+        yield from _outline(step, streams, one)
 
 
-def _guarded(guard: Guard, negated: bool) -> str:
-    event = "any event" if guard.event_type is None else f"an event {name_text(guard.event_type)}"
+def _guarded(guard: Guard, negated: bool = False, one: str = _ONE) -> str:
+    """Return the words for an event that satisfies a guard, or does not; `one` stands before the name of its type."""
+    if negated:
+        return f"{'one event' if one == _ONE else one} that is not {_guarded(guard)}"
+    whichever = "any event" if one == _ONE else one
+    event = whichever if guard.event_type is None else f"{one} {name_text(guard.event_type)}"
     if guard.stream is not None:
         event += f" of stream {name_text(guard.stream)}"
     if guard.predicate is not None:
         event += f" with {predicate_text(guard.predicate)}"
-    return f"one event that is not {event}" if negated else event
+    return event
 
 
-def _event(atom: Atom, streams: Sequence[str]) -> str:
+def _event(atom: Atom, streams: Sequence[str], one: str = _ONE) -> str:
     guard = atom.guard
-    event = _guarded(guard, atom.negated)
+    event = _guarded(guard, atom.negated, one)
     if atom.negated:
         return event
     own = streams if guard.event_type is None else [guard.event_type]

@@ -256,8 +256,6 @@ class Values:
             row = segments.sum_integers(*where, numbers.values, numbers.valid, sums, counts)
             if row < 0:
                 return _as_sum(sums, counts == 0, leaf.type)
-            if kind != DECIMAL and leaf.type != pa.uint64():
-                raise self._too_large(leaf, row)
         return self._sum_wide(leaf, where, n, events)
 
     def _sum_wide(self, leaf: Leaf, where: tuple[Any, ...], n: int, events: pa.Array) -> pa.Array:
@@ -267,20 +265,23 @@ class Values:
         rows = np.repeat(np.arange(n, dtype=np.int32), np.diff(bounds))
         values = events.take(pa.array(gathered[:k]))
         # decimals with room for any sum of so many
-        summed = values.cast(pa.decimal256(76, 0) if leaf.type == pa.uint64() else pa.decimal256(76, leaf.type.scale))
+        if pa.types.is_duration(values.type):
+            values = values.cast(pa.int64())
+        summed = values.cast(pa.decimal256(76, leaf.type.scale if pa.types.is_decimal(leaf.type) else 0))
         table = (
             pa.table({"row": rows, "value": summed}).group_by("row", use_threads=False).aggregate([("value", "sum")])
         )
         at = np.full(n, -1, np.int32)
         at[table["row"].to_numpy()] = np.arange(table.num_rows, dtype=np.int32)
         found = _taken(table["value_sum"].combine_chunks(), at)
+        plain = pa.int64() if pa.types.is_duration(leaf.type) else leaf.type
         try:
-            return found.cast(leaf.type)
+            return found.cast(plain).view(leaf.type)
         except pa.ArrowInvalid:
             pass
-        for row, value in enumerate(found):  # the message names the first
+        for row in range(len(found)):  # the message names the first
             try:
-                pa.array([value.as_py()], leaf.type)
+                found.slice(row, 1).cast(plain)
             except pa.ArrowInvalid:
                 raise self._too_large(leaf, row) from None
         raise self._too_large(leaf, 0)

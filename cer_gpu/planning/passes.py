@@ -84,6 +84,8 @@ def plan_of(
         steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
         if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
             steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
+    if waiting is not None:
+        steps = "an absence at the end may take back what was found"
     return Plan(
         text=syntax.text,
         guards=guards,

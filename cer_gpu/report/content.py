@@ -25,6 +25,8 @@ MAX_CELL = 120
 """Most characters of one value of a row."""
 MAX_COLUMNS = 40
 """Most columns of the rows."""
+MAX_MEASURED = 1000
+"""Most rows of measures."""
 MAX_ROW_BYTES = 1 << 23
 """Most characters of all values of rows together."""
 
@@ -47,6 +49,8 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
         "keys": keys,
         "n_partitions": len(found.labels),
     }
+    if query.default_output == "measures":
+        held["measures"] = _measures(query, rereadable, threads)
     if found.drawn is None or found.detailed is None:
         return held
     axis, starts, ends = _axis(query, found.drawn)
@@ -66,6 +70,24 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
         },
         "rows": _rows(query, rereadable, found, threads),
     }
+
+
+def _measures(query: Query, events: Events, threads: int | None) -> dict[str, Any]:
+    """Return the first rows of output "measures" as texts, and the number of all."""
+    pieces, n_rows = list[pa.RecordBatch](), 0
+    for batch in query.matches(events.numbered(), query.evaluator(output="measures"), threads):
+        left = MAX_MEASURED - n_rows
+        if left > 0 or not pieces:
+            pieces.append(batch.slice(0, max(left, 0)))
+        n_rows += batch.num_rows
+    if not pieces:
+        return {"columns": [], "rows": [], "n_rows": 0}
+    table = pa.Table.from_batches(pieces)
+    columns = [
+        pc.utf8_slice_codeunits(plain(column.combine_chunks()), 0, MAX_CELL).to_pylist() for column in table.columns
+    ]
+    names = [name[:MAX_CELL] for name in table.column_names]
+    return {"columns": names, "rows": list(map(list, zip(*columns, strict=True))), "n_rows": n_rows}
 
 
 def _words(query: Query) -> list[str]:

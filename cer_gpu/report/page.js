@@ -38,6 +38,19 @@
     $("notes").append(...held.notes.map((note) => element("li", note)));
   }
 
+  function cell(value) {
+    return value === null ? element("td", "NULL", "null") : element("td", value);
+  }
+
+  function showMeasures({ columns, rows, n_rows }) {
+    const head = element("tr", columns.map((name) => element("th", name)));
+    const lines = rows.map((row) => element("tr", row.map(cell)));
+    $("measured").replaceChildren(element("thead", [head]), element("tbody", lines));
+    $("measures-note").textContent = rows.length < n_rows
+      ? `The first ${rows.length.toLocaleString("en")} of ${n_rows.toLocaleString("en")} rows.` : "";
+    $("measures").hidden = false;
+  }
+
   $("limits").append(...limits().map((limit) => element("li", limit)));
   facts($("facts"), [
     [held.n_matches === 1 ? "complex event" : "complex events", held.n_matches.toLocaleString("en")],
@@ -45,6 +58,7 @@
     ...(held.keys.length ? [["partitions with any", held.n_partitions.toLocaleString("en")]] : []),
   ]);
   showQuery();
+  if (held.measures) showMeasures(held.measures);
   document.querySelector("main").hidden = false;
   if (!held.n_matches) {
     $("found").replaceChildren(element("p", "The query found no complex events."));
@@ -526,8 +540,7 @@
       const cells = [element("td", positions[row].toLocaleString("en"))];
       if (names.length > 1) cells.push(element("td", rows.role_names[roles[k]], "role"));
       for (const { values, codes } of columns) {
-        const value = values[codes[row]];
-        cells.push(value === null ? element("td", "NULL", "null") : element("td", value));
+        cells.push(cell(values[codes[row]]));
       }
       lines.push(element("tr", cells));
     }

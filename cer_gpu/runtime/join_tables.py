@@ -118,7 +118,7 @@ class JoinPlan:
         """Return the filters of absences that read one event before the gap alone, and note where they suffice."""
         graph, found = self.graph, list[Pair]()
         for number, absence in enumerate(graph.absences):
-            sources = {edge.source for edge in graph.edges if number in edge.absent}
+            sources = {edge.source for edge in graph.edges if number in edge.absent and not absence.begins}
             for relation in absence.relations:
                 pairs = list(self._pairs(relation, barring=True))
                 sources &= graph.relations[relation].holds[pairs[0].earlier] if pairs else frozenset()
@@ -430,7 +430,7 @@ class JoinTables:
             "programs": _table(programs, 7),
             "choices": np.array(choices, np.int32),
             "arguments": _table(arguments, 2),
-            "gaps": _table(gaps, 3),
+            "gaps": _table(gaps, 4),
             "barring": _table(barring, 5),
         }
 
@@ -454,7 +454,8 @@ class JoinTables:
                     first_argument = len(arguments)
                     arguments += [self._argument_of_absence(relation, a) for a in self._arguments(relation)]
                     barring.append([relation, first_argument, len(arguments), *self._program(relation)])
-                gaps.append([absence.atom, begin, len(barring)])
+                begins = self._set(absence.begins) if absence.begins else codes.NO_SET
+                gaps.append([absence.atom, begins, begin, len(barring)])
             self._gaps_of[edge] = first, len(gaps)
         return gaps, barring
 
@@ -479,9 +480,9 @@ class JoinTables:
                 self._watched.append([self._ended(number, edge.source), int(unconditional)])
         ended = codes.NO_COLUMN
         if edge.bars:
-            number = next(i for i, absence in enumerate(self.plan.graph.absences) if absence.atom == edge.target)
-            if (number, edge.source) in self.plan.watched:
-                ended = self._ended(number, edge.source)
+            for number, absence in enumerate(self.plan.graph.absences):
+                if absence.atom == edge.target and (number, edge.source) in self.plan.watched:
+                    ended = self._ended(number, edge.source)
         return [first, len(self._watched), *self._gaps_of[edge], ended]
 
     def _ended(self, absence: int, source: int) -> int:

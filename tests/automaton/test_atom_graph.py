@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 import reference as ref
 import strategies
@@ -197,3 +198,20 @@ def test_paths_are_the_bindings_of_the_reference(data):
 def test_the_engine_refuses_what_the_graph_refuses():
     with pytest.raises(QueryTooLargeError):
         cer_gpu.compile("SELECT * FROM S WHERE " + " ALL ".join(f"({a} ; Z)" for a in "ABCDEFGHIJ"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT x FROM S WHERE (A AS x ; !C ; B AS y FILTER y.v >= x.v){1,3}",
+        "SELECT x FROM S WHERE ((A AS x){3} ; B AS y FILTER y.v >= FIRST(x).v){2}",
+    ],
+)
+def test_copies_of_a_repetition_do_not_hide_that_several_paths_have_the_same_kept_events(text):
+    assert graph_of(text).ambiguous
+    stream = pa.table({"type": list("AAABBAAAB"), "v": [1] * 9})
+    found = cer_gpu.compile(text).evaluate(stream)
+    rows = [str(row) for row in found.to_pylist()]
+    assert rows
+    assert len(rows) == len(set(rows))
+    assert sum(cer_gpu.compile(text).evaluate(stream, output="count")["count"].to_pylist()) == len(rows)

@@ -173,6 +173,40 @@ def test_real_calls_of_chains_with_counts_and_absences_fit_their_contracts(patte
     assert {"push_events", "list_ends", "count_chain", "drop_oldest"} <= names
 
 
+REST = [
+    "A{2,3} ; B? ; C",
+    "A ; (B OR C)+ : D",
+    "A AS a ; !(D FILTER D.k = a.k) ; B AS b FILTER b.k = a.k",
+    "A AS a ; !(D FILTER D.t > a.t + 2) ; B AS b -> C FILTER b.f > a.f + 3",
+    "A ; B ; !(D FILTER D.t > A.t + 2)",
+    "A AS a ; B AS b ; !(D FILTER D.k = a.k) FILTER b.f > a.f",
+]
+
+
+@pytest.mark.parametrize("output", ["bindings", "count", "ends"])
+def test_real_calls_of_strategies_and_absences_fit_their_contracts(output):
+    table = events(60, 1)
+    with small_sizes(), checked_calls() as called:
+        for pattern in REST:
+            for clauses in ("WITHIN 9 EVENTS", "PARTITION BY [k] WITHIN 20 [t]"):
+                for strategy in ("ALL", "NEXT", "MAX"):
+                    query = cer_gpu.compile(f"SELECT {strategy} * FROM S WHERE {pattern} {clauses}", time_column="t")
+                    assert query.evaluate(table, output=output).num_rows > 0
+    chosen = {"bindings": {"find_ends", "list_chosen"}, "count": {"find_ends", "count_chosen"}, "ends": set()}
+    assert {"choose_at_ends"} | chosen[output] <= {name for _, name in called}
+
+
+def test_real_calls_of_measures_fit_their_contracts():
+    measures = "COUNT(x), SUM(x.k), AVG(x.f), MIN(x.t), MAX(x.s), LIST(x.k), LAST(x).k, y.t"
+    with small_sizes(), checked_calls() as called:
+        found = cer_gpu.compile(f"SELECT {measures} FROM S WHERE A+ AS x ; B AS y WITHIN 9 EVENTS").evaluate(
+            events(60, 1)
+        )
+    assert found.num_rows > 0
+    names = {name for _, name in called}
+    assert {"count_held", "extreme_held", "gather_held", "sum_floats", "sum_integers"} <= names
+
+
 def test_a_wrong_argument_is_seen():
     module = importlib.import_module("cer_gpu.backend.compaction")
     stated = contract("cer_gpu.backend.compaction", "number_rows")

@@ -263,9 +263,9 @@ def test_a_checkpoint_of_another_query_is_refused(text, options, different):
 
 
 def test_a_checkpoint_of_another_version_is_refused(monkeypatch):
-    blob = blob_of()
-    monkeypatch.setattr(checkpoint, "VERSION", checkpoint.VERSION + 1)
-    with pytest.raises(cer_gpu.CheckpointError, match=r"has version 6, and this cer_gpu reads 7"):
+    blob, version = blob_of(), checkpoint.VERSION
+    monkeypatch.setattr(checkpoint, "VERSION", version + 1)
+    with pytest.raises(cer_gpu.CheckpointError, match=rf"has version {version}, and this cer_gpu reads {version + 1}"):
         cer_gpu.compile("SELECT * FROM S WHERE A ; B").restore(blob)
 
 

@@ -78,8 +78,9 @@ class Named(Stages):
     [
         (0, [PREDICATES, LOOP, LISTING, OUTPUT]),
         (1, [PREDICATES, PARTITIONS, LOOP, LISTING, OUTPUT]),
-        (2, [PREDICATES, LOOP, OUTPUT]),
+        (2, [PREDICATES, LOOP, LISTING, OUTPUT]),
         (3, [PREDICATES, LOOP, OUTPUT]),
+        (4, [PREDICATES, PARTITIONS, LOOP, OUTPUT]),
     ],
 )
 def test_the_hook_sees_each_stage_in_order(number, stages):

@@ -44,14 +44,14 @@ def test_what_has_no_meaning_is_refused(text):
 
 @pytest.mark.parametrize("output", ["positions", "bindings", "count", "ends", "events"])
 @pytest.mark.parametrize("kind", KINDS)
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_every_operator_gives_the_rows_of_the_reference(kind, output, data):
     case = Case(data, rest.full_cases(formula=KINDS[kind], ambiguous=output == "bindings"))
     candidates = candidates_of(case, output)
     assert_right(case, candidates, case.compiled.evaluate(case.table, output=output), output)
 
 
-@strategies.property_test(0.3)
+@strategies.property_test(0.1)
 def test_limit_and_any_give_one_legal_answer_in_any_cut(data):
     output = data.draw(st.sampled_from(["positions", "bindings", "count"]), label="output")
     case = Case(data, rest.full_cases(choosing=True))
@@ -61,7 +61,7 @@ def test_limit_and_any_give_one_legal_answer_in_any_cut(data):
     assert_same(pushed(case.compiled, case.batches, output=output), answer)
 
 
-@strategies.property_test(0.3)
+@strategies.property_test(0.1)
 def test_any_cut_gives_the_same_table(data):
     case = Case(data, rest.full_cases())
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
@@ -72,7 +72,7 @@ def test_any_cut_gives_the_same_table(data):
     assert_same(case.compiled.stream(case.table, output=output).read_all(), answer)
 
 
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_single_events_report_what_ends_at_each(data):
     """The finest cut: each push reports exactly the complex events that end at its event."""
     case = Case(data, rest.full_cases())
@@ -84,7 +84,7 @@ def test_single_events_report_what_ends_at_each(data):
     assert evaluator.finish().num_rows == 0
 
 
-@strategies.property_test(0.3)
+@strategies.property_test(0.1)
 def test_a_stream_with_checkpoints_gives_the_uninterrupted_table(data):
     case = Case(data, rest.full_cases(choosing=data.draw(st.booleans(), label="choosing")))
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
@@ -92,7 +92,7 @@ def test_a_stream_with_checkpoints_gives_the_uninterrupted_table(data):
     assert_same(*with_and_without_checkpoints(data, case, output))
 
 
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_shares_are_parts_of_the_whole(data):
     case = Case(data, rest.full_cases())
     expected = case.expected()
@@ -101,14 +101,14 @@ def test_shares_are_parts_of_the_whole(data):
     assert sorted(itertools.chain.from_iterable(parts)) == expected
 
 
-@strategies.property_test(0.1)
+@strategies.property_test(0.05)
 def test_threads_give_the_rows_of_one(data):
     case = Case(data, rest.full_cases())
     expected = case.expected()
     assert sorted(rows_of(case.compiled.evaluate(case.table, threads=2))) == expected
 
 
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_several_streams_give_the_reference(data):
     output = data.draw(st.sampled_from(["positions", "bindings"]), label="output")
     case = CaseOfStreams(data, rest.cases_of_several_streams())
@@ -117,7 +117,7 @@ def test_several_streams_give_the_reference(data):
     assert_right(case, candidates, answer, output)
 
 
-@strategies.property_test(0.3)
+@strategies.property_test(0.1)
 def test_long_streams_give_the_reference(data):
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     case = Case(data, rest.long_cases())
@@ -132,7 +132,7 @@ def test_long_streams_give_the_reference(data):
 
 
 @pytest.mark.parametrize("strategy", rest.COMPARING)
-@strategies.property_test(0.3)
+@strategies.property_test(0.1)
 def test_strategies_choose_within_the_window(strategy, data):
     formula = st.one_of(strategies.formulas(whole=True), rest.plain, join_strategies.join_formulas(), rest.with_all)
     case = Case(data, rest.full_cases(strategies=(strategy,), formula=formula))
@@ -144,7 +144,7 @@ def test_strategies_choose_within_the_window(strategy, data):
 
 
 @pytest.mark.parametrize("strategy", rest.COMPARING)
-@strategies.property_test(0.3)
+@strategies.property_test(0.1)
 def test_strategies_choose_within_the_window_of_long_streams(strategy, data):
     formula = st.one_of(strategies.formulas(whole=True), rest.chains(), rest.plain)
     case = Case(data, rest.long_cases(formula=formula, strategies=(strategy,)))
@@ -185,7 +185,7 @@ def assert_right_in_time(case, candidates, answer, output):
 
 @pytest.mark.parametrize("related", [False, True], ids=["single events", "filters between events"])
 @pytest.mark.parametrize("output", ["positions", "bindings", "count", "ends"])
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_absence_at_the_end_gives_the_reference(output, related, data):
     choosing = data.draw(st.integers(0, 3), label="choosing") == 3
     case = Case(data, rest.trailing_cases(related, choosing))
@@ -196,7 +196,7 @@ def test_absence_at_the_end_gives_the_reference(output, related, data):
     assert_same(*with_and_without_checkpoints(data, case, output))
 
 
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_absence_at_the_end_is_told_when_the_window_has_passed(data):
     """The finest cut: each push reports what its event tells, and the end of the input the rest."""
     case = Case(data, rest.trailing_cases(related=data.draw(st.booleans(), label="related")))
@@ -214,7 +214,7 @@ def test_absence_at_the_end_is_told_when_the_window_has_passed(data):
 # ------------------------------------------------------------------------------------------------ LAG, functions
 
 
-@strategies.property_test(0.4)
+@strategies.property_test(0.15)
 def test_lag_and_functions_give_the_reference(data):
     output = data.draw(st.sampled_from(OUTPUTS), label="output")
     case = Case(data, rest.lag_cases())
@@ -225,7 +225,7 @@ def test_lag_and_functions_give_the_reference(data):
     assert_same(*with_and_without_checkpoints(data, case, output))
 
 
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_parts_of_times_give_the_reference(data):
     formula = strategies.formulas(depth=2, conditions=rest.time_functions, whole=True)
     case = Case(data, rest.full_cases(formula=formula), timestamps=True)
@@ -274,7 +274,7 @@ def number(value):
     return value + 0.0 if isinstance(value, int | float) and not isinstance(value, bool) else value
 
 
-@strategies.property_test(0.5)
+@strategies.property_test(0.2)
 def test_measures_give_the_reference(data):
     case = Case(data, rest.measure_cases(choosing=data.draw(st.integers(0, 3), label="choosing") == 3))
     candidates = measured_candidates(case)
@@ -284,7 +284,7 @@ def test_measures_give_the_reference(data):
     assert_same(case.compiled.evaluate(case.table, output="measures"), answer)
 
 
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_measures_with_checkpoints_give_the_uninterrupted_table(data):
     case = Case(data, rest.measure_cases())
     measured_candidates(case)
@@ -294,7 +294,7 @@ def test_measures_with_checkpoints_give_the_uninterrupted_table(data):
 # -------------------------------------------------------------------------------------------- rows and limit
 
 
-@strategies.property_test(0.3)
+@strategies.property_test(0.1)
 def test_rows_are_the_bindings_in_long_form(data):
     case = Case(data, rest.full_cases(ambiguous=True))
     candidates_of(case, "bindings")
@@ -318,7 +318,7 @@ def test_rows_are_the_bindings_in_long_form(data):
         assert plain(long[name].to_pylist()) == plain([events[position][name] for _, _, position in found])
 
 
-@strategies.property_test(0.2)
+@strategies.property_test(0.07)
 def test_limit_keeps_the_first_rows(data):
     case = Case(data, rest.full_cases())
     output = data.draw(st.sampled_from(["positions", "bindings", "events"]), label="output")
@@ -328,7 +328,7 @@ def test_limit_keeps_the_first_rows(data):
     assert_same(case.compiled.evaluate(case.table, output=output, limit=limit), answer.slice(0, limit))
 
 
-@strategies.property_test(0.1)
+@strategies.property_test(0.05)
 def test_columns_of_bindings_are_scalars_where_one_event_is_held(data):
     case = Case(data, rest.full_cases())
     candidates = candidates_of(case, "bindings")

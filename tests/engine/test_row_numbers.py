@@ -7,6 +7,7 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
+from small_sizes import small_sizes
 
 import cer_gpu
 from cer_gpu.engine.row_numbers import RowNumbers
@@ -150,3 +151,21 @@ def test_ordered_input_needs_no_row_numbers():
     with mock.patch.object(RowNumbers, "__init__", side_effect=AssertionError):
         events = pa.table({"type": ["A", "B"], "ts": [1, 2]})
         assert cer_gpu.compile("SELECT * FROM S WHERE A ; B", time_column="ts").evaluate(events).num_rows == 1
+
+
+def test_rows_of_events_that_are_held_back_are_not_dropped():
+    types, streams = "BXAAAAAAABAX", "USUUUUSUSSUS"
+    given = {
+        name: pa.table(
+            {
+                "type": [each for each, stream in zip(types, streams, strict=True) if stream == name],
+                "ts": [time for time, stream in enumerate(streams) if stream == name],
+            }
+        )
+        for name in "SU"
+    }
+    query = cer_gpu.compile("SELECT * FROM S, U WHERE A ; B WITHIN 4 EVENTS", time_column="ts", time_unit="s")
+    expected = query.evaluate(given).to_pylist()
+    assert [(row["start_stream"], row["start"]) for row in expected] == [("S", 2), ("U", 5), ("S", 1), ("U", 4)]
+    with small_sizes():
+        assert query.evaluate(given).to_pylist() == expected

@@ -19,9 +19,15 @@ def test_explained_engines_and_dealing_are_those_of_the_evaluation(data):
     query = data.draw(strategies.full_queries(choosing=data.draw(strategies.st.booleans())))
     compiled = cer_gpu.compile(to_ceql(query), time_column="ts")
     plan = compiled.explain().to_dict()["plan"]
-    assert plan["engine"]["by_output"] == {output: compiled.evaluator(output=output).engine for output in OUTPUTS}
+    engines = {output: compiled.evaluator(output=output).engine for output in plan["engine"]["by_output"]}
+    assert plan["engine"]["by_output"] == engines
+    for output in set(OUTPUTS) - set(engines):
+        with pytest.raises(cer_gpu.OptionError):
+            compiled.evaluator(output=output)
     assert plan["engine"]["chosen"] == compiled.evaluator().engine
-    assert ("no stacks" in plan["engine"]["why"]) == (plan["engine"]["chosen"] == "automaton")
+    within = query.strategy in ("NEXT", "LAST", "MAX") and query.within is not None and not query.chooses_first
+    assert ("each window that something ends in is evaluated by itself" in plan["engine"]["why"]) == within
+    assert ("no stacks" in plan["engine"]["why"]) == (plan["engine"]["chosen"] == "automaton" and not within)
     assert plan["dealing"]["chosen"] == choose(compiled, "auto")[0]
 
 
@@ -69,8 +75,13 @@ def test_the_bound_of_memory_follows_window_strategy_and_clauses():
         ("LAST", True),
         ("MAX", True),
     ):
-        memory = plan_of(f"SELECT {strategy} * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS")["memory"]
+        query = f"SELECT {strategy} * FROM S WHERE A ; B PARTITION BY [k] {{}} WITHIN 5 EVENTS"
+        assert "kept for good" not in plan_of(query.format(""))["memory"]
+        memory = plan_of(query.format("THEN"))["memory"]
         assert ("a state of each partition, which is kept for good" in memory) == kept
+    assert "that wait until theirs has passed" in plan_of("SELECT * FROM S WHERE A ; !B WITHIN 5 EVENTS")["memory"]
+    assert "that no event has barred yet" in plan_of("SELECT * FROM S WHERE A -> B")["memory"]
+    assert "grows with the relevant events" in plan_of("SELECT * FROM S WHERE A -> B ; C")["memory"]
     times = plan_of("SELECT * FROM S WHERE A WITHIN 26 HOURS 1 MINUTES 0.5 SECONDS", time_column="ts")["window"]
     assert times["text"] == "1 day 2 hours 1 minute 0.5 seconds"
 
@@ -84,3 +95,24 @@ def test_the_tier_of_predicates_is_explained_with_its_reason(monkeypatch):
     facts = cer_gpu.compile(query).explain(events, analyze=True).to_dict()
     assert facts["plan"]["predicates"]["chosen"] == "compiled"
     assert facts["analysis"]["tiers"] == ["compiled"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "plain"),
+    [
+        ("A ; B+ ; C", "A ; B+ ; C", True),
+        ("A : B", "A : B", True),
+        ("A ; !R ; (B OR D) ; C", "A ; !R ; (B OR D) ; C", False),
+        ("A -> B ; C{2,3}", "A ; !B ; B ; C{2,3}", False),
+        ("A ; B{2} ; C{2,}", "A ; B{2} ; C{2,}", False),
+        ("A ; B ->+", "A ; B ->+", False),
+    ],
+)
+def test_the_steps_of_a_chain_have_their_counts_and_gaps(pattern, text, plain):
+    query = f"SELECT * FROM S WHERE {pattern} WITHIN 9 EVENTS"
+    assert plan_of(query)["chain"] == {"text": text, "plain": plain}
+    assert (f"chain         {text}" in str(cer_gpu.compile(query).explain())) == (not plain)
+
+
+def test_a_query_that_is_no_chain_has_no_steps():
+    assert plan_of("SELECT * FROM S WHERE A ; B?")["chain"] is None

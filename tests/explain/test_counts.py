@@ -162,3 +162,11 @@ def test_an_empty_stream_counts_zero_events():
     explanation = query.explain(pa.table({"type": pa.array([], pa.string())}), analyze=True)
     assert explanation.to_dict()["events"] == {"n": 0, "n_relevant": 0}
     assert "relevant         0\n" in str(explanation)
+
+
+def test_a_query_with_having_is_measured():
+    events = pa.table({"type": list("ABBAB")})
+    query = cer_gpu.compile("SELECT COUNT(b) AS n FROM S WHERE A ; B+ AS b HAVING n > 1")
+    assert (
+        query.explain(events, analyze=True).to_dict()["analysis"]["n_complex_events"] == query.evaluate(events).num_rows
+    )

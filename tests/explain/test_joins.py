@@ -204,8 +204,9 @@ def test_stored_events_stay_until_they_are_out_of_reach():
     related, neighbours = "A AS a : B AS b FILTER b.x > a.x", "A AS a : B AS b"
     assert "grows" in facts_of(related)["plan"]["memory"]
     assert "grows" not in facts_of(neighbours)["plan"]["memory"]
-    query = "SELECT MAX * FROM S WHERE A AS a ; B AS b{} PARTITION BY [k] WITHIN 5 EVENTS"
-    memories = [by_instances(query.format(f)).explain().to_dict()["plan"]["memory"] for f in ("", " FILTER a.x = b.x")]
+    query = "SELECT MAX * FROM S WHERE A AS a ; B AS b{} WITHIN 5 EVENTS"
+    clauses = " PARTITION BY [k] THEN", " FILTER a.x = b.x PARTITION BY [k]"
+    memories = [by_instances(query.format(c)).explain().to_dict()["plan"]["memory"] for c in clauses]
     assert ["kept for good" in memory for memory in memories] == [True, False]
 
 
@@ -347,3 +348,39 @@ def test_every_filter_between_random_events_is_explained(data):
         assert set(facts["analysis"]["held"]) == {"nodes", "unions", "keys"}
     assert all(0 <= n["n_passed"] <= n["n_tested"] for n in facts["analysis"]["candidates"])
     assert json.loads(json.dumps(facts)) == facts
+
+
+# ---- absences ---------------------------------------------------------------------------------------------------
+
+
+def test_an_absence_is_no_state_and_says_how_it_is_known():
+    automaton = facts_of("A AS a ; B+ AS b ; !(R FILTER R.x = LAST(b).x) ; !(Q AS q FILTER q.x = 1) ; C")["automaton"]
+    assert [state.get("label") for state in automaton["states"]] == [None, "a", "b", "C"]
+    assert [t["text"] for t in automaton["transitions"]] == ["A", "; B", "; B", "; !R ; !Q ; C"]
+    searched, marked = automaton["absences"]
+    assert searched == {"name": "!R", "text": "R", "filters": ["R.x = LAST(b).x"], "after": [2], "at_once": []}
+    assert marked == {"name": "!Q", "text": "Q[x = 1]", "filters": [], "after": [2], "at_once": [2]}
+
+
+@pytest.mark.parametrize("pattern", ["A AS a -> (B AS b FILTER b.x > a.x) ; C", "A AS a ; !(R FILTER R.x = a.x) ; C"])
+def test_absences_are_drawn_apart_from_the_steps(pattern):
+    explanation = explained(pattern, "WITHIN 9 EVENTS")
+    absence = explanation.to_dict()["automaton"]["absences"][0]
+    assert "absent0 [shape=box" in explanation.to_dot()
+    assert f"{absence['name']}: no event between is" in explanation.to_svg()
+    assert f"; {absence['name']} ; " in str(explanation)
+
+
+def test_an_absence_at_the_end_takes_back():
+    query = "SELECT NONE FROM S WHERE A AS a ; B ; !R{} WITHIN 9 EVENTS"
+    for explanation in (
+        cer_gpu.compile(query.format("")).explain(),
+        by_instances(query.format(" FILTER a.x = B.x")).explain(),
+    ):
+        transitions = explanation.to_dict()["automaton"]["transitions"]
+        assert [t["text"].rpartition(" ")[2] for t in transitions if t["takes_back"]] == ["R"]
+        assert not any(t["kept"] for t in transitions)
+        assert "✗ takes back" in str(explanation)
+        assert "✗" in explanation.to_dot()
+        assert "✗ takes back" in explanation.to_svg()
+        assert "\0" not in explanation.to_dot() + explanation.to_svg() + str(explanation)

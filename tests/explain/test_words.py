@@ -73,12 +73,55 @@ def test_windows_and_keys_have_their_words(clauses, line):
         ("MAX", "those that are no part of another are {} (MAX)."),
     ],
 )
-def test_a_strategy_that_chooses_before_the_window_stands_before_it(strategy, choice):
+def test_a_strategy_stands_behind_the_window_and_before_it_with_then_within(strategy, choice):
     choice = "Of those that end at one event, " + choice
     query = f"SELECT {strategy} * FROM S WHERE A"
     assert words_of(query)[2:-1] == [choice.format("reported")]
     subject = "Each" if strategy == "MAX" else "It"
-    assert words_of(query + " WITHIN 5 EVENTS")[2:-1] == [
+    within = "rom its first event to its last there are at most 5 positions."
+    assert words_of(query + " WITHIN 5 EVENTS")[2:-1] == [f"F{within}", choice.format("reported")]
+    assert words_of(query + " THEN WITHIN 5 EVENTS")[2:-1] == [
         choice.format("chosen"),
-        f"{subject} is reported only if from its first event to its last there are at most 5 positions.",
+        f"{subject} is reported only if f{within}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "lines"),
+    [
+        ("A -> B", ["1. an event A", "2. later, the next event B"]),
+        ("A ; !B ; B", ["1. an event A", "2. later, the next event B"]),
+        ("A -> NOT(B)", ["1. an event A", "2. later, the next event that is not an event B"]),
+        ("A -> (B OR C)", ["1. an event A", "2. later, the next of these:", "   - an event B", "   - an event C"]),
+        (
+            "A -> B FILTER B[x > 1]",
+            ["1. an event A", "2. later, an event B with x > 1", "   between the two no event B"],
+        ),
+        ("A -> B ->{2,3}", ["1. an event A", "2. later, 2 to 3 events, each the next event B"]),
+        ("A ->+", ["one or more events, each an event A, and each but the first the next such event"]),
+        ("A ; B?", ["1. an event A", "2. later, if it is there, an event B"]),
+        ("A{2} : B*", ["1. 2 events, with any others between, each an event A"]),
+        ("A:{2,}", ["2 or more events in a row, each an event A"]),
+        (
+            "A AS a ; !(R AS r FILTER r.x = a.x) ; B",
+            [
+                "1. an event A, called a",
+                "2. later, an event B",
+                "   between the two no event R, called r, such that r.x = a.x",
+            ],
+        ),
+    ],
+)
+def test_what_may_be_missing_absent_or_next_has_its_words(pattern, lines):
+    assert words_of(f"SELECT * FROM S WHERE {pattern}")[1:-2][: len(lines)] == ["  " + line for line in lines]
+
+
+def test_measures_having_and_lag_have_their_words():
+    query = "SELECT a, a.x + 1 AS n, COUNT(b) FROM S WHERE A AS a ; B+ AS b FILTER a[x > LAG(x)] HAVING n > 3 LIMIT 2"
+    assert words_of(query)[4:] == [
+        "Reported of each: a.x + 1 as n and COUNT(b).",
+        "Of these, only those with n > 3 are reported (HAVING).",
+        "At most 2 that end at one event are reported (LIMIT).",
+        "Of its events, those that a holds are kept.",
+        "LAG(x) reads the event before it in the stream, of whatever type; NULL where there is none.",
     ]

@@ -236,6 +236,15 @@ def test_two_measures_of_one_name_are_refused():
         cer_gpu.compile(f"SELECT a.i AS k, c.i AS k {PATTERN}")
 
 
+@pytest.mark.parametrize("data_type", [pa.int64(), pa.duration("ns")])
+def test_sums_fit_if_only_what_is_added_on_the_way_does_not(data_type):
+    large = 2**62
+    events = pa.table({"type": ["A"] * 4, "v": pa.array([large, large, -large, -large], data_type)})
+    found = cer_gpu.compile("SELECT SUM(a.v) AS s FROM S WHERE A{4} AS a").evaluate(events)
+    assert found["s"].type == data_type
+    assert found["s"].cast(pa.int64()).to_pylist() == [0]
+
+
 def test_sums_beyond_their_type_are_errors():
     events = pa.table(
         {"type": ["A", "B", "B", "C"], "i": [0, 2**62, 2**62, 0], "u": pa.array([0, 1, 2, 3], pa.uint8())}

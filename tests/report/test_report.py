@@ -284,8 +284,25 @@ def test_events_are_not_overwritten(tmp_path, given):
         write_report(cer_gpu.compile(QUERY), TRADES, path, inputs=[str(path)])
 
 
+def test_a_page_has_the_measures_of_the_query(page):
+    text = "SELECT b.price - s.price AS gain, COUNT(*) AS n FROM S WHERE SELL AS s ; BUY AS b"
+    rows = cer_gpu.compile(text).evaluate(TRADES)
+    measured = page(text)["measures"]
+    assert measured["columns"] == rows.column_names
+    assert measured["n_rows"] == rows.num_rows > 0
+    expected = [(r["gain"], r["n"]) for r in rows.to_pylist()]
+    assert [(gain and float(gain), int(n)) for *_, gain, n in measured["rows"]] == expected
+    assert "measures" not in page()
+
+
+def test_a_page_of_many_measures_has_the_first(page, monkeypatch):
+    monkeypatch.setattr(content_module, "MAX_MEASURED", 2)
+    measured = page("SELECT COUNT(*) AS n FROM S WHERE SELL AS s ; BUY AS b")["measures"]
+    assert len(measured["rows"]) == 2 < measured["n_rows"]
+
+
 def test_a_page_has_the_query_in_words_and_all_notes(page):
-    text = "SELECT NEXT * FROM S WHERE SELL AS s ; BYU WITHIN 5 EVENTS"
+    text = "SELECT NEXT * FROM S WHERE SELL AS s ; BYU THEN WITHIN 5 EVENTS"
     made = page(text)
     assert made["words"] == cer_gpu.compile(text).explain().words
     assert made["notes"] == [*cer_gpu.compile(text).notes, "no event has the type 'BYU'; did you mean 'BUY'?"]

@@ -97,7 +97,8 @@ def test_the_flights_by_aircraft(spark, flights):
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS CONSUME BY ANY", "replicate"),
         ("SELECT * FROM S WHERE A ; B WITHIN 5 SECONDS", "range"),
         ("SELECT STRICT * FROM S WHERE A ; B WITHIN 5 EVENTS", "range"),
-        ("SELECT MAX * FROM S WHERE A ; B WITHIN 5 EVENTS", "replicate"),
+        ("SELECT MAX * FROM S WHERE A ; B WITHIN 5 EVENTS", "range"),
+        ("SELECT MAX * FROM S WHERE A ; B THEN WITHIN 5 EVENTS", "replicate"),
         ("SELECT * FROM S WHERE A ; B", "replicate"),
     ],
 )
@@ -110,7 +111,7 @@ def test_what_auto_chooses(text, chosen):
     [
         ("SELECT * FROM S WHERE A ; B", "range", "no WITHIN"),
         ("SELECT * FROM S WHERE A ; B", "partition", "no PARTITION BY"),
-        ("SELECT LAST * FROM S WHERE A ; B WITHIN 5 EVENTS", "range", "LAST compares"),
+        ("SELECT LAST * FROM S WHERE A ; B THEN WITHIN 5 EVENTS", "range", "LAST compares"),
         ("SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS CONSUME BY ANY", "range", "CONSUME BY ANY depends"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k] CONSUME BY ANY", "partition", "CONSUME BY ANY forgets"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 EVENTS", "range", "counts the events of a partition"),

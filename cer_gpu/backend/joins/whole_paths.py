@@ -17,6 +17,7 @@ from cer_gpu.automaton.encoding import (
     GAP_ATOM,
     GAP_BARRING,
     GAP_BARRING_END,
+    GAP_BEGINS,
 )
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import run_events
@@ -51,7 +52,7 @@ class General(NamedTuple):
     arguments : int32, shape (arguments, 2)
         Columns ARGUMENT_OF and ARGUMENT_EVENT.
     sets : bool, shape (sets, atoms)
-    gaps : int32, shape (gaps, 3)
+    gaps : int32, shape (gaps, 4)
         Columns GAP_ATOM to GAP_BARRING_END: absences of edges that are known only from whole paths.
     barring : int32, shape (barring, 5)
         Columns BARRING_RELATION to BARRING_LINE_END: the filters of each of these absences.
@@ -198,12 +199,17 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
     for top in range(1, depth):
         entry, onward = _U(top), _U(top - 1)
         e = _U(path[entry, _FOUND_BY])
-        s, t = _U(path[entry, _ATOM]), _U(path[onward, _ATOM])
-        begin = instances.positions[s, _U(path[entry, _INSTANCE])]
+        t = _U(path[onward, _ATOM])
         end = instances.positions[t, _U(path[onward, _INSTANCE])]
         for gap in range(edges[e, EDGE_GAPS], edges[e, EDGE_GAPS_END]):
             g = _U(gap)
             b = _U(general.gaps[g, GAP_ATOM])
+            at = np.int64(top)
+            if general.gaps[g, GAP_BEGINS] >= 0:
+                while not general.sets[_U(general.gaps[g, GAP_BEGINS]), _U(path[_U(at), _ATOM])]:
+                    at += 1
+            s, source = _U(path[_U(at), _ATOM]), _U(path[_U(at), _INSTANCE])
+            begin = instances.positions[s, source]
             low, high = instances.bottoms[b], instances.heights[b]
             while low < high:  # the first event of the gap
                 middle = (low + high) // 2
@@ -216,8 +222,8 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
                 low += 1
                 ours = True
                 if instances.partitions.shape[1] > 0:
-                    ours = instances.partitions[b, i] == instances.partitions[s, _U(path[entry, _INSTANCE])]
-                if ours and _bars(filters, general, edges, levels, loop_levels, instances.values, path, depth, top, g,
+                    ours = instances.partitions[b, i] == instances.partitions[s, source]
+                if ours and _bars(filters, general, edges, levels, loop_levels, instances.values, path, depth, at, g,
                                   b, i):  # fmt: skip
                     return False
     return True
