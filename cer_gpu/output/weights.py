@@ -26,7 +26,7 @@ from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.retention import as_type
-from cer_gpu.runtime.chain_weigher import WeighedBuffers
+from cer_gpu.runtime.counts import WeighedBuffers
 
 Int64 = npt.NDArray[np.int64]
 Number = int | float
