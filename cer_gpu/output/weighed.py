@@ -8,8 +8,7 @@ import pyarrow as pa
 
 from cer_gpu.output.outputs import Columns, Count, Fields, fields_of_aggregate
 from cer_gpu.output.weights import weighed_values
-from cer_gpu.runtime.chain_weigher import WeighedBuffers
-from cer_gpu.runtime.counts import CountBuffers
+from cer_gpu.runtime.counts import CountBuffers, WeighedBuffers
 
 
 class Weighed(Count):

@@ -26,7 +26,7 @@ from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.retention import as_type
-from cer_gpu.runtime.chain_weigher import WeighedBuffers
+from cer_gpu.runtime.counts import WeighedBuffers
 
 Int64 = npt.NDArray[np.int64]
 Number = int | float
@@ -161,8 +161,11 @@ class BoundWeights:
                     self._check(int(amount), named.name)
                     total += numbers.astype(np.int64) * np.int64(self._sign * factor)
                 else:
+                    floats = numbers.astype(np.float64)
                     with np.errstate(all="ignore"):
-                        total += numbers.astype(np.float64) * (self._sign * factor)
+                        total += floats * (self._sign * factor)
+                    if abs(factor) != most:  # what is infinite was taken from itself
+                        total[np.isinf(floats)] = np.nan
             floats = total.astype(np.float64)
             kinds = np.where(valid, FINITE, 0)
             if self.weighing.least and not self._of_integers:

@@ -18,7 +18,7 @@ from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
-from cer_gpu.output.outputs import Bindings, Output
+from cer_gpu.output.outputs import Aggregated, Bindings, Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.recognition import recogniser_of
@@ -223,6 +223,8 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
     against_chain = plan.against_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
     if chosen.runtime == "automaton" and against_chain is not None:
         reason += f" (no stacks: {against_chain})"
+    if output is Aggregated and isinstance(plan.weights, str):
+        reason += f" (complex events are listed for the aggregate: {plan.weights})"
     waits = plan.within is not None and not plan.partition and not output.retains(plan.head, plan.having)
     return PhysicalPlan(
         plan, output, chosen.model, chosen.runtime, reason, waits and chosen.may_hold_back(asked), dealing_of(plan)

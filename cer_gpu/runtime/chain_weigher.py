@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,31 +16,12 @@ from cer_gpu.backend.status import Status
 from cer_gpu.columnar.memory import larger_ring
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
-from cer_gpu.runtime.counts import CountBuffers, too_many_at
+from cer_gpu.runtime.counts import WeighedBuffers, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import Length, Runtime
 
 INITIAL_SIZE = 1 << 12
 """Initial room for the relevant events of a window."""
-
-
-@dataclass(frozen=True)
-class WeighedBuffers(CountBuffers):
-    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing.Weighed`).
-
-    Attributes
-    ----------
-    greatest : float
-        Greatest amount of the weights of one complex event, at most.
-    whole : bool
-        True: weights are integers.
-    """
-
-    weighed: npt.NDArray[np.uint64]
-    floats: npt.NDArray[np.float64]
-    integers: npt.NDArray[np.uint64]
-    greatest: float
-    whole: bool
 
 
 class ChainWeigher(Runtime):

@@ -32,6 +32,25 @@ class CountBuffers:
         return int(self.counts.sum())
 
 
+@dataclass(frozen=True)
+class WeighedBuffers(CountBuffers):
+    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing.Weighed`).
+
+    Attributes
+    ----------
+    greatest : float
+        Greatest amount of the weights of one complex event, at most.
+    whole : bool
+        True: weights are integers.
+    """
+
+    weighed: npt.NDArray[np.uint64]
+    floats: npt.NDArray[np.float64]
+    integers: npt.NDArray[np.uint64]
+    greatest: float
+    whole: bool
+
+
 class CountOutput:
     """The arrays that a loop writes ends and counts to; full ones are handed over.
 

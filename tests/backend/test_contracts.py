@@ -207,6 +207,15 @@ def test_real_calls_of_measures_fit_their_contracts():
     assert {"count_held", "extreme_held", "gather_held", "sum_floats", "sum_integers"} <= names
 
 
+@pytest.mark.parametrize("window", ["", "WITHIN 9 EVENTS", "WITHIN 9 [t]", "WITHIN 9 [f]"])
+def test_real_calls_of_aggregates_fit_their_contracts(window):
+    with small_sizes(), checked_calls() as called:
+        query = cer_gpu.compile(f"SELECT * FROM S WHERE A AS x ; B+ ; C AS y {window}")
+        for aggregate in ("SUM(y.k - x.k)", "AVG(y.f)", "MAX(y.f - x.f)"):
+            assert query.evaluate(events(60, 1), output="count", aggregate=aggregate).num_rows > 0
+    assert "weigh_chain" in {name for _, name in called}
+
+
 def test_a_wrong_argument_is_seen():
     module = importlib.import_module("cer_gpu.backend.compaction")
     stated = contract("cer_gpu.backend.compaction", "number_rows")

@@ -44,16 +44,52 @@ _NEGATIVE = np.uint64(NEGATIVE)
 _NOT_A_NUMBER = np.uint64(NOT_A_NUMBER)
 
 
-class Cells(NamedTuple):
-    """Sets of runs.
+class Rows(NamedTuple):
+    """A row of one empty run, which a start adds to; then a row for each place that a run can go on from.
 
     Attributes
     ----------
-    runs : uint64, written
-    weighed : uint64, written
+    runs : uint64, shape (columns + 1, columns + 1), written
+    weighed : uint64, shape (columns + 1, columns + 1), written
         Runs with a weight, or the kinds of their weights.
-    floats : float64, written
-    integers : uint64, written
+    floats : float64, shape (columns + 1, columns + 1), written
+    integers : uint64, shape (columns + 1, columns + 1), written
+    """
+
+    runs: Any
+    weighed: Any
+    floats: Any
+    integers: Any
+
+
+class Ways(NamedTuple):
+    """Ways from each place to the columns.
+
+    Attributes
+    ----------
+    runs : uint64, shape (columns, columns), written
+    weighed : uint64, shape (columns, columns), written
+        Runs with a weight, or the kinds of their weights.
+    floats : float64, shape (columns, columns), written
+    integers : uint64, shape (columns, columns), written
+    """
+
+    runs: Any
+    weighed: Any
+    floats: Any
+    integers: Any
+
+
+class Front(NamedTuple):
+    """Runs at each place at the boundary, from each of the starts before it on, at ``id & mask``.
+
+    Attributes
+    ----------
+    runs : uint64, shape (2**ring, columns), written
+    weighed : uint64, shape (2**ring, columns), written
+        Runs with a weight, or the kinds of their weights.
+    floats : float64, shape (2**ring, columns), written
+    integers : uint64, shape (2**ring, columns), written
     """
 
     runs: Any
@@ -67,11 +103,28 @@ class Weights(NamedTuple):
 
     Attributes
     ----------
-    kinds : uint64, shape (n, steps)
+    kinds : uint64, shape (n, weights)
         Kind of each weight; 0 where it is NULL.
-    floats : float64, shape (n, steps)
+    floats : float64, shape (n, weights)
         The weight; 0 where it is not finite.
-    integers : uint64, shape (n, steps)
+    integers : uint64, shape (n, weights)
+    """
+
+    kinds: Any
+    floats: Any
+    integers: Any
+
+
+class SeenWeights(NamedTuple):
+    """The weights of the relevant events of the window at ``id & mask``.
+
+    Attributes
+    ----------
+    kinds : uint64, shape (2**ring, weights), written
+        Kind of each weight; 0 where it is NULL.
+    floats : float64, shape (2**ring, weights), written
+        The weight; 0 where it is not finite.
+    integers : uint64, shape (2**ring, weights), written
     """
 
     kinds: Any
@@ -86,7 +139,7 @@ class WeighedSums(NamedTuple):
     ----------
     of_symbols : int32, shape (symbols, width)
     finals : int32, shape (finals,)
-    weight_of : int32, shape (rows + 2,)
+    weight_of : int32, shape (columns + 2,)
         Column of the weight of an event that takes runs to each row, and at last of one that ends them; -1: none.
     """
 
@@ -283,16 +336,14 @@ def weigh_chain(
         True for the least weight, False for their sum.
     sums : WeighedSums
     seen : WeighedSeen
-    seen_weights : Weights, shape (2**ring, steps), written
-    front : Cells, shape (2**ring, columns)
-        Runs at each place at the boundary, from each of the starts before it on.
+    seen_weights : SeenWeights
+    front : Front
     output : Weighed
     windowed : bool
         True if there is a window.
     regs : int64, shape (N_REGS,), written
-    rows : Cells, shape (columns + 1, columns + 1)
-        A row of one empty run, which a start adds to; then a row for each place that a run can go on from.
-    ways : Cells, shape (columns, columns)
+    rows : Rows
+    ways : Ways
 
     Returns
     -------
@@ -300,8 +351,8 @@ def weigh_chain(
         DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
     """
     events, weights, window = Events(*events), Weights(*weights), Window(*window)
-    sums, seen, seen_weights, output = WeighedSums(*sums), WeighedSeen(*seen), Weights(*seen_weights), Weighed(*output)
-    front, rows, ways = Cells(*front), Cells(*rows), Cells(*ways)
+    sums, seen, output = WeighedSums(*sums), WeighedSeen(*seen), Weighed(*output)
+    seen_weights, front, rows, ways = SeenWeights(*seen_weights), Front(*front), Rows(*rows), Ways(*ways)
     symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
     of_symbols, finals = sums.of_symbols, sums.finals
     mask = seen.symbols.shape[0] - 1
