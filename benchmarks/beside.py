@@ -26,8 +26,6 @@ STEPS = {
     "A ; B? ; C": "A ; (B OR C) ; C",
 }
 """Formulas, each with that of the plainer query."""
-BESIDE = {formula: ALL.format(plain) for formula, plain in STEPS.items()}
-"""Text of the plainer query, by the name of a workload."""
 RARE = partial(random_types, names=tuple("ABCDEFGHI"), shares={"A": 0.1, "B": 0.1, "C": 1e-4})
 DENSE = partial(random_types, names=tuple("ABCDEFGHI"))
 WHOLE = "SELECT {} FROM S WHERE {} WITHIN {} EVENTS"
@@ -37,6 +35,16 @@ SUMS = {
     "difference, count and sum": "c.x - a.x AS d, COUNT(b) AS n, SUM(b.x) AS s",
 }
 PATTERNS = {"A ; B ; C": ("A AS a ; B AS b ; C AS c", 60), "A ; B+ ; C": ("A AS a ; B+ AS b ; C AS c", 35)}
+
+
+STRATEGIES = ("NEXT", "LAST", "MAX")
+CHAINS = ("A ; B ; C", "A ; B+ ; C")
+BESIDE = {
+    **{formula: ALL.format(plain) for formula, plain in STEPS.items()},
+    **{f"{strategy}, {formula}": WHOLE.format("*", formula, 1000) for strategy in STRATEGIES for formula in CHAINS},
+    **{f"{name}: {what}": WHOLE.format("*", *pattern) for name, pattern in PATTERNS.items() for what in SUMS},
+}
+"""Text of the plainer query, by the name of a workload."""
 
 
 def steps() -> list[Workload]:
@@ -50,28 +58,20 @@ def steps() -> list[Workload]:
 
 def choices() -> list[Workload]:
     """Return the workloads of strategies that compare."""
-    found = []
-    for formula in ("A ; B ; C", "A ; B+ ; C"):
-        BESIDE.update({f"{strategy}, {formula}": WHOLE.format("*", formula, 1000) for strategy in _STRATEGIES})
-        found += [
-            Workload(f"{strategy}, {formula}", WHOLE.format(f"{strategy} *", formula, 1000), RARE, output="count")
-            for strategy in _STRATEGIES
-        ]
-    return found
-
-
-_STRATEGIES = ("NEXT", "LAST", "MAX")
+    return [
+        Workload(f"{strategy}, {formula}", WHOLE.format(f"{strategy} *", formula, 1000), RARE, output="count")
+        for formula in CHAINS
+        for strategy in STRATEGIES
+    ]
 
 
 def measures() -> list[Workload]:
     """Return the workloads of measures; each has about ten million complex events of ten million events asked for."""
-    found = []
-    for name, (formula, within) in PATTERNS.items():
-        for what, items in SUMS.items():
-            BESIDE[f"{name}: {what}"] = WHOLE.format("*", formula, within)
-            text = WHOLE.format(items, formula, within)
-            found.append(Workload(f"{name}: {what}", text, DENSE, output="measures", times=0.4))
-    return found
+    return [
+        Workload(f"{name}: {what}", WHOLE.format(items, *pattern), DENSE, output="measures", times=0.4)
+        for name, pattern in PATTERNS.items()
+        for what, items in SUMS.items()
+    ]
 
 
 def compared(workload: Workload, n_events: int, repeat: int) -> Row:
@@ -99,4 +99,4 @@ def compared(workload: Workload, n_events: int, repeat: int) -> Row:
     }
 
 
-_COMPARING = tuple(f"SELECT {strategy} " for strategy in _STRATEGIES)
+_COMPARING = tuple(f"SELECT {strategy} " for strategy in STRATEGIES)
