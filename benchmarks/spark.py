@@ -1,9 +1,10 @@
-"""Measure queries over a stored stream on Spark, by key, by range and by shares, against a single process.
+"""Measure queries over stored events on Spark, read by the tasks and as rows of Spark, against a single process.
 
-    python benchmarks/spark.py [--events N] [--cores N] [--folder FOLDER] [--save]
+    python benchmarks/spark.py [--events N] [--row-events N] [--cores N] [--folder FOLDER] [--save]
 
 The events are generated once, in the folder (default: among the temporary files), in Parquet files in the order of
-time.
+time.  Jobs whose tasks read the files get all of them; those over rows of Spark get `--row-events`, in files of their
+own, as they are slow.  The time that the same job takes over a thousand events is its start, and is told apart.
 """
 
 from __future__ import annotations
@@ -15,16 +16,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from report import RESULTS, machine, save, show
 from rich.console import Console
 
 import cer_gpu
-from spark_glue import run, session
+from cer_gpu import Query
+from spark_glue import Summary, run, session
 
 TYPES = ("A", "B", "C", "D", "E", "F", "G", "H", "I")
 RARE = 1e-6
@@ -36,13 +40,23 @@ KEYED = "SELECT * FROM S WHERE A ; B+ ; C PARTITION BY [k] WITHIN 60 SECONDS"
 TIMED = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.9] WITHIN 1 SECOND"
 COUNTED = "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.99] AND B[x > 0.9] WITHIN 1000 EVENTS"
 LONG = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.9999] AND B[x > 0.999] WITHIN 1 HOUR"
+FUNNEL = "SELECT * FROM S WHERE A ; B ; C FILTER A[x > 0.99] AND B[x > 0.99] PARTITION BY [k]"
+START_EVENTS = 1000
+Job = tuple[str, str, str, int]
+"""Name, query, strategy and number of tasks."""
 JOBS = [
-    ("by key", KEYED, "partition", 2),
-    ("by range, a window of time", TIMED, "range", 2),
-    ("by range, a window of time, 16 tasks", TIMED, "range", 16),
-    ("by range, a long window, 16 tasks", LONG, "range", 16),
-    ("by range, a window of events", COUNTED, "range", 2),
-    ("by shares", COUNTED, "replicate", 2),
+    ("keys, by range", KEYED, "range", 2),
+    ("keys, by range, 16 tasks", KEYED, "range", 16),
+    ("a window of time, by range", TIMED, "range", 2),
+    ("a long window, by range, 16 tasks", LONG, "range", 16),
+    ("a window of events, by range", COUNTED, "range", 2),
+    ("a window of events, by shares", COUNTED, "replicate", 2),
+    ("keys without a window, by key", FUNNEL, "partition", 2),
+]
+ROW_JOBS = [
+    ("keys, by key", KEYED, "partition", 2),
+    ("a window of time, by range", TIMED, "range", 2),
+    ("a window of events, by shares", COUNTED, "replicate", 2),
 ]
 
 
@@ -76,10 +90,10 @@ def generate(folder: Path, n_events: int) -> Path:
     return events
 
 
-def single_process(events: Path, text: str) -> dict[str, float]:
+def single_process(events: Path, text: str, threads: int) -> dict[str, float]:
     """Evaluate a query in a process of its own, to know its peak memory."""
     done = subprocess.run(
-        [sys.executable, __file__, "--single", text, "--folder", str(events)],
+        [sys.executable, __file__, "--single", text, "--folder", str(events), "--threads", str(threads)],
         capture_output=True,
         text=True,
         check=True,
@@ -88,38 +102,70 @@ def single_process(events: Path, text: str) -> dict[str, float]:
     return found
 
 
-def single(events: Path, text: str) -> None:
+def single(events: Path, text: str, threads: int) -> None:
     """Print the time and memory of an evaluation in this process."""
     query = cer_gpu.compile(text, time_column="ts")
-    query.evaluate(pq.ParquetFile(next(events.glob("*.parquet"))).read_row_group(0).slice(0, 1000))
-    begun = time.perf_counter()
-    n_found = sum(batch.num_rows for batch in query.stream(str(events)))
-    taken = time.perf_counter() - begun
+    first = pq.ParquetFile(next(events.glob("*.parquet"))).read_row_group(0).slice(0, START_EVENTS)
+    for n_threads in {1, threads}:
+        sum(batch.num_rows for batch in query.stream(first, threads=n_threads))
+    begun, cpu = time.perf_counter(), time.process_time()
+    n_found = sum(batch.num_rows for batch in query.stream(str(events), threads=threads))
+    taken, cpu = time.perf_counter() - begun, time.process_time() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"seconds": taken, "complex events": n_found, "peak": peak}))
+    print(json.dumps({"seconds": taken, "cpu": cpu, "complex events": n_found, "peak": peak}))
 
 
-def jobs(events: Path, cores: int) -> list[dict[str, object]]:
+def cpu_times() -> tuple[float, float]:
+    """Return the seconds of processor time that Java and Python have taken so far, below this process and in it."""
+    java = python = 0.0
+    own = psutil.Process()
+    for process in [own, *own.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+            taken = times.user + times.system
+            if "java" in process.name():
+                java += taken
+            else:
+                python += taken + (times.children_user + times.children_system if process.pid != own.pid else 0.0)
+        except psutil.NoSuchProcess:
+            continue
+    return java, python
+
+
+def jobs(folder: Path, n_events: int, cores: int, source: str, chosen: Sequence[Job]) -> list[dict[str, object]]:
     """Run each job, and evaluate the same query in a single process."""
+    events, start = generate(folder, n_events), generate(folder, START_EVENTS)
     spark = session(cores=cores, config={"spark.driver.memory": "6g"})
-    df = spark.read.parquet(str(events))
     rows: list[dict[str, object]] = []
-    alone: dict[str, dict[str, float]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        for name, text, strategy, tasks in JOBS:
+    alone: dict[tuple[str, int], dict[str, float]] = {}
+    with tempfile.TemporaryDirectory() as out:
+        for name, text, strategy, tasks in chosen:
             query = cer_gpu.compile(text, time_column="ts")
-            alone.setdefault(text, single_process(events, text))
-            done = run(
-                df,
-                query,
-                f"{folder}/found",
-                order_by="ts",
-                strategy=strategy,
-                tasks=tasks,
-                output="positions",
-                overwrite=True,
-            )
-            assert done.n_found == alone[text]["complex events"], (done.n_found, alone[text])
+            for threads in (1, 2):
+                if (text, threads) not in alone:
+                    alone[text, threads] = single_process(events, text, threads)
+
+            def job(
+                stored: Path, query: Query = query, strategy: str = strategy, tasks: int = tasks
+            ) -> tuple[Summary, tuple[float, ...]]:
+                before = cpu_times()
+                done = run(
+                    spark.read.parquet(str(stored)),
+                    query,
+                    f"{out}/found",
+                    order_by="ts",
+                    strategy=strategy,
+                    tasks=tasks,
+                    output="positions",
+                    source=source,
+                    overwrite=True,
+                )
+                return done, tuple(after - first for after, first in zip(cpu_times(), before, strict=True))
+
+            job(start)  # workers start, and load the loops
+            begun, _ = job(start)
+            done, (java, python) = job(events)
+            assert done.n_found == alone[text, 1]["complex events"], (done.n_found, alone[text, 1])
             n = done.n_rows
             rows.append(
                 {
@@ -127,17 +173,21 @@ def jobs(events: Path, cores: int) -> list[dict[str, object]]:
                     "events": n,
                     "complex events": done.n_found,
                     "million events/s": n / done.seconds / 1e6,
-                    "single process": n / alone[text]["seconds"] / 1e6,
-                    "counting pass, s": done.counting_seconds,
+                    "without the start": n / max(done.seconds - begun.seconds, 1e-3) / 1e6,
+                    "one process, 1 thread": n / alone[text, 1]["seconds"] / 1e6,
+                    "one process, 2 threads": n / alone[text, 2]["seconds"] / 1e6,
+                    "start, s": begun.seconds,
+                    "Java, us/event": java / n * 1e6,
+                    "Python, us/event": python / n * 1e6,
+                    "one process, us/event": alone[text, 1]["cpu"] / n * 1e6,
                     "shuffled, bytes/event": done.shuffled / n,
                     "events read / events": done.overlap,
                     "largest part / mean": done.skew,
                     "peak worker, MiB": done.peak_memory / 2**20,
-                    "peak single, MiB": alone[text]["peak"] / 2**20,
+                    "peak single, MiB": alone[text, 1]["peak"] / 2**20,
                 }
             )
             print(f"{name}: {done}", file=sys.stderr)
-    spark.stop()
     return rows
 
 
@@ -145,18 +195,23 @@ def main(arguments: list[str]) -> int:
     """Measure everything; see the module's docstring."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--events", type=int, default=100_000_000, help="events of the stream")
+    parser.add_argument("--row-events", type=int, default=20_000_000, help="events of the stream that Spark reads")
     parser.add_argument("--cores", type=int, default=2, help="tasks of Spark at once")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where the events are kept")
     parser.add_argument("--save", action="store_true", help="write benchmarks/results/<machine>-spark.json")
     parser.add_argument("--single", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=1, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.single:
-        single(options.folder, options.single)
+        single(options.folder, options.single, options.threads)
         return 0
     console = Console(width=180)
-    title = f"Spark, local[{options.cores}], and a single process"
-    results = {title: jobs(generate(options.folder, options.events), options.cores)}
-    show(console, title, results[title])
+    results = {}
+    for source, n_events, chosen in (("files", options.events, JOBS), ("rows", options.row_events, ROW_JOBS)):
+        title = f"Spark, local[{options.cores}], {source}"
+        results[title] = jobs(options.folder, n_events, options.cores, source, chosen)
+        show(console, title, results[title])
+    session().stop()
     if options.save:
         save(console, RESULTS / f"{machine()}-spark.json", results, ["python benchmarks/spark.py", *arguments])
     return 0

@@ -28,17 +28,20 @@ from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import analyse
 from spark_glue.archive import package
-from spark_glue.deal import STRATEGIES, choose, explain
+from spark_glue.deal import STRATEGIES, choose
 from spark_glue.errors import plain_errors
+from spark_glue.explanation import explain
 from spark_glue.job import INPUTS, read, run
 from spark_glue.local_session import session
-from spark_glue.match import check_order
+from spark_glue.match import SOURCES, check_order
 from spark_glue.result import FORMATS
 from spark_glue.watch import in_another_thread
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+    from cer_gpu.query import Query
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -52,6 +55,36 @@ _strategy_option = click.option(
     default="auto",
     show_default=True,
     help="How events are dealt.",
+)
+_source_option = click.option(
+    "--source",
+    type=click.Choice(SOURCES),
+    default="auto",
+    show_default=True,
+    help="Whether tasks read the files by themselves, or Spark sends them rows.",
+)
+_tasks_option = click.option(
+    "--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]"
+)
+_cores_option = click.option(
+    "--cores", default="2", show_default=True, metavar="N", help="Of a local session; * for all."
+)
+_config_option = click.option(
+    "--conf", "config", multiple=True, metavar="NAME=VALUE", help="Settings of a local session."
+)
+_format_option = click.option(
+    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Of the input."
+)
+_read_option = click.option(
+    "--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader."
+)
+_schema_option = click.option(
+    "--schema", metavar="TEXT", help="Of --input, as 'type STRING, ts TIMESTAMP'.  [default: Spark finds it]"
+)
+_output_option = click.option(
+    "--output",
+    type=click.Choice(OUTPUTS),
+    help="What a row is.  [default: measures where SELECT has some, else events]",
 )
 
 
@@ -88,11 +121,9 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Files, folders, or a table's name."
 )
-@click.option(
-    "--format", "format_", type=click.Choice(INPUTS), default="parquet", show_default=True, help="Of the input."
-)
-@click.option("--read-option", "read_options", multiple=True, metavar="NAME=VALUE", help="For Spark's reader.")
-@click.option("--schema", metavar="TEXT", help="Of --input, as 'type STRING, ts TIMESTAMP'.  [default: Spark finds it]")
+@_format_option
+@_read_option
+@_schema_option
 @click.option(
     "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
 )
@@ -100,16 +131,13 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option("--out-format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of OUT.")
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
-@click.option(
-    "--output",
-    type=click.Choice(OUTPUTS),
-    help="What a row is.  [default: measures where SELECT has some, else events]",
-)
+@_output_option
 @_strategy_option
-@click.option("--tasks", type=click.IntRange(min=1), metavar="N", help="How many parts.  [default: one for each core]")
+@_source_option
+@_tasks_option
 @query_options
-@click.option("--cores", default="2", show_default=True, metavar="N", help="Of a local session; * for all.")
-@click.option("--conf", "config", multiple=True, metavar="NAME=VALUE", help="Settings of a local session.")
+@_cores_option
+@_config_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
 @click.pass_obj
@@ -127,6 +155,7 @@ def run_command(
     overwrite: bool,
     output: str | None,
     strategy: str,
+    source: str,
     tasks: int | None,
     type_column: str | None,
     no_type_column: bool,
@@ -153,17 +182,8 @@ def run_command(
     choose(compiled, strategy, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
-        check_order(events, order_by)
-        kind = events.schema[order_by[0]].dataType
-        no_time = time_column is None and time_unit is None and not _is_time(kind)
-        if time_column is None and not no_time:
-            time_column = order_by[0]
-        compiled, errors = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+        compiled = _fitted(events, name, text, order_by, types, time_column, time_unit)
         if compiled is None:
-            say_errors(errors, name)
-            if no_time:
-                what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
-                say(f"({what}; --schema says the types of columns)")
             return 1
         try:
             summary = run(
@@ -174,6 +194,7 @@ def run_command(
                 strategy=strategy,
                 tasks=tasks,
                 output=output,
+                source=source,
                 format=out_format,
                 partition_by=partition_by,
                 overwrite=overwrite,
@@ -190,28 +211,96 @@ def run_command(
     return 0
 
 
-@commands.command("explain")
+@commands.command(
+    "explain",
+    epilog="""\b
+Examples:
+  python -m spark_glue explain late.ceql
+  python -m spark_glue explain late.ceql --input flights.parquet --order-by ts --tasks 8
+
+\b
+With --input Spark starts, and reads the footers of the files, not their rows.""",
+)
 @click.argument("query")
+@click.option("--input", "inputs", multiple=True, metavar="PATH", help="Files, folders, or a table's name.")
+@_format_option
+@_read_option
+@_schema_option
+@click.option("--order-by", "order_by", multiple=True, metavar="NAME", help="Columns that order the stream.")
+@_output_option
 @_strategy_option
+@_source_option
+@_tasks_option
 @query_options
+@_cores_option
+@_config_option
 def explain_command(
     query: str,
+    inputs: tuple[str, ...],
+    format_: str,
+    read_options: tuple[str, ...],
+    schema: str | None,
+    order_by: tuple[str, ...],
+    output: str | None,
     strategy: str,
+    source: str,
+    tasks: int | None,
     type_column: str | None,
     no_type_column: bool,
     time_column: str | None,
     time_unit: str | None,
+    cores: str,
+    config: tuple[str, ...],
 ) -> int:
-    """Say how the events of QUERY would be dealt to tasks, and why; Spark is not needed."""
+    """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
     types = chosen_type_column(type_column, no_type_column)
     name, text = read_query(query)
+    if bool(inputs) != bool(order_by):
+        raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    compiled, errors = analyse(text, type_column=types, time_column=time_column or "time", time_unit=time_unit)
+    assumed = time_column or (order_by[0] if order_by else "time")
+    compiled, errors = analyse(text, type_column=types, time_column=assumed, time_unit=time_unit)
     if compiled is None:
         say_errors(errors, name)
         return 1
-    click.echo(explain(compiled, strategy))
+    if not inputs:
+        click.echo(explain(compiled, strategy))
+        return 0
+    choose(compiled, strategy, order_by[0])
+    with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
+        events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
+        compiled = _fitted(events, name, text, order_by, types, time_column, time_unit)
+        if compiled is None:
+            return 1
+        click.echo(explain(compiled, strategy, events, order_by, tasks=tasks, output=output, source=source))
     return 0
+
+
+def _fitted(
+    events: DataFrame,
+    name: str | None,
+    text: str,
+    order_by: Sequence[str],
+    type_column: str | None,
+    time_column: str | None,
+    time_unit: str | None,
+) -> Query | None:
+    """Compile a query for events, the first column of whose order is the time column if it holds times.
+
+    None: the query has errors, which were said.
+    """
+    check_order(events.columns, order_by)
+    kind = events.schema[order_by[0]].dataType
+    no_time = time_column is None and time_unit is None and not _is_time(kind)
+    if time_column is None and not no_time:
+        time_column = order_by[0]
+    compiled, errors = analyse(text, type_column=type_column, time_column=time_column, time_unit=time_unit)
+    if compiled is None:
+        say_errors(errors, name)
+        if no_time:
+            what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
+            say(f"({what}; --schema says the types of columns)")
+    return compiled
 
 
 @commands.command("package")

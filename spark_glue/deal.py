@@ -18,7 +18,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
-from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.dealing import at_or_before
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
@@ -92,20 +92,13 @@ def _why_by_key(query: Query) -> str:
     return f"all events of a complex event have one value of {', '.join(columns)}"
 
 
-def explain(query: Query, strategy: str = "auto") -> str:
-    """Return the strategy for a query with its reason, and the other strategies with theirs, as text.
-
-    Raises
-    ------
-    OptionError
-        As `choose`.
-    """
-    chosen, reason = choose(query, strategy)
-    lines = [f"{chosen}: {_WAYS[chosen]}", f"  {reason}"]
-    for name, against in _against(query, None).items():
-        if name != chosen:
-            lines.append(f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}")
-    return "\n".join(lines)
+def other_strategies(query: Query, chosen: str, first: str | None = None) -> list[str]:
+    """Return a line on each strategy other than the chosen one: it would be exact too, or the reason against it."""
+    return [
+        f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}"
+        for name, against in _against(query, first).items()
+        if name != chosen
+    ]
 
 
 def times_beside(query: Query, first: str) -> list[str]:
@@ -124,7 +117,7 @@ def _against(query: Query, first: str | None) -> dict[str, str | None]:
     return exact
 
 
-_WAYS = {
+WAYS = {
     "partition": "each task gets all events of some keys",
     "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
     "replicate": "each task gets all events, and reports its share of the complex events",
@@ -209,9 +202,11 @@ class Done:
 
 @dataclass(frozen=True)
 class Task:
-    """Evaluation of the rows of a task, ordered by `PLACE`: part after part, each in the order of the stream.
+    """Evaluation of the rows of a task: part after part, each in the order of the stream.
 
-    It is a class because pickle refers to it by name.
+    Rows come with `PLACE`, which tells part and position.  The task counts rows itself if a part has
+    all of the stream: they come with `PART`, or without, where there is only one part.  It is a class because pickle
+    refers to it by name.
 
     Attributes
     ----------
@@ -219,12 +214,15 @@ class Task:
     strategy : str
         "partition", "range" or "replicate".
     columns : tuple of str
-        The columns and fields of the events that come with `PLACE`, one after the other.
+        The columns and fields of the events that the rows have, one after the other.
     firsts : tuple of int
         For "range", the first position of each part.
     n_parts : int
     report
         Accumulator, or None; its ``add`` is called with {number: `Done`} at the end of each part.
+    counted_by : (str, str) or None
+        Column of the rows that must not be NULL, and the name of the first column of the order, for the message; None:
+        the rows come with `PLACE`, and were checked.
     """
 
     query: Query
@@ -234,14 +232,22 @@ class Task:
     firsts: tuple[int, ...]
     n_parts: int
     report: Any = None
+    counted_by: tuple[str, str] | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of the parts of the rows."""
+        """Yield the complex events of the parts of the rows.
+
+        Raises
+        ------
+        QueryTypeError
+            If the first column of the order is NULL in some row that the task counts.
+        """
         part: _Part | None = None
         for batch in batches:
-            numbers, positions = np.divmod(batch.column(PLACE).to_numpy(), PART_ROWS)
+            if self.counted_by is not None and batch.column(self.counted_by[0]).null_count:
+                self._refuse_nulls(itertools.chain([batch], batches), *self.counted_by)
+            numbers, rows = self._rows(batch)
             bounds = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
-            rows = batch_of([*self.columns, POSITION], [*batch.drop_columns([PLACE]).columns, pa.array(positions)])
             for begin, end in itertools.pairwise(bounds):
                 if begin == end:
                     continue
@@ -253,17 +259,45 @@ class Task:
         if part is not None:
             yield from self._finish(part)
 
+    def _rows(self, batch: pa.RecordBatch) -> tuple[np.ndarray[Any, Any], pa.RecordBatch]:
+        """Return the parts of the rows, and the rows as the evaluator takes them."""
+        names, arrays = list(self.columns), batch.columns[-len(self.columns) :] if self.columns else []
+        if PLACE in batch.schema.names:
+            numbers, positions = np.divmod(batch.column(PLACE).to_numpy(), PART_ROWS)
+            return numbers, batch_of([*names, POSITION], [*arrays, pa.array(positions)])
+        several = PART in batch.schema.names
+        numbers = batch.column(PART).to_numpy() if several else np.zeros(batch.num_rows, np.int32)
+        return numbers, batch_of(names, list(arrays))
+
+    def _refuse_nulls(self, batches: Iterable[pa.RecordBatch], column: str, name: str) -> None:
+        """Count the rows of the first part of some batches, and those whose `column` is NULL.
+
+        Raises
+        ------
+        QueryTypeError
+        """
+        n_rows = n_nulls = 0
+        number = None
+        for batch in batches:
+            values = batch.column(column)
+            if PART in batch.schema.names:
+                number = batch.column(PART)[0] if number is None and batch.num_rows else number
+                values = values.filter(pc.equal(batch.column(PART), number))
+            n_rows += len(values)
+            n_nulls += values.null_count
+        raise null_error(name, n_nulls, n_rows)
+
     def _evaluator(self, part: int) -> Evaluator:
-        share = (part, self.n_parts) if self.strategy == "replicate" else None
-        first = self.firsts[part] if self.strategy == "range" else 0
-        return self.query.evaluator(output=self.output, position_column=POSITION, share=share, first_end=first)
+        share = (part, self.n_parts) if self.strategy == "replicate" and self.n_parts > 1 else None
+        first = self.firsts[part] if self.strategy == "range" and self.firsts else 0
+        position = POSITION if self.counted_by is None else None
+        return self.query.evaluator(output=self.output, position_column=position, share=share, first_end=first)
 
     def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())
         if self.report is not None:
             found = part.evaluator
-            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-            self.report.add({part.number: Done(found.n_events, found.n_matches, part.seconds, peak)})
+            self.report.add({part.number: Done(found.n_events, found.n_matches, part.seconds, peak_memory())})
 
 
 class _Part:
@@ -288,6 +322,24 @@ class _Part:
         """Return a batch with numbers of complex events that no other part gives."""
         if not self.evaluator.physical.output.numbered:
             return batch
-        at = batch.schema.get_field_index("match")
-        numbers = pc.add(batch.column(at), self.number * PART_MATCHES)
-        return batch.set_column(at, batch.schema.field(at), numbers)
+        return apart(batch, self.number)
+
+
+def null_error(name: str, n_nulls: int, n_rows: int) -> QueryTypeError:
+    """Return the error of a stream whose first order column is NULL in some rows."""
+    return QueryTypeError(
+        f"the stream is ordered by {dotted(name)!r}, which is NULL in {n_nulls:,} of {n_rows:,} rows",
+        hint="leave such events out, or give them a value",
+    )
+
+
+def apart(batch: pa.RecordBatch, part: int, first: int = 0) -> pa.RecordBatch:
+    """Return rows of the output "rows" with numbers that no other part gives, of complex events from `first` on."""
+    at = batch.schema.get_field_index("match")
+    numbers = pc.add(batch.column(at), part * PART_MATCHES + first)
+    return batch.set_column(at, batch.schema.field(at), numbers)
+
+
+def peak_memory() -> int:
+    """Return the peak memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

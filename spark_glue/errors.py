@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import re
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 
-import cer_gpu.errors
 from cer_gpu.errors import CerError
 
 INSTALL = "pip install 'cer-gpu[spark]'"
@@ -25,10 +26,12 @@ class SparkJobError(CerError):
     """Failure of a Spark job outside of the query: a missing path, a lost worker."""
 
 
-_OURS = re.compile(r"^(cer_gpu|spark_glue)\.errors\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(r"^((?:cer_gpu|spark_glue)(?:\.\w+)*)\.(\w+): (.*)", re.MULTILINE | re.DOTALL)
 _STACK = re.compile(
     r"^\s*(?:at [\w.$/]+\(|\.\.\. \d+ more|Caused by: |JVM stacktrace:|Driver stacktrace:)", re.MULTILINE
 )
+_STATE = re.compile(r"^\s*SQLSTATE: \w+[.;)]*\s*$", re.MULTILINE)
+"""Code that Spark adds to the message of a worker."""
 _LOST = re.compile(r"Python worker exited unexpectedly|ExecutorLostFailure|OutOfMemoryError")
 
 
@@ -47,9 +50,12 @@ def plain_errors() -> Iterator[None]:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    failures: tuple[type[Exception], ...] = (PySparkException, Py4JError)
+    if "grpc" in sys.modules:  # Spark Connect: the server is gone, or refuses what it is sent
+        failures += (sys.modules["grpc"].RpcError,)
     try:
         yield
-    except (PySparkException, Py4JError) as error:
+    except failures as error:
         raise plain_error(error) from None
 
 
@@ -61,12 +67,12 @@ def plain_error(error: Exception) -> CerError:
         text = str(java.toString())
     ours = _OURS.search(text)
     if ours is not None:
-        message = _STACK.split(ours[3], maxsplit=1)[0]
-        kind = getattr(cer_gpu.errors if ours[1] == "cer_gpu" else sys.modules[__name__], ours[2], None)
+        message = _STACK.split(_STATE.split(ours[3], maxsplit=1)[0], maxsplit=1)[0]
+        kind = getattr(_module(ours[1]), ours[2], None)
         if isinstance(kind, type) and issubclass(kind, CerError):
             return kind(message.strip())
     lost = _LOST.search(text)
-    text = _STACK.split(text, maxsplit=1)[0]
+    text = _STATE.sub("", _STACK.split(text, maxsplit=1)[0])
     lines = [line for line in text.strip().splitlines() if line.strip()]
     if "Traceback (most recent call last):" in text:
         lines = lines[-1:]  # the exception itself
@@ -77,3 +83,10 @@ def plain_error(error: Exception) -> CerError:
             f"a worker was lost: {message}\nhint: it may have run out of memory; more tasks, or a shorter window"
         )
     return SparkJobError(message or type(error).__name__)
+
+
+def _module(name: str) -> ModuleType | None:
+    """Return the module of these packages that an exception is from."""
+    with contextlib.suppress(ImportError):
+        return importlib.import_module(name)
+    return None

@@ -15,6 +15,7 @@ from spark_glue.deal import Done
 from spark_glue.errors import plain_errors
 from spark_glue.match import asked_output, matching
 from spark_glue.result import Result
+from spark_glue.sessions import active_session, described, is_connect, require_classic, short
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
 
 if TYPE_CHECKING:
@@ -34,14 +35,21 @@ class Summary:
     out
     output
     n_rows
-        Number of events in the stream.
+        Number of events in the stream; in files, before filters.
     n_found
         Number of complex events; of valuations for the outputs "bindings", "measures" and "rows".
-    seconds, counting_seconds
-        Duration of the whole job, and of its first passes, which count the events and cut them into ranges.
+    seconds, planning_seconds
+        Duration of the whole job, and of what comes before the evaluation: footers are read; or, by rows, a pass counts
+        the events and cuts them into ranges, unless each task counts them.
     strategy, reason
+    source, source_reason
+        "files" or "rows", and the reason.
+    how
+        Words on the order of the events.
+    was_counted
+        True if a pass counted the events beforehand.
     was_in_order
-        True if the events needed no sort.
+        True if the events needed no sort, so far as was known before they were read.
     parts : tuple of Done
         Reports by the number of the part; parts without events are left out.
     stages : tuple of Stage
@@ -52,9 +60,13 @@ class Summary:
     n_rows: int
     n_found: int
     seconds: float
-    counting_seconds: float
+    planning_seconds: float
     strategy: str
     reason: str
+    source: str
+    source_reason: str
+    how: str
+    was_counted: bool
     was_in_order: bool
     n_parts: int
     parts: tuple[Done, ...]
@@ -90,11 +102,14 @@ class Summary:
         """Return the summary as a few lines of text."""
         output = OUTPUTS[self.output]
         found = counted(self.n_found, "complex event" if output.counted or output.numbered else output.row)
-        order = "the events lay in order" if self.was_in_order else "the events were sorted"
+        counting = "counted before in" if self.was_counted else "nothing was counted before; planned in"
+        if self.source == "rows" and not self.was_counted:
+            counting = "counted by the tasks; planned in"
         lines = [
             f"{counted(self.n_rows, 'event')}, {found}, {self.seconds:.1f} s, "
             f"{self.n_rows / self.seconds:,.0f} events/s -> {self.out}",
-            f"strategy  {self.strategy}: {self.reason}; {order}, and counted in {self.counting_seconds:.1f} s",
+            f"strategy  {self.strategy}: {self.reason}",
+            f"source    {self.source}: {self.source_reason}; {self.how}; {counting} {self.planning_seconds:.1f} s",
         ]
         if self.parts:
             slowest, usual = max(p.seconds for p in self.parts), mean(p.seconds for p in self.parts)
@@ -112,7 +127,7 @@ class Summary:
 
 
 def run(
-    df: DataFrame,
+    events: Any,
     query: Query,
     out: str,
     *,
@@ -120,16 +135,17 @@ def run(
     strategy: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
+    source: str = "auto",
     format: str = "parquet",
     partition_by: Sequence[str] = (),
     overwrite: bool = False,
     show_progress: bool = True,
 ) -> Summary:
-    """Find the complex events of a DataFrame and write them.
+    """Find the complex events of a DataFrame, or of files, and write them.
 
     Parameters
     ----------
-    df, query, order_by, strategy, tasks, output
+    events, query, order_by, strategy, tasks, output, source
         As for `match`.
     out
         The folder to write, on any file system that Spark knows.  It appears whole or not at all.
@@ -150,13 +166,16 @@ def run(
     Raises
     ------
     OptionError
-        Before the job starts: `out` exists already, or an option is wrong.
+        Before the job starts: `out` exists already, an option is wrong, or the session is one of Spark Connect.
     QueryTypeError
         Before the job starts: the query does not fit the events.
     CerError
         The error of a worker, unchanged; `SparkJobError` for other failures of Spark.  Nothing is written.
     """
-    spark = df.sparkSession
+    spark = events.sparkSession if hasattr(events, "sparkSession") else active_session()
+    require_classic(
+        spark, "run needs accumulators and Hadoop's file systems", "match(events, query, ...).write.parquet(out)"
+    )
     context = spark.sparkContext
     result = Result(spark, out, format, partition_by, overwrite=overwrite)
     report = context.accumulator({}, _accumulated())
@@ -165,33 +184,44 @@ def run(
     with plain_errors(), progress(context, hidden=not show_progress):
         with cancelling(context):
             found = matching(
-                df,
+                events,
                 query,
                 order_by=order_by,
                 strategy=strategy,
                 tasks=tasks,
                 output=output,
+                source=source,
                 report=report,
                 check=result.check,
             )
-        counted_at = time.perf_counter()
-        result.write(found.df)
+        planned_at = time.perf_counter()
+        with described(spark, f"{short(query.text)}: evaluate by {found.strategy}, and write {out}"):
+            result.write(found.df)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(
         out=out,
         output=asked_output(query, output),
-        n_rows=found.n_rows,
+        n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
         n_found=sum(part.n_found for part in parts),
         seconds=seconds,
-        counting_seconds=counted_at - begun,
+        planning_seconds=planned_at - begun,
         strategy=found.strategy,
         reason=found.reason,
+        source=found.source,
+        source_reason=found.source_reason,
+        how=found.how,
+        was_counted=found.source == "rows" and found.n_rows is not None,
         was_in_order=found.was_in_order,
         n_parts=found.n_parts,
         parts=parts,
         stages=tuple(stages_since(context, first_stage)),
     )
+
+
+def _counted(parts: Sequence[Done]) -> int:
+    """Return the number of rows of a stream, all of which each part has."""
+    return max((part.n_rows for part in parts), default=0)
 
 
 def _accumulated() -> Any:
@@ -242,4 +272,7 @@ def read(
         reader = spark.read.format(format).options(**{**defaults, **(options or {})})
         if schema is not None:
             reader = reader.schema(schema)
-        return reader.load(paths if len(paths) > 1 or format != "delta" else paths[0])
+        events = reader.load(paths if len(paths) > 1 or format != "delta" else paths[0])
+        if is_connect(events):
+            events.schema  # noqa: B018 - asks the server, which has not looked for the files yet
+        return events

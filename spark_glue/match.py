@@ -1,7 +1,8 @@
-"""A query over a DataFrame, spread over the tasks of a job, with exactly the rows of a single process."""
+"""A query over a DataFrame or over files, spread over the tasks of a job, with exactly the rows of a single process."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,31 +12,39 @@ import pyarrow as pa
 
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, PART, PART_ROWS, PLACE, POSITION, Task, choose, times_beside
-from spark_glue.number import ADDED, Cut, Numbered, as_sent, number, quoted, sent
-from spark_glue.stage import match_schema
-from spark_glue.survey import WHERE
+from spark_glue.deal import MOST_PARTS, choose
+from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.number import ADDED
+from spark_glue.rows import deal_rows
+from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
+
+    from spark_glue.files.pieces import FilePlan
+
+SOURCES = ("auto", "files", "rows")
+"""Ways of events to tasks: these read files by themselves, or Spark sends them the rows."""
 
 
 def match(
-    df: Any,
+    events: Any,
     query: Query | None = None,
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
+    source: str = "auto",
 ) -> Any:
-    """Find all complex events of a DataFrame.
+    """Find all complex events of a DataFrame, or of files.
 
     Parameters
     ----------
-    df : DataFrame
-        The events. Without it, `match` returns a function of them: ``df.transform(match(query, order_by="ts"))``.
+    events : DataFrame, path, or list of paths
+        The events; paths are those of files and folders, of Parquet or Arrow IPC, and use the active session. Without
+        them, `match` returns a function of a DataFrame: ``df.transform(match(query, order_by="ts"))``.
     query : Query
         Result of `cer_gpu.compile`, pickled to the workers.
     order_by
@@ -44,31 +53,45 @@ def match(
         result does not depend on the order in which they arrive.
     strategy
         "partition", "range", "replicate" (see `spark_glue.deal`), or "auto": the first of them that
-        is exact for the query.
+        is exact for the query; of files, a range goes before a partition.
     tasks
         Number of parts; None for as many as the session runs at once.
     output
         As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
         unique, and those of one task follow one another.
+    source
+        "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
+        and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).
 
     Returns
     -------
     DataFrame
-        The rows of ``query.evaluate``, in any order. Positions count the rows of the whole stream in its order.
-        The call reads the ordering columns, to count the rows and cut them into ranges; the rest runs when the result
-        is requested.
+        The rows of ``query.evaluate``, in any order. By files, positions are the numbers of the rows in the files in
+        the order of their paths; by rows, they count the rows of the whole stream in its order.  The call reads the
+        footers of the files; by rows, where tasks do not get all events, it reads the ordering columns, to count the
+        rows and cut them into ranges.  The rest runs when the result is requested.
 
     Raises
     ------
     OptionError
         For a strategy that is not exact for the query, with the reason and an exact one.
+    NotByFilesError
+        For source="files", with the reason why tasks cannot read the events by themselves.
     CerError
-        If the query does not fit the DataFrame.
+        If the query does not fit the events.
     """
-    options: dict[str, Any] = {"order_by": order_by, "strategy": strategy, "tasks": tasks, "output": output}
+    options: dict[str, Any] = {
+        "order_by": order_by,
+        "strategy": strategy,
+        "tasks": tasks,
+        "output": output,
+        "source": source,
+    }
+    if query is None and isinstance(events, Query):
+        return partial(_match, events, options)
     if query is None:
-        return partial(_match, df, options)
-    return matching(df, query, **options).df
+        raise OptionError("expected a compiled query\nhint: match(events, query, order_by=...)")
+    return matching(events, query, **options).df
 
 
 def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
@@ -90,29 +113,203 @@ class Matching:
         The complex events.
     strategy, reason
         The strategy, and the reason for it.
+    source, source_reason
+        "files" or "rows", and the reason for it.
     n_parts
-    n_rows
-        Number of rows in the stream.
+    n_rows : int or None
+        Number of rows in the stream, in files before filters; None: they were not counted.
     was_in_order
-        True if the rows needed no sort to be numbered.
+        True if the rows needed no sort, so far as is known before they are read: no two row groups overlap.
+    how
+        Words on the order of the rows.
     """
 
     df: DataFrame
     strategy: str
     reason: str
+    source: str
+    source_reason: str
     n_parts: int
-    n_rows: int
+    n_rows: int | None
     was_in_order: bool
+    how: str
 
 
-def matching(
-    df: DataFrame,
+@dataclass(frozen=True)
+class Way:
+    """Way of events to tasks, checked and planned.
+
+    Attributes
+    ----------
+    df : DataFrame or None
+        The events as rows that Spark reads; None: tasks read the files.
+    plan : FilePlan or None
+        Plan of the job by files; None: Spark reads the rows.
+    strategy, reason, source_reason
+    spark
+    events : pyarrow.Schema
+    order, n_parts, output
+    """
+
+    df: DataFrame | None
+    plan: FilePlan | None
+    strategy: str
+    reason: str
+    source_reason: str
+    spark: SparkSession
+    events: pa.Schema
+    order: tuple[str, ...]
+    n_parts: int
+    output: str
+
+
+def way_of(
+    events: Any,
     query: Query,
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
+    source: str = "auto",
+    check: Callable[[pa.Schema], None] = lambda schema: None,
+) -> Way:
+    """Find the way of events to tasks; footers of files are read, and no rows.
+
+    Parameters
+    ----------
+    events, query, order_by, strategy, tasks, output, source
+        As for `match`.
+    check
+        Function that is called with the schema of the events once they fit the options.
+
+    Raises
+    ------
+    CerError
+        As for `match`.
+    """
+    check_compiled(query)
+    if source not in SOURCES:
+        hint = did_you_mean(str(source), SOURCES, "sources")
+        raise OptionError(f"source must be one of {', '.join(SOURCES)}, got {source!r}\nhint: {hint}")
+    order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    if not order:
+        raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
+    found = _Events(events, source)
+    check_order(found.schema.names, order)
+    chosen, reason = choose(query, strategy, order[0])
+    check(found.schema)
+    n_parts = tasks_at_once(found.spark) if tasks is None else tasks
+    if type(n_parts) is not int or n_parts < 1:
+        raise OptionError(f"tasks must be a positive number, got {tasks!r}")
+    if n_parts > MOST_PARTS:
+        raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
+    output = asked_output(query, output)
+    given = (found.spark, found.schema, order, n_parts, output)
+    if found.scan is not None:
+        from spark_glue.files.job import plan_files
+
+        try:
+            with described(found.spark, f"{short(query.text)}: plan by files"):
+                plan = plan_files(found.spark, found.scan, query, order, strategy, n_parts, output)
+            return Way(None, plan, plan.strategy, plan.reason, found.reason, *given)
+        except NotByFilesError as error:
+            found.by_rows(error)
+    return Way(found.rows(), None, chosen, reason, found.reason, *given)
+
+
+class _Events:
+    """Events as they are given, and the way to read them.
+
+    Attributes
+    ----------
+    spark
+    schema : pyarrow.Schema
+    scan : Scan or None
+        Read of files by tasks; None: Spark reads the rows.
+    reason
+        Reason for the one or the other.
+    """
+
+    def __init__(self, events: Any, source: str) -> None:
+        from spark_glue.schema import to_arrow
+
+        self._source = source
+        self._df: Any = None
+        self._paths: list[str] = []
+        self.scan: Scan | None = None
+        self.reason = "as asked"
+        if isinstance(events, str | os.PathLike) or (
+            isinstance(events, Sequence) and all(isinstance(path, str | os.PathLike) for path in events)
+        ):
+            given = [events] if isinstance(events, str | os.PathLike) else events
+            self._paths = [os.fspath(path) for path in given]
+            self.spark = active_session()
+        elif hasattr(events, "mapInArrow"):
+            self._df, self.spark = events, events.sparkSession
+        else:
+            raise OptionError(f"expected a DataFrame, a path or a list of paths, got {type(events).__name__}")
+        if source != "rows":
+            try:
+                self.scan = self._scan()
+                if source == "auto":
+                    self.reason = "tasks can read the files by themselves"
+            except NotByFilesError as error:
+                self.by_rows(error)
+        self.schema = self.scan.schema if self.scan is not None else to_arrow(self.rows().schema)
+
+    def _scan(self) -> Scan:
+        from spark_glue.files.opening import Opener
+        from spark_glue.files.read_plan import settings_of
+        from spark_glue.files.scan import scan_of, scan_of_paths
+        from spark_glue.files.stores import Address
+
+        if self._df is not None:
+            return scan_of(self._df)
+        told = settings(self.spark, settings_of({Address.of(path).scheme for path in self._paths}))
+        return scan_of_paths(self._paths, Opener(told))
+
+    def by_rows(self, error: NotByFilesError) -> None:
+        """Take the rows of Spark, for a reason.
+
+        Raises
+        ------
+        NotByFilesError
+            If tasks must read the files.
+        """
+        if self._source == "files":
+            raise NotByFilesError(
+                f"tasks cannot read the events by themselves: {error}\nhint: source='auto'"
+            ) from error
+        self.scan, self.reason = None, str(error).partition("\n")[0]
+
+    def rows(self) -> DataFrame:
+        """Return the events as rows that Spark reads.
+
+        Raises
+        ------
+        OptionError
+            If Spark cannot read them.
+        """
+        from spark_glue.files.opening import Opener, named_format
+
+        if self._df is None:
+            strange = next((path for path in Opener().files(self._paths) if named_format(path) == "ipc"), None)
+            if strange is not None:
+                raise OptionError(f"{strange}: Spark does not read Arrow IPC files, and tasks do not: {self.reason}")
+            self._df = self.spark.read.parquet(*self._paths)
+        return self._df  # type: ignore[no-any-return]
+
+
+def matching(
+    events: Any,
+    query: Query,
+    *,
+    order_by: str | Sequence[str],
+    strategy: str = "auto",
+    tasks: int | None = None,
+    output: str | None = None,
+    source: str = "auto",
     report: Any = None,
     check: Callable[[StructType], None] = lambda schema: None,
 ) -> Matching:
@@ -120,51 +317,69 @@ def matching(
 
     `report` is that of `spark_glue.deal.Task`; `check` is called with the schema of the result before any row is read.
     """
-    from pyspark.sql import functions as sf
+    from spark_glue.schema import to_spark
 
-    from spark_glue.schema import to_arrow
+    def check_result(schema: pa.Schema) -> None:
+        check(to_spark(query.output_schema(schema, asked_output(query, output))))
 
+    way = way_of(
+        events,
+        query,
+        order_by=order_by,
+        strategy=strategy,
+        tasks=tasks,
+        output=output,
+        source=source,
+        check=check_result,
+    )
+    if way.plan is not None:
+        from spark_glue.files.job import found_of
+
+        return Matching(
+            df=found_of(way.spark, way.plan, report),
+            strategy=way.strategy,
+            reason=way.reason,
+            source="files",
+            source_reason=way.source_reason,
+            n_parts=way.plan.n_pieces,
+            n_rows=way.plan.n_rows,
+            was_in_order=way.plan.was_in_order,
+            how=way.plan.in_order,
+        )
+    assert way.df is not None
+    _check_names(way.df)
+    schema = to_spark(query.output_schema(way.events, way.output))
+    with described(way.spark, f"{short(query.text)}: count the events"):
+        dealt = deal_rows(way.df, query, way.order, way.strategy, way.n_parts, way.output, way.events, schema, report)
+    how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
+    return Matching(
+        df=dealt.df,
+        strategy=way.strategy,
+        reason=way.reason,
+        source="rows",
+        source_reason=way.source_reason,
+        n_parts=way.n_parts,
+        n_rows=dealt.n_rows,
+        was_in_order=dealt.was_in_order,
+        how=how,
+    )
+
+
+def check_compiled(query: Any) -> None:
+    """Refuse anything but a compiled query.
+
+    Raises
+    ------
+    OptionError
+    """
     if not isinstance(query, Query):
         raise OptionError(
             f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
         )
-    order = [order_by] if isinstance(order_by, str) else list(order_by)
-    if not order:
-        raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
-    check_order(df, order)
-    chosen, reason = choose(query, strategy, order[0])
-    schema = match_schema(query, df, output=asked_output(query, output))
-    check(schema)
-    n_parts = df.sparkSession.sparkContext.defaultParallelism if tasks is None else tasks
-    if n_parts < 1:
-        raise OptionError(f"tasks must be a positive number, got {tasks!r}")
-    if n_parts > MOST_PARTS:
-        raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
-    output = asked_output(query, output)
-    events = to_arrow(df.schema)
-    columns = query.columns(events, output)
-    numbered = number(df, order, columns, n_parts, _cut(query, events, order) if chosen == "range" else None)
-    firsts = numbered.ranges.firsts if numbered.ranges else ()
-    task = Task(query, output, chosen, tuple(columns), firsts, n_parts, report)
-    dealt = _dealt(numbered, query, columns, chosen, n_parts, _needed(query, order[0]))
-    place = (sf.col(quoted(PART)).cast("long") * PART_ROWS + sf.col(quoted(POSITION))).alias(PLACE)
-    dealt = dealt.select(place, PART, *sent(columns))
-    if hasattr(dealt, "repartitionById"):  # since Spark 4.1; two parts that hash alike share a task before
-        parts = dealt.repartitionById(n_parts, PART)
-    else:
-        parts = dealt.repartition(n_parts, PART)
-    found = parts.drop(PART).sortWithinPartitions(PLACE).mapInArrow(task, schema)
-    return Matching(found, chosen, reason, n_parts, numbered.n_rows, numbered.was_in_order)
 
 
-def _cut(query: Query, events: pa.Schema, order: list[str]) -> Cut:
-    length = query.window_units(events)
-    assert length is not None
-    return Cut(None if query.window_kind == "events" else query.window_attribute or order[0], length)
-
-
-def check_order(df: DataFrame, order: Sequence[str]) -> None:
-    """Refuse ordering columns that the events lack, and events with a column of a reserved name.
+def check_order(names: Sequence[str], order: Sequence[str]) -> None:
+    """Refuse ordering columns that events with columns of some names lack.
 
     Raises
     ------
@@ -172,71 +387,18 @@ def check_order(df: DataFrame, order: Sequence[str]) -> None:
         With the nearest name as the hint.
     """
     for name in order:
-        if name not in df.columns:
-            hint = did_you_mean(name, df.columns, "columns")
+        if name not in names:
+            hint = did_you_mean(name, list(names), "columns")
             raise QueryTypeError(f"order_by (--order-by) names {name!r}, which the events do not have", hint=hint)
+
+
+def _check_names(df: DataFrame) -> None:
+    """Refuse rows with a column of a reserved name.
+
+    Raises
+    ------
+    QueryTypeError
+    """
     for name in ADDED:
         if name in df.columns:
             raise QueryTypeError(f"the events have a column {name!r}, a name that is needed here", hint="rename it")
-
-
-def _needed(query: Query, first: str) -> tuple[str, ...] | None:
-    """Return the types of events that tasks need, or None for all.
-
-    Irrelevant events must be in order, too; a sort by the time column ensures that without sending them.
-    """
-    return None if times_beside(query, first) else query.needed_types
-
-
-def _shared_value(df: DataFrame, query: Query, columns: Sequence[str]) -> Column:
-    """Return the value that all events of a complex event share (`Dealing.shared`); NULL for events that have none.
-
-    Equal values are equal here; unequal ones may be, too.
-    """
-    from pyspark.sql import functions as sf
-    from pyspark.sql.types import NumericType
-
-    found = []
-    for event_type, name in query.physical_plan().dealing.shared:
-        value = as_sent(name, columns)
-        if isinstance(df.select(value).schema[0].dataType, NumericType):
-            value = value.cast("double")
-        if event_type is not None:
-            assert query.type_column is not None
-            value = sf.when(as_sent(query.type_column, columns) == event_type, value)
-        found.append(value)
-    return sf.coalesce(*found)
-
-
-def _dealt(
-    numbered: Numbered,
-    query: Query,
-    columns: Sequence[str],
-    strategy: str,
-    n_parts: int,
-    types: tuple[str, ...] | None,
-) -> DataFrame:
-    """Return the rows of the given types with the part that each goes to, a copy for each of its parts."""
-    from pyspark.sql import functions as sf
-
-    df = numbered.df
-    if types is not None:
-        assert query.type_column is not None
-        df = df.filter(as_sent(query.type_column, columns).isin(*types))
-    if strategy == "replicate":
-        return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
-    if strategy == "partition":
-        keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in query.keys]
-        keys = keys or [_shared_value(numbered.df, query, columns)]
-        for key in keys:
-            df = df.filter(key.isNotNull())
-        # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN
-        return df.withColumn(PART, sf.pmod(sf.xxhash64(*keys), sf.lit(n_parts)).cast("int"))
-    assert numbered.ranges is not None
-    own, found = numbered.range_of, numbered.ranges
-    if not found.reach:
-        return df.withColumn(PART, own)
-    begins = sf.array(*map(sf.lit, found.begins))
-    later = sf.sequence(own, sf.least(own + found.reach, sf.lit(n_parts - 1)))
-    wanted = sf.filter(later, lambda part: (part == own) | (sf.element_at(begins, part + 1) <= sf.col(WHERE)))
-    return df.withColumn(PART, sf.explode(wanted))

@@ -1,6 +1,7 @@
 """Positions of the rows of a DataFrame in the stream, and ranges of the stream.
 
-Rows that lie in order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle.
+Rows that lie in order in Parquet files are counted (`spark_glue.survey`); others are sorted, in one shuffle, as are all
+on Spark Connect.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted, names_of, path_of
 from cer_gpu.errors import QueryTypeError
-from spark_glue.deal import MOST, PART, PLACE, POSITION, Ranges, even_ranges, ranges
+from spark_glue.deal import MOST, PART, PLACE, POSITION, Ranges, even_ranges, null_error, ranges
+from spark_glue.sessions import is_connect
 from spark_glue.survey import (
     FILE,
     FILE_ROWS,
@@ -107,13 +109,15 @@ def number(
     """
     from pyspark.sql import functions as sf
 
-    key = _key(df, order[0])
-    measure = None if cut is None or cut.column is None else _key(df, cut.column)
+    key = order_key(df, order[0])
+    measure = None if cut is None or cut.column is None else order_key(df, cut.column)
     kept = [sf.col(quoted(name)).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)]
     if cut is not None:
         kept.append((sf.col(POSITION) if measure is None else measure).alias(WHERE))
-    located = _located(df)
-    if located is not None:
+    located = None if is_connect(df) else _located(df)
+    if located is None:
+        df = located_by_path(df)
+    else:
         decimal = "decimal" in df.schema[order[0]].dataType.simpleString()
         same = cut is None or (cut.column == order[0] and not decimal)
         stream = _stream(located, order, None if same else measure)
@@ -169,10 +173,7 @@ def _sorted(
     quantiles = sf.percentile_approx(key, shares, SAMPLES) if shares else sf.lit(None)
     bounds, n_rows, n_valid = df.agg(quantiles, sf.count(sf.lit(1)), sf.count(key)).collect()[0]
     if n_valid < n_rows:
-        raise QueryTypeError(
-            f"the stream is ordered by {order[0]!r}, which is NULL in {n_rows - n_valid:,} of {n_rows:,} rows",
-            hint="leave such events out, or give them a value",
-        )
+        raise null_error(order[0], n_rows - n_valid, n_rows)
     own = sf.lit(0)
     for bound in sorted(set(bounds or [])):
         own = own + (key >= sf.lit(bound)).cast("int")
@@ -189,24 +190,48 @@ def _sorted(
         lows = list(itertools.accumulate(reversed(least), min))[::-1]
         highs = [*lows[1:], end]
 
-    ties = [name for name in (FILE, ROW) if name in df.columns]  # that of a Parquet file comes first
-    ties += [name for name in columns if name not in order]
     placed = df.withColumn(PART, own)
     if hasattr(placed, "repartitionById"):
         placed = placed.repartitionById(n_parts, PART)
-    window = Window.partitionBy(PART).orderBy(*map(quoted, order), *(_tie(df, name) for name in ties))
+    window = Window.partitionBy(PART).orderBy(*(column for _, column in sort_columns(df, order, columns)))
     offset = sf.element_at(sf.array(*map(sf.lit, firsts)), sf.col(PART) + 1)
     position = (sf.row_number().over(window) - 1 + offset).cast("long")
     return placed.withColumn(POSITION, position), lows, highs, firsts, n_rows
 
 
+def sort_columns(df: DataFrame, order: Sequence[str], columns: Sequence[str]) -> list[tuple[str | None, Column]]:
+    """Return what sorts the rows of a stream, first to last, each with the name of the column that it is, if it is one.
+
+    Rows that agree on the order follow the order of their files, where `FILE` and `ROW` tell it, and else their other
+    columns that are read.
+    """
+    from pyspark.sql import functions as sf
+
+    ties = [name for name in (FILE, ROW) if name in df.columns]
+    ties += [name for name in columns if name not in order]
+    return [(name, sf.col(quoted(name))) for name in order] + [_tie(df, name) for name in ties]
+
+
+def located_by_path(df: DataFrame) -> DataFrame:
+    """Return the rows with `FILE` and `ROW`, the path of their file and their number in it, where Spark knows them."""
+    from pyspark.sql import functions as sf
+
+    if not _tells_rows(df):
+        return df
+    uri = sf.col("_metadata.file_path")
+    # files are in the order of their paths, as in `as_path`, in which a blank is no %20
+    path = sf.url_decode(sf.replace(uri, sf.lit("+"), sf.lit("%2B")))
+    path = sf.when(uri.startswith("file:"), path).otherwise(uri)
+    return df.withColumn(ROW, sf.col("_metadata.row_index")).withColumn(FILE, path)
+
+
 def _located(df: DataFrame) -> DataFrame | None:
-    """Return the rows with `FILE` and `ROW`, their file and row number, or None if Spark does not know them."""
+    """Return the rows with `FILE` and `ROW`, their file by its number, or None if Spark does not know them."""
     from pyspark.sql import functions as sf
 
     if not _tells_rows(df):
         return None
-    df = df.withColumn(ROW, sf.col("_metadata.row_index")).withColumn(FILE, sf.col("_metadata.file_path"))
+    df = located_by_path(df)
     if len(df.inputFiles()) < 2:
         return df.withColumn(FILE, sf.lit(0))
     paths = sorted(row[0] for row in df.select(quoted(FILE)).distinct().collect())
@@ -223,6 +248,10 @@ _KEEP_ROWS = ("Project", "Filter", "SubqueryAlias", "View")
 
 def _tells_rows(df: DataFrame) -> bool:
     """Return True if Spark knows the number of a row in its file; requesting it outright would log an error."""
+    if is_connect(df):
+        from spark_glue.files.connect import reads_files
+
+        return reads_files(df)
     try:
         plan = df._jdf.queryExecution().analyzed()
         known = plan.metadataOutput()
@@ -245,7 +274,7 @@ def _stream(df: DataFrame, order: Sequence[str], measure: Column | None) -> Stre
         *(sf.col(quoted(name)).alias(alias) for name, alias in zip(order, sent(order), strict=True)),
         *([] if measure is None else [measure.alias(WHERE)]),
     )
-    kind = (_key(df, order[0]) if measure is None else measure).alias(WHERE)
+    kind = (order_key(df, order[0]) if measure is None else measure).alias(WHERE)
     fields = [
         st.StructField(FILE, st.LongType()),
         st.StructField(ROW, st.LongType()),
@@ -268,8 +297,14 @@ def quoted(name: str) -> str:
     return ".".join("`" + each.replace("`", "``") + "`" for each in names_of(name))
 
 
-def _key(df: DataFrame, name: str) -> Column:
-    """Return an ordering column as a number that ascends with it: microseconds or days of times."""
+def order_key(df: DataFrame, name: str) -> Column:
+    """Return an ordering column as a number that ascends with it: microseconds or days of times.
+
+    Raises
+    ------
+    QueryTypeError
+        If it is of another type than times and numbers.
+    """
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
@@ -292,13 +327,13 @@ def _key(df: DataFrame, name: str) -> Column:
     )
 
 
-def _tie(df: DataFrame, name: str) -> Column:
-    """Return an expression that orders rows by a column, a nested one by its hash."""
+def _tie(df: DataFrame, name: str) -> tuple[str | None, Column]:
+    """Return an expression that orders rows by a column, a nested one by its hash; and the name of a column."""
     from pyspark.sql import functions as sf
     from pyspark.sql import types as st
 
     column = sf.col(quoted(name))
     kind = df.select(column).schema[0].dataType
     if isinstance(kind, st.AtomicType):
-        return column
-    return sf.lit(0) if "map<" in kind.simpleString() else sf.xxhash64(column)  # maps have no order, and no hash
+        return name, column
+    return None, sf.lit(0) if "map<" in kind.simpleString() else sf.xxhash64(column)  # maps have no order, and no hash

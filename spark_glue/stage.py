@@ -114,7 +114,8 @@ def refuse_parts() -> None:
     if task.getLocalProperty("streaming.sql.batchId") is not None:
         raise StreamSplitError(
             "match_stage evaluates a stored DataFrame; of a streaming one, it would begin anew with each "
-            "micro-batch and lose the complex events that span two"
+            "micro-batch and lose the complex events that span two\n"
+            "hint: match_stream(stream, query, ...), or foreachBatch(match_batches(query, ...))"
         )
     if task.partitionId() > 0:
         raise StreamSplitError(

@@ -46,9 +46,31 @@ def pytest_configure(config):
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
 
 
-# Folders whose files take long, the longest first. One process runs all of Spark's tests, so that Java starts once,
-# while another compiles the kernels.
-LONG = ("spark", "engine", "predicates", "cli", "runtime", "kernels", "partition")
+# Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
+SESSIONS = (
+    ("test_job", "test_match", "test_scan", "test_spark_runs"),
+    ("test_file_failures", "test_file_layouts", "test_source", "test_streaming"),
+)
+# Folders, files and sessions that take long, the longest first.
+LONG = (
+    "spark, session 0",
+    "engine",
+    "backend",
+    "spark, session 1",
+    "predicates",
+    "cli",
+    "spark",
+    "runtime",
+    "parallel",
+    "test_benchmarks",
+    "test_reference",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """Run one process more than there are cores (`-n auto`): Spark's tests wait for Java half of the time."""
+    return (os.cpu_count() or 1) + 1
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,7 +86,9 @@ def pytest_xdist_make_scheduler(config, log):
     class LongestFirst(LoadFileScheduling):
         def _split_scope(self, nodeid):
             scope = super()._split_scope(nodeid)
-            return "tests/spark" if scope.startswith("tests/spark/") else scope
+            sessions = (k for k, files in enumerate(SESSIONS) if Path(scope).stem in files)
+            k = next(sessions, None) if scope.startswith("tests/spark/") else None
+            return scope if k is None else f"tests/spark, session {k}"
 
         def _reschedule(self, node):
             # xdist takes back all files of a process that crashed; one without tests left would hold up the next

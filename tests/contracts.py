@@ -12,6 +12,7 @@ constant of the module, a symbol (one value in a whole call), a sum of these suc
 """
 
 import ast
+import functools
 import importlib
 import inspect
 import pkgutil
@@ -89,6 +90,7 @@ def section(doc, title):
             yield [name.strip() for name in names.split(",")], said.strip()
 
 
+@functools.cache
 def group(name, module):
     """Return the named tuple of a name: of the module, or of those whose groups others share; None for another name."""
     shared = [importlib.import_module(f"cer_gpu.backend.{each}") for each in SHARED]
@@ -130,31 +132,50 @@ class Mismatch(AssertionError):
     """An argument does not fit its contract."""
 
 
-def check_call(module, contracts, arguments):
-    """Hold the arguments of a call against the contracts of a kernel; return the arrays that must stay as they are."""
-    bound, unwritten, arrays = {}, [], []
+def check_call(module, contracts, arguments, fitting=None):
+    """Hold the arguments of a call against the contracts of a kernel; return the arrays that must stay as they are.
+
+    `fitting`: a set that remembers dtypes and shapes that fit, which need no second look.
+    """
+    unwritten, arrays = [], []
     for (name, made), value in zip(contracts.items(), arguments, strict=True):
         if isinstance(made, Group):
-            home = importlib.import_module(group(made.name, module).__module__)
-            for (field, inner), part in zip(made.fields.items(), value, strict=True):
-                arrays.append((f"{name}.{field}", inner, part, home, made.read))
+            arrays += [
+                (name, field, inner, part, made)
+                for (field, inner), part in zip(made.fields.items(), value, strict=True)
+            ]
         else:
-            arrays.append((name, made, value, module, False))
-    waiting = []
-    for where, made, value, home, read in arrays:
+            arrays.append((name, None, made, value, None))
+    for name, field, made, value, of in arrays:
+        if isinstance(made, Array) and (not made.written or (of is not None and of.read)):
+            unwritten.append((f"{name}.{field}" if field else name, value))
+    kinds = tuple(
+        (value.dtype, value.shape) if isinstance(made, Array) else (type(value), getattr(value, "dtype", None))
+        for _, _, made, value, _ in arrays
+    )
+    if fitting is None or kinds not in fitting:
+        _check(module, arrays)
+        if fitting is not None:
+            fitting.add(kinds)
+    return unwritten
+
+
+def _check(module, arrays):
+    """Hold arguments, taken out of their groups, against their contracts."""
+    bound, waiting = {}, []
+    for name, field, made, value, of in arrays:
+        where = f"{name}.{field}" if field else name
         if isinstance(made, str):
             _check_scalar(where, made, value, bound)
             continue
         _check_dtype(where, made, value, bound)
+        home = module if of is None else importlib.import_module(group(of.name, module).__module__)
         waiting.append((where, made, value, home))
-        if read or not made.written:
-            unwritten.append((where, value))
     # dims whose symbols are known last come first where they can be solved
     for exact in (True, False):
         for where, made, value, home in waiting:
             if not any(_fits(dims, value.shape, home, bound, exact) for dims in made.shapes):
                 raise Mismatch(f"{where} has shape {value.shape}, not {made.shapes}, with {bound}")
-    return unwritten
 
 
 def _check_scalar(where, made, value, bound):
@@ -200,12 +221,10 @@ def _dim_fits(dim, size, home, bound, exact):
             return False
         return bound.setdefault(symbol, size) == size
     rest, unknown = size, []
-    for sign, text in re.findall(r"(^|[+-])\s*([^+-]+)", dim):
-        factor, _, name = text.strip().rpartition(" * ")
-        times = int(factor or 1) * (-1 if sign == "-" else 1)
-        value = _value(name.strip(), home, bound)
+    for times, name in _terms(dim):
+        value = _value(name, home, bound)
         if value is None:
-            unknown.append((times, name.strip()))
+            unknown.append((times, name))
         else:
             rest -= times * value
     if least:
@@ -219,6 +238,16 @@ def _dim_fits(dim, size, home, bound, exact):
         return False
     bound[name] = rest // times
     return True
+
+
+@functools.cache
+def _terms(dim):
+    """Return the terms of a sum, each as a factor and a name or number."""
+    terms = []
+    for sign, text in re.findall(r"(^|[+-])\s*([^+-]+)", dim):
+        factor, _, name = text.strip().rpartition(" * ")
+        terms.append((int(factor or 1) * (-1 if sign == "-" else 1), name.strip()))
+    return terms
 
 
 def _value(name, home, bound):

@@ -73,7 +73,7 @@ def test_the_same_results_give_the_same_tables_and_pictures(results):
 
 def test_a_measurement_is_compared_with_stored_results(results):
     folder, _ = results
-    printed = run("run.py", *TINY, "--only", "events read", "--compare", "--results", str(folder))
+    printed = run("run.py", *TINY, "--only", "events read", "--one-process", "--compare", "--results", str(folder))
     assert "Against the results of" in printed
     assert "now / kept" in printed
 

@@ -13,7 +13,7 @@ import pytest
 import reference as ref
 import rendering
 import strategies
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from reference import (
     Arith,
@@ -678,8 +678,7 @@ def oracle(formula: ref.Formula, stream: list[ref.Event]) -> set[ref.Valuation]:
     }
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
+@strategies.property_test(1.5)
 def test_the_reference_agrees_with_the_oracle(data):
     formula = data.draw(strategies.formulas(depth=3, conditions=strategies.plain_comparisons, whole=True))
     stream = data.draw(strategies.streams(Query(formula)))
@@ -696,8 +695,7 @@ def unfiltered(formula: ref.Formula) -> ref.Formula:
     return replace(formula, **{name: unfiltered(part) for name, part in parts.items()})
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.data())
+@strategies.property_test(2)
 def test_filters_between_events_agree_with_the_oracle(data):
     formula = data.draw(join_strategies.join_formulas())
     stream = data.draw(join_strategies.join_streams(Query(formula)))[:7]
@@ -707,8 +705,7 @@ def test_filters_between_events_agree_with_the_oracle(data):
     assert ref.valuations(formula, stream) == {found for found in candidates if member.belongs(formula, *found)}
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.data())
+@strategies.property_test(1.5)
 def test_variables_of_streams_agree_with_the_oracle(data):
     formula = data.draw(strategies.formulas(depth=3, conditions=strategies.plain_comparisons, whole=True))
     formula = data.draw(strategies.naming_streams(formula, ("S", "T")))
@@ -743,8 +740,7 @@ def test_strategies_keep_the_greatest(strategy, rows):
     assert ref.selected(strategy, rows) == kept
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.data())
+@strategies.property_test(2)
 def test_long_streams_can_be_taken_window_by_window(data):
     """Consumption agrees too, event by event and from the start again after each end."""
     kinds = {"strategies": ("ALL", "STRICT"), "ambiguous": data.draw(st.booleans())}

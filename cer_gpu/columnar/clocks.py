@@ -42,6 +42,7 @@ class Clock:
         self._last: np.generic | None = None
         self._last_shown: pa.Scalar | None = None
         self._type: pa.DataType | None = None
+        self._advanced = 0
         self._n_rows = begin
         self._gathered = Gathered()
         self._ordered = Scratch(np.uint64)
@@ -79,11 +80,18 @@ class Clock:
                     numbers[0],
                     f"({_shown(array[0])}) is less than the one before ({_shown(self._last_shown)})",
                 )
+            if self._advanced and int(ordered(values[:1])[0]) < self._advanced:
+                what = f"({_shown(array[0])}) is earlier than {_shown(key_to_time(self._advanced, data_type))}"
+                _fail(self.name, numbers[0], f"{what}, to which the stream has advanced", "advance less")
             if row < len(values):
                 _fail_order(self.name, numbers[row], array[row], array[row - 1])
             self._last, self._last_shown = values[-1], array[-1]
             self._n_rows += len(values)
         return values
+
+    def advance(self, key: int) -> None:
+        """Refuse times from now on that are earlier than that of a key (`ordered`), which must be of integers."""
+        self._advanced = key
 
     def at(self, rows: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the values of some rows as int64, uint64 or float64, valid until the next call."""
@@ -139,6 +147,14 @@ def times_to_arrow(times: npt.NDArray[np.int64], data_type: pa.DataType) -> pa.A
     kind = "u" if pa.types.is_unsigned_integer(data_type) else "i"
     values = times.astype(f"{kind}{width // 8}", copy=False)
     return pa.Array.from_buffers(data_type, len(times), [None, pa.py_buffer(np.ascontiguousarray(values))])
+
+
+def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
+    """Return the integer or moment of a type that has this key (`ordered`)."""
+    values = np.array([key], np.uint64)
+    if not pa.types.is_unsigned_integer(data_type):
+        values ^= np.uint64(1 << 63)
+    return times_to_arrow(values.view(np.int64), data_type)[0]
 
 
 def time_column_type(schema: pa.Schema, name: str) -> pa.DataType:

@@ -176,6 +176,12 @@ class Awaiting:
         if len(clocks):
             self._trim(clocks[-1])
 
+    @property
+    def due(self) -> int | None:
+        """Least clock of an event beyond the window of a complex event that waits; None: none waits."""
+        waiting = self._clocks[self._moments == UNKNOWN]
+        return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
+
     def pass_events(self, partitions: npt.NDArray[np.int32], ordinals: Int64, positions: Int64) -> None:
         """Read the partitions of all events of a block, their numbers in these, and their positions."""
         if not len(partitions):
@@ -270,19 +276,15 @@ class Awaiting:
     def _whole_ends(self, rows: Int64, moments: Int64) -> tuple[Int64, Int64]:
         """Return the known rows whose ends are known as a whole, and have the latest moment of the end.
 
-        Ends come in the order of their moments: one waits for others that may have an earlier moment.
+        Ends come in the order of their moments: what still waits will be known later than all that is known now.
         """
-        ends = self._rows.spans[1]
-        groups, group = np.unique(ends, return_inverse=True)
+        groups, group = np.unique(self._rows.spans[1], return_inverse=True)
         latest = np.full(len(groups), UNKNOWN)
         np.maximum.at(latest, group[rows], moments)
         open_ = np.zeros(len(groups), np.bool_)
         open_[group[self._moments == UNKNOWN]] = True
-        # an open end with a known row has that moment at least; others are known later than all
-        least = latest[open_ & (latest != UNKNOWN)].min(initial=AT_THE_END)
-        ready = ~open_ & (latest < least) if open_.any() else ~open_
-        kept = ready[group[rows]]
-        return rows[kept], latest[group[rows[kept]]]
+        rows = rows[~open_[group[rows]]]
+        return rows, latest[group[rows]]
 
     def _distinct(self, found: MatchBuffers) -> tuple[MatchBuffers, Int64]:
         """Return each complex event once, as the first row of it, and these rows."""

@@ -101,6 +101,10 @@ class Blocks:
         self.clocks = {name: Clock(name, begin) for name in self.clocks}
         self.n_events = begin
 
+    def advance(self, column: str, key: int) -> None:
+        """Refuse times of a clock from now on that are earlier than that of a key."""
+        self.clocks[column].advance(key)
+
     def batch(self, events: pa.RecordBatch) -> Batch:
         """Return a batch with its place in the stream.
 

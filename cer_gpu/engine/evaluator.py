@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from datetime import timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.options import Options
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
-from cer_gpu.order.lateness import parse_lateness
+from cer_gpu.order.lateness import parse_lateness, parse_time
 from cer_gpu.order.reorder import Reorder
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
@@ -28,6 +29,8 @@ from cer_gpu.predicates.placement import BLOCKS_AT_ONCE, CUDA, before_events
 from cer_gpu.predicates.types_met import TypesMet, types_named
 from cer_gpu.runtime.protocol import Found
 from cer_gpu.stages import NO_STAGES, Stages
+
+_UNREAD = "the matches of the batch before were not all read"
 
 
 class Evaluator:
@@ -62,6 +65,7 @@ class Evaluator:
         self._reorder: Reorder | None = None
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
         self._n_found = 0  # results so far
+        self._advanced = -1  # the key of the time to which the stream has advanced
         self._refusal = ""  # the reason why no more events are accepted
         self._among_threads = False  # True: larger blocks, as threads wait for one another between blocks
 
@@ -153,8 +157,7 @@ class Evaluator:
 
         Read all pieces before pushing the next batch; the batch is evaluated while they are read.
         """
-        if self._refusal:
-            raise OptionError(f"{self._refusal}: make a new evaluator")
+        self._check_open()
         if isinstance(batch, DeviceEvents):
             batch = batch.batch()
         if not isinstance(batch, pa.RecordBatch):
@@ -175,8 +178,67 @@ class Evaluator:
         refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
         if self.is_full:
             return iter(())
-        self._refusal = "the matches of the batch before were not all read"
+        self._refusal = _UNREAD
         return self._in_order(batch.select(columns_with(batch.schema, names)) if names else batch)
+
+    def advance(self, time: Any) -> pa.RecordBatch:
+        """Take the promise that no event earlier than a time will come, and return what becomes known by it.
+
+        With a `lateness`, held events up to that time are evaluated.  Complex events that end with an absence and
+        whose window of time has passed by then are returned; windows of events, or over another column, end only with
+        events.  An event that is earlier all the same is late, or, without a `lateness`, an error.  Going back changes
+        nothing, and neither does a call before the first batch (or `expect`).
+
+        Parameters
+        ----------
+        time : int, datetime, date, timedelta, or Arrow or NumPy scalar
+            A number of units of the time column, or a value of its type.
+
+        Returns
+        -------
+        pyarrow.RecordBatch
+            As `push`; complex events that become known between the same two events come in the order of the calls.
+
+        Raises
+        ------
+        OptionError
+            Without a time column, when the time is of another kind, or where `push` is refused.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; !B WITHIN 5 [ts]", time_column="ts")
+        >>> evaluator = query.evaluator()
+        >>> evaluator.push(pa.record_batch({"type": ["A"], "ts": [10]})).num_rows
+        0
+        >>> evaluator.due
+        16
+        >>> evaluator.advance(16).column("positions").to_pylist()
+        [[0]]
+        """
+        return self._gathered(self.advance_batches(time))
+
+    def advance_batches(self, time: Any) -> Iterator[pa.RecordBatch]:
+        """As `advance`, but yield the complex events in pieces of bounded size."""
+        self._check_open()
+        if self._plan.time_column is None:
+            raise OptionError("a stream advances in time: name the time column\nhint: time_column=... (--time-column)")
+        if self._pipeline is None or self.is_full:
+            return iter(())
+        key = self._key_of(parse_time(time, self._time_type))
+        if key <= self._advanced:
+            return iter(())
+        self._refusal = _UNREAD
+        return self._advance(key)
+
+    @property
+    def due(self) -> int | None:
+        """Least time, in units of the time column, to which `advance` can have an effect now; None: nothing waits."""
+        if self._pipeline is None or self.is_full:
+            return None
+        held = None if self._reorder is None else self._reorder.least
+        keys = [key for key in (held, self._pipeline.due) if key is not None]
+        return min(keys) - self._offset if keys else None
 
     def finish(self) -> pa.RecordBatch:
         """End the stream and return the complex events of the events that still wait (none without a `lateness`).
@@ -270,6 +332,7 @@ class Evaluator:
         state = State(self._plan, options)
         state.facts["streams"] = self._n_of_stream
         state.facts["n"] = [self.n_pushed, self.n_events, self.n_matches, self._n_found]
+        state.facts["advanced"] = self._advanced
         if self._pipeline is not None and self.is_full:
             state.schemas["events"] = self._schema
         elif self._pipeline is not None:
@@ -302,11 +365,55 @@ class Evaluator:
             pipeline = evaluator._bound(state.schemas["events"])
             pipeline.restore(state, evaluator._binding_of(state.schemas["binding"]))
             evaluator._blocks.restore(state)
+            evaluator._keep_advanced(state.facts.get("advanced", -1))
             if evaluator._reorder is not None:
                 evaluator._reorder = Reorder.restore(state.tables.get("reorder"), state.facts["reorder"])
         return evaluator
 
+    def _keep_advanced(self, key: int) -> None:
+        if key >= 0:
+            assert self._plan.time_column is not None
+            self._advanced = key
+            self._blocks.advance(self._plan.time_column, key)
+
+    # ---- the progress of time -------------------------------------------------------------------------------
+
+    @property
+    def _time_type(self) -> pa.DataType:
+        time_type = self.pipeline.binding.time_type
+        assert time_type is not None
+        return time_type
+
+    @property
+    def _offset(self) -> int:
+        """Key of the time 0."""
+        return 0 if pa.types.is_unsigned_integer(self._time_type) else 1 << 63
+
+    def _key_of(self, time: int) -> int:
+        """Return the key of a time in units of the time column, or the nearest one."""
+        return min(max(time + self._offset, 0), 2**64 - 1)
+
+    def _advance(self, key: int) -> Iterator[pa.RecordBatch]:
+        try:
+            for ready in () if self._reorder is None else self._reorder.advance(key):
+                yield from self._evaluate(ready)
+                if self.is_full:
+                    break
+            self._keep_advanced(key)
+            if not self.is_full:
+                for rows, found in self.pipeline.advance(key, self.n_events):
+                    yield self._first_of(rows, found)
+                yield from self._rest(None)
+        except CerError:
+            self._refusal = "an error ended the stream"
+            raise
+        self._refusal = ""
+
     # ---- one batch ------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._refusal:
+            raise OptionError(f"{self._refusal}: make a new evaluator")
 
     def _of_stream(self, batch: pa.RecordBatch, stream: str) -> pa.RecordBatch:
         streams = self._plan.streams

@@ -276,6 +276,22 @@ class Pipeline:
             waiting.pass_clocks(self._all_clocks(block, clocks), block.first)
         yield from self._known()
 
+    @property
+    def due(self) -> int | None:
+        """Least key of a time by which complex events that wait are known; None: time alone makes none known."""
+        return self._awaiting.due if self._awaiting is not None and self._waits_for_time else None
+
+    def advance(self, key: int, first: int) -> Iterator[Any]:
+        """Yield the rows of the complex events that waited for a time, given by its key, before event `first`."""
+        if self._awaiting is not None and self._waits_for_time:
+            self._awaiting.pass_clocks(np.array([key], np.uint64), first)
+            yield from self._known()
+
+    @property
+    def _waits_for_time(self) -> bool:
+        column = self.physical.plan.time_column
+        return column is not None and self.binding.window_column == column
+
     def finish(self) -> Iterator[Any]:
         """Yield the rows of the complex events that wait at the end of the stream."""
         if self._awaiting is not None:

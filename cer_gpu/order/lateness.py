@@ -7,10 +7,12 @@ import math
 import re
 import sys
 from fractions import Fraction
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from cer_gpu.columnar.moments import UNITS, per_second
+from cer_gpu.columnar.moments import UNITS, has_zone, per_second
 from cer_gpu.errors import OptionError, did_you_mean
 
 _FORMS = "expected: a number of units of the time column, or a text such as '10 ns', '250ms', '1.5h', '2 min', '1d'"
@@ -69,6 +71,50 @@ def parse_lateness(
     if pa.types.is_floating(time_type):
         return float(min(number, Fraction(sys.float_info.max)))
     return math.floor(number)
+
+
+def parse_time(value: Any, time_type: pa.DataType) -> int:
+    """Return a time in units of the time column, rounded down.
+
+    Parameters
+    ----------
+    value
+        A number of units of the column, or a value of its kind: a datetime, date, timedelta, or Arrow or NumPy scalar.
+    time_type
+        Type of the time column: integers, timestamps, dates or durations.
+
+    Raises
+    ------
+    OptionError
+        For anything else, and for a time with a zone where the column has none, or the other way round.
+    """
+    if isinstance(value, int | np.integer) and not isinstance(value, bool):
+        return int(value)
+    try:
+        scalar = value if isinstance(value, pa.Scalar) else pa.scalar(value)
+    except (pa.ArrowException, TypeError, ValueError):
+        scalar = pa.scalar(None)
+    given = scalar.type
+    if scalar.is_valid and _kind(given) == _kind(time_type):
+        number = scalar.value if hasattr(scalar, "value") else scalar.as_py()
+        if pa.types.is_integer(given):
+            return int(number)
+        return math.floor(Fraction(number) * per_second(time_type) / per_second(given))
+    raise OptionError(
+        f"cannot read {value!r} as a time of a column of type {time_type}\n"
+        "expected: a number of units of the column, or a value of its type"
+    )
+
+
+def _kind(data_type: pa.DataType) -> str:
+    """Return the kind of times that can be compared; "" for types of others."""
+    if pa.types.is_integer(data_type):
+        return "integer"
+    if pa.types.is_duration(data_type):
+        return "duration"
+    if pa.types.is_date(data_type):
+        return "local"
+    return ("instant" if has_zone(data_type) else "local") if pa.types.is_timestamp(data_type) else ""
 
 
 def _read(text: str) -> tuple[Fraction, str]:

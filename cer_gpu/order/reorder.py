@@ -65,6 +65,7 @@ class Reorder:
         self.n_late = 0
         self._times = Times(column)
         self._greatest: int | None = None  # the key of the greatest time
+        self._advanced: int | None = None  # the key of the time before which no event is to come
         self._layouts = Layouts()
         # sorted runs: all events of one arrived before those of the next
         self._runs: list[Chunk] = []
@@ -112,6 +113,31 @@ class Reorder:
             self._refusal = "an error ended the stream"
             raise
 
+    def advance(self, key: int) -> list[pa.RecordBatch]:
+        """Take the promise that no event earlier than a time is to come, and return the events up to that time.
+
+        Events that come earlier than it all the same are late.  Going back changes nothing.
+
+        Parameters
+        ----------
+        key
+            Key of the time (`cer_gpu.order.times`).
+        """
+        self._check_open()
+        if self._advanced is None or key > self._advanced:
+            self._advanced = key
+        return self._release(self._limit())
+
+    @property
+    def greatest(self) -> int | None:
+        """Key of the greatest time of all events that arrived; None: none did."""
+        return self._greatest
+
+    @property
+    def least(self) -> int | None:
+        """Key of the earliest held event; None: none is held."""
+        return min((int(run.keys[0]) for run in self._runs if len(run.keys)), default=None)
+
     def finish(self) -> list[pa.RecordBatch]:
         """End the stream and return the rest of the events, in order."""
         self._check_open()
@@ -130,10 +156,13 @@ class Reorder:
         if len(keys):
             first = int(keys[0]) if self._greatest is None else self._greatest
             greatest = np.maximum.accumulate(np.concatenate([np.array([first], np.uint64), keys]))
-            late = keys < self._lowest(greatest[:-1])
+            lowest = self._lowest(greatest[:-1])
+            late = keys < lowest
+            if self._advanced is not None:
+                late |= keys < np.uint64(self._advanced)
             if late.any() and self.late == "refuse":
                 row = int(np.argmax(late))
-                self._refuse(row, int(keys[row]), int(greatest[row]))
+                self._refuse(row, int(keys[row]), int(greatest[row]) if keys[row] < lowest[row] else None)
             self._greatest = int(greatest[-1])
         if len(keys) < batch.num_rows:
             self._times.fail_at_gap(batch, len(keys))
@@ -158,11 +187,12 @@ class Reorder:
 
     def _limit(self) -> int:
         """Return the greatest key that no later arrival may precede, or -1 if there is none."""
+        advanced = -1 if self._advanced is None else self._advanced
         if self._greatest is None:
-            return -1
+            return advanced
         if self._floating():
-            return int(self._less(np.array([self._greatest], np.uint64))[0])
-        return max(-1, self._greatest - math.floor(self.lateness))
+            return max(advanced, int(self._less(np.array([self._greatest], np.uint64))[0]))
+        return max(advanced, self._greatest - math.floor(self.lateness))
 
     def _floating(self) -> bool:
         return bool(pa.types.is_floating(self._times.type))
@@ -172,14 +202,22 @@ class Reorder:
         with np.errstate(over="ignore"):
             return to_keys(to_floats(keys) - float(min(self.lateness, sys.float_info.max)))
 
-    def _refuse(self, row: int, key: int, greatest: int) -> None:
+    def _refuse(self, row: int, key: int, greatest: int | None) -> None:
+        """Raise the error of an event that is late after one with the key `greatest`, or after an advance."""
         data_type = self._times.type
         assert data_type is not None
-        time, before = (_shown(key_to_time(k, data_type)) for k in (key, greatest))
+        event = f"the {self.column!r} of event {self.n_events + row} ({_shown(key_to_time(key, data_type))}) is late"
+        if greatest is None:
+            assert self._advanced is not None
+            advanced = _shown(key_to_time(self._advanced, data_type))
+            raise TimeOrderError(
+                f"{event}: the stream has advanced to {advanced}\nexpected: no event earlier than that\n"
+                "hint: advance less, or late='drop' (--late drop) to leave late events out"
+            )
+        before = _shown(key_to_time(greatest, data_type))
         unit = f" {data_type.unit}" if hasattr(data_type, "unit") else ""
         raise TimeOrderError(
-            f"the {self.column!r} of event {self.n_events + row} ({time}) is late: {before} came before it, and the "
-            f"lateness is {self.lateness}{unit}\n"
+            f"{event}: {before} came before it, and the lateness is {self.lateness}{unit}\n"
             "expected: events out of the order of time by the lateness at most\n"
             "hint: a larger lateness, or late='drop' (--late drop) to leave late events out"
         )
@@ -240,6 +278,7 @@ class Reorder:
             "n_events": self.n_events,
             "n_late": self.n_late,
             "greatest": self._greatest,
+            "advanced": self._advanced,
             "layouts": self._layouts.state(),
         }
         if self._times.type is None:
@@ -253,6 +292,7 @@ class Reorder:
     def restore(cls, table: pa.Table | None, state: dict[str, Any]) -> Reorder:
         """Make a Reorder that goes on where `snapshot` was taken."""
         reorder = cls(state["column"], state["lateness"], state["late"])
+        reorder._advanced = state.get("advanced")
         if table is None:
             return reorder
         events = reorder._layouts.restore(state["layouts"], table)

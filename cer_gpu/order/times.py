@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.columnar.clocks import Clock, ordered, time_column_type, times_to_arrow
+from cer_gpu.columnar import clocks
+from cer_gpu.columnar.clocks import Clock, ordered, time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
 
@@ -36,12 +37,9 @@ def to_floats(keys: Keys) -> npt.NDArray[np.float64]:
 
 def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
     """Return the time of a type that has this key."""
-    keys = np.array([key], np.uint64)
     if pa.types.is_floating(data_type):
-        return pa.scalar(float(to_floats(keys)[0]))
-    if not pa.types.is_unsigned_integer(data_type):
-        keys ^= _SIGN
-    return times_to_arrow(keys.view(np.int64), data_type)[0]
+        return pa.scalar(float(to_floats(np.array([key], np.uint64))[0]))
+    return clocks.key_to_time(key, data_type)
 
 
 def stable_order(keys: Keys) -> Rows | None:

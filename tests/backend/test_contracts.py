@@ -68,14 +68,14 @@ def checked_calls():
     called = set()
 
     def checking(made, key):
-        stated, module = contract(*key), importlib.import_module(key[0])
+        stated, module, fitting = contract(*key), importlib.import_module(key[0]), set()
 
         def call(*arguments):
             called.add(key)
             arguments = [
                 tuple(a) if isinstance(stated[n], Group) else a for n, a in zip(stated, arguments, strict=True)
             ]
-            unwritten = check_call(module, stated, arguments)
+            unwritten = check_call(module, stated, arguments, fitting)
             before = [(where, array, array.tobytes()) for where, array in unwritten]
             result = made(*arguments)
             for where, array, content in before:

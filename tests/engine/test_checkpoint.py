@@ -17,7 +17,7 @@ import cer_gpu
 from cer_gpu.engine import checkpoint
 
 KILLED_RUN = Path(__file__).parent.parent / "killed_run.py"
-N_PROCESSES = int(os.environ.get("CER_GPU_KILLS", "3"))
+N_PROCESSES = int(os.environ.get("CER_GPU_KILLS", "2"))
 """Number of processes to kill; `make test-long` kills 100."""
 
 CASES = [

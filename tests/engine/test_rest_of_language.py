@@ -337,3 +337,10 @@ def test_columns_of_bindings_are_scalars_where_one_event_is_held(data):
     for name in ref.bound_variables(case.query):
         if any(len(dict(row[3])[name]) > 1 for row in candidates):
             assert answer.schema.field(name).type == pa.list_(pa.int64())
+
+
+def test_an_end_is_told_although_a_later_one_still_waits():
+    """Strategies choose at whole ends; the end at event 1 is known at event 3, that at event 2 at event 4."""
+    evaluator = cer_gpu.compile("SELECT NEXT * FROM S WHERE A ; A ; !B WITHIN 2 EVENTS").evaluator()
+    told = [rows_of(evaluator.push(pa.record_batch({"type": ["A"]}))) for _ in range(5)]
+    assert told == [[], [], [], [(0, 1, (0, 1))], [(0, 2, (0, 2))]]

@@ -24,7 +24,7 @@ def random_events(n=1500, seed=0):
     )
 
 
-def evaluate(query, events, rows=23, **options):
+def evaluate(query, events, rows=40, **options):
     evaluator = query.evaluator(position_column="position", **options)
     found = []
     for batch in events.to_batches(max_chunksize=rows):

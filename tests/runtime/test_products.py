@@ -490,7 +490,8 @@ def test_texts_of_any_layout_are_equal(pattern):
 def test_shares_are_even_and_cover_all(pattern, n, output):
     rng = random.Random(3)
     columns = {"type": "ABC", "k": range(2), "m": range(2)}
-    table = pa.table({name: rng.choices(pool, k=240) for name, pool in columns.items()})
+    n_events = {"star": 120, "chain": 240, "gathered": 180}[pattern]  # for as many rows
+    table = pa.table({name: rng.choices(pool, k=n_events) for name, pool in columns.items()})
     query = compiled(f"SELECT * FROM S WHERE {CONNECTED[pattern]}")
     whole = query.evaluate(table, output=output)
     parts = [query.evaluate(table, output=output, share=(k, n)) for k in range(n)]
@@ -514,14 +515,14 @@ def test_the_order_of_rows_is_the_same_in_any_cut(pattern, clauses, output):
     """A checkpoint collects what has left the window, and moves the rest."""
     rng = random.Random(4)
     columns = {"type": "ABC", "k": range(4), "m": range(2), "p": range(3)}
-    table = pa.table({name: rng.choices(pool, k=400) for name, pool in columns.items()})
+    table = pa.table({name: rng.choices(pool, k=160) for name, pool in columns.items()})  # four windows
     query = compiled(f"SELECT * FROM S WHERE {CONNECTED[pattern]} {clauses}")
     answer = query.evaluate(table, output=output)
     assert answer.num_rows
     for size in (1, 7, 50):
         with small_sizes():
             assert_same(with_checkpoints(query, table, size, output), answer)
-        assert_same(with_checkpoints(query, table, size, output), answer)
+    assert_same(with_checkpoints(query, table, 7, output), answer)
 
 
 def with_checkpoints(query, table, size, output):

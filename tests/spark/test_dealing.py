@@ -17,7 +17,7 @@ from stored_streams import stored_stream, surveyed
 import cer_gpu
 from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose, even_ranges, ranges
 
-SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "60")))
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "40")))
 STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
 PATTERNS = [
     "A ; B",

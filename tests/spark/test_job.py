@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from spark_glue import match, plain_errors, run
+from spark_glue import explain, match, plain_errors, run
 from spark_glue.cli import main
 from spark_glue.errors import plain_error
 from spark_glue.match import matching
@@ -49,18 +50,24 @@ def read(folder, schema):
     return ds.dataset(str(folder), partitioning=ds.partitioning(flavor="hive")).to_table().select(schema.names)
 
 
-@pytest.mark.parametrize("strategy", ["partition", "range", "replicate"])
-def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query, tmp_path, strategy):
+@pytest.mark.parametrize(
+    ("strategy", "source"),
+    [("partition", "files"), ("range", "files"), ("replicate", "files"), ("partition", "rows"), ("range", "rows")],
+)
+def test_a_job_over_a_file_gives_the_rows_of_a_single_process(df, flights, query, tmp_path, strategy, source):
     """Positions too: events of equal times keep the order of their file."""
     expected = query.evaluate(flights, output="events")
-    summary = run(df, query, str(tmp_path / "found"), order_by="ts", strategy=strategy, tasks=3)
+    summary = run(df, query, str(tmp_path / "found"), order_by="ts", strategy=strategy, tasks=3, source=source)
     assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
     assert (summary.n_rows, summary.n_found) == (665_297, expected.num_rows)
     assert summary.was_in_order
     assert len(summary.parts) == 3
     assert summary.peak_memory > 50e6
     assert summary.stages
-    assert summary.shuffled > 1e6
+    assert (summary.shuffled > 1e6) == (source == "rows")
+    assert summary.was_counted == (source == "rows")
+    assert f"source    {source}: as asked" in str(summary)
+    assert ("nothing was counted before" in str(summary)) == (source == "files")
     assert f"{expected.num_rows} complex events" in str(summary)
     assert json.loads(json.dumps(summary.to_dict()))["strategy"] == strategy
     assert os.listdir(tmp_path) == ["found"]
@@ -72,23 +79,39 @@ def test_several_files_in_any_order_of_their_names(spark, flights, query, tmp_pa
         end = begin + 200_000 if name != "b" else len(table)
         pq.write_table(table.slice(begin, end - begin), tmp_path / f"{name}.parquet", row_group_size=50_000)
     df = spark.read.parquet(*(str(tmp_path / f"{name}.parquet") for name in "abc"))
-    found = matching(df, query, order_by="ts", strategy="range", tasks=4, output="positions")
-    expected = query.evaluate(flights)
-    assert found.was_in_order
-    assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
+    paths = [str(tmp_path / f"{name}.parquet") for name in "abc"]
+    for source, expected in (("rows", query.evaluate(flights)), ("files", query.evaluate(paths, sort=True))):
+        options = {"order_by": "ts", "strategy": "range", "tasks": 4, "output": "positions"}
+        found = matching(df, query, **options, source=source)
+        assert found.was_in_order
+        assert found.n_parts == 4
+        assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
 
 
 def test_events_that_are_not_in_order_are_sorted(spark, flights, query, tmp_path):
     table = pq.read_table(flights).slice(0, 50_000)
     mixed = table.sort_by("flight")
-    pq.write_table(mixed, tmp_path / "events.parquet")
-    df = spark.read.parquet(str(tmp_path / "events.parquet"))
-    found = matching(df, query, order_by="ts", strategy="range", tasks=3, output="positions")
-    assert not found.was_in_order
-    # on Spark positions count the rows in the order of time
-    expected = query.evaluate(mixed.take(pc.sort_indices(mixed["ts"])))
-    assert expected.num_rows > 10
-    assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
+    path = str(tmp_path / "events.parquet")
+    pq.write_table(mixed, path, row_group_size=10_000)
+    df = spark.read.parquet(path)
+    # by rows, positions count the rows in the order of time; by files, they are the numbers of the rows in the file
+    in_order = query.evaluate(mixed.take(pc.sort_indices(mixed["ts"])))
+    for source, expected in (("rows", in_order), ("files", query.evaluate(path, sort=True))):
+        found = matching(df, query, order_by="ts", strategy="range", tasks=3, output="positions", source=source)
+        assert not found.was_in_order
+        assert expected.num_rows > 10
+        assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
+
+
+@pytest.mark.parametrize("strategy", ["partition", "range", "replicate"])
+def test_one_task_counts_its_events(df, flights, query, tmp_path, strategy):
+    """Rows that Spark sends: no pass counts them before."""
+    expected = query.evaluate(flights, output="events")
+    options = {"order_by": "ts", "strategy": strategy, "tasks": 1, "source": "rows"}
+    summary = run(df, query, str(tmp_path / "found"), **options)
+    assert rows_of(pq.read_table(tmp_path / "found").cast(expected.schema)) == rows_of(expected)
+    assert (summary.n_rows, summary.n_found, summary.was_counted) == (665_297, expected.num_rows, False)
+    assert "counted by the tasks" in str(summary)
 
 
 class DieOnce:
@@ -103,12 +126,13 @@ class DieOnce:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("strategy", ["partition", "range"])
-def test_a_worker_that_is_killed(df, flights, query, tmp_path, strategy):
+@pytest.mark.parametrize(("strategy", "source"), [("partition", "rows"), ("range", "rows"), ("range", "files")])
+def test_a_worker_that_is_killed(df, flights, query, tmp_path, strategy, source):
     """Its task runs again, and the rows are the same."""
     expected = query.evaluate(flights)
     mark = tmp_path / "killed"
-    found = matching(df, query, order_by="ts", strategy=strategy, output="positions", report=DieOnce(mark))
+    options = {"strategy": strategy, "source": source, "output": "positions"}
+    found = matching(df, query, order_by="ts", report=DieOnce(mark), **options)
     assert rows_of(found.df.toArrow().cast(expected.schema)) == rows_of(expected)
     assert mark.exists()
 
@@ -149,8 +173,11 @@ def test_what_is_there_is_kept_until_the_new_one_is_whole(df, flights, query, tm
     (out / "old.txt").write_text("kept")
     with pytest.raises(cer_gpu.OptionError, match=r"is there already[\s\S]*--overwrite"):
         run(df, query, str(out), order_by="ts")
-    run(df, query, str(out), order_by="ts", overwrite=True, partition_by=["tailnum"])
-    expected = query.evaluate(flights, output="events")
+    few = df.where("carrier = 'B6' AND ts < '2013-03-01'")  # a folder for each aircraft takes its time
+    run(few, query, str(out), order_by="ts", source="rows", overwrite=True, partition_by=["tailnum"])
+    table = pq.read_table(flights, filters=(pc.field("carrier") == "B6") & (pc.field("ts") < datetime(2013, 3, 1)))
+    expected = query.evaluate(table, output="events")
+    assert expected.num_rows > 10
     assert rows_of(read(out, expected.schema).cast(expected.schema)) == rows_of(expected)
     assert {path.name.partition("=")[0] for path in out.iterdir() if path.is_dir()} == {"tailnum"}
     assert os.listdir(tmp_path) == ["found"]
@@ -166,7 +193,9 @@ def test_what_is_there_is_kept_until_the_new_one_is_whole(df, flights, query, tm
         ({"order_by": "tss"}, "did you mean 'ts'"),
         ({"order_by": []}, "order_by names no column"),
         ({"tasks": 0}, "tasks must be a positive number"),
+        ({"tasks": "4"}, "tasks must be a positive number, got '4'"),
         ({"output": "position"}, "did you mean 'positions'"),
+        ({"source": "file"}, "did you mean 'files'"),
     ],
 )
 def test_what_is_refused_before_the_job(df, query, tmp_path, options, message):
@@ -271,6 +300,35 @@ def test_explain(capsys):
     assert said.startswith("replicate: each task gets all events")
     assert "range would not be exact: MAX compares" in said
     assert "partition would not be exact: the query has no PARTITION BY" in said
+
+
+def test_explain_with_events(spark, flights, tmp_path, capsys):
+    arguments = ["explain", LATE_AGAIN, "--input", flights, "--order-by", "ts", "--tasks", "4"]
+    assert main(arguments) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("range: each task reads a range of the stream and the window before it")
+    assert "files: tasks read 1 file by themselves, in 4 pieces" in said
+    assert "665,297 rows; 1." in said
+    assert main([*arguments, "--source", "rows", "--strategy", "partition"]) == 0
+    said = capsys.readouterr().out
+    assert "rows: Spark reads the rows and sends them to tasks, in 4 parts\n  as asked" in said
+    joined = spark.read.parquet(flights).limit(5)
+    said = explain(cer_gpu.compile(LATE_AGAIN, time_column="ts"), events=joined, order_by="ts")
+    assert "rows: Spark reads the rows" in said
+    assert said.endswith("it is limited")
+
+
+def test_jobs_are_described_while_they_run(spark, df, query, tmp_path):
+    """And what was said before is said again after."""
+    context = spark.sparkContext
+    matching(df, query, order_by="ts", strategy="partition", tasks=2, source="rows")
+    run(df, query, str(tmp_path / "found"), order_by="ts", tasks=2)
+    assert context.getLocalProperty("spark.job.description") is None
+    jobs = context._jsc.sc().statusStore().jobsList(None)
+    words = [jobs.apply(i).description() for i in range(jobs.size())]
+    words = [each.get() for each in words if each.isDefined()]
+    assert any("SELECT * FROM flights WHERE LANDED AS late" in each and "count the events" in each for each in words)
+    assert any("evaluate by range, and write" in each for each in words)
 
 
 def test_a_job_that_is_interrupted_leaves_nothing(flights, java_options, tmp_path):

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import random
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
 from spark_settings import BATCH_ROWS, setting
 
 import cer_gpu
-from spark_glue import match
+from spark_glue import match, plain_errors
 from spark_glue.deal import choose
+from spark_glue.files.found import NotByFilesError
+from spark_glue.match import matching
 
 pytest.importorskip("pyspark")
 
@@ -235,3 +239,153 @@ def test_a_wrong_order(df, order, message):
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
     with pytest.raises(cer_gpu.QueryTypeError, match=message):
         match(df, query, order_by=order)
+
+
+# ---- files that tasks read by themselves, and rows that Spark sends -----------------------------------------------
+
+
+def stored(folder, table, rng):
+    """Write events to files in a random layout, and return the paths in their order."""
+    cuts = sorted({0, len(table), *rng.sample(range(1, len(table)), rng.randint(0, 3))})
+    for i, (begin, end) in enumerate(itertools.pairwise(cuts)):
+        part = table.slice(begin, end - begin)
+        pq.write_table(part, folder / f"{rng.randint(0, 9)}{i}.parquet", row_group_size=rng.choice([50, 137, 5000]))
+    return sorted(str(path) for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_files_and_rows_give_the_rows_of_a_single_process(spark, tmp_path, seed):
+    """Events of files in any order of their names, with equal times in several; by files, positions are row numbers."""
+    rng = random.Random(seed)
+    table = random_events(700, seed)
+    if seed % 2:
+        table = table.take(rng.sample(range(700), 700))  # in no order
+    paths = stored(tmp_path, table, rng)
+    together = pa.concat_tables([pq.read_table(path) for path in paths])
+    in_order = together.take(pc.sort_indices(together["ts"]))  # stable: equal times stay in the order of files
+    text, _, _, output = CASES[[3, 5][seed]]
+    query = cer_gpu.compile(text, time_column="ts")
+    expected = {
+        "files": query.evaluate(paths, sort=True, output=output),
+        "rows": query.evaluate(in_order, output=output),
+    }
+    assert expected["rows"].num_rows > 10
+    df = spark.read.parquet(str(tmp_path))
+    for source, rows in expected.items():
+        for strategy in ("auto", "replicate"):
+            tasks = rng.choice([1, 2, 5])
+            options = {"order_by": "ts", "strategy": strategy, "tasks": tasks}
+            made = matching(df, query, **options, output=output, source=source)
+            assert made.source == source
+            found = made.df.toArrow().cast(rows.schema)
+            assert sorted_rows(found) == sorted_rows(rows), (source, strategy, tasks)
+
+
+def test_paths_in_place_of_a_dataframe(spark, tmp_path, events):
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 9 EVENTS")
+    with pa.ipc.new_file(tmp_path / "events.arrow", events.schema) as writer:
+        writer.write_table(events, max_chunksize=200)
+    pq.write_table(events, tmp_path / "events.parquet")
+    expected = query.evaluate(events, output="positions")
+    for given in (tmp_path / "events.arrow", [str(tmp_path / "events.parquet")]):
+        found = match(given, query, order_by=["ts", "id"], tasks=3, output="positions").toArrow()
+        assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+    found = match(str(tmp_path / "events.parquet"), query, order_by=["ts", "id"], source="rows", output="positions")
+    assert sorted_rows(found.toArrow().cast(expected.schema)) == sorted_rows(expected)
+    with pytest.raises(cer_gpu.OptionError, match=r"events\.arrow: Spark does not read Arrow IPC files"):
+        match(str(tmp_path / "events.arrow"), query, order_by="ts", source="rows")
+    with pytest.raises(cer_gpu.EventsError, match="no such file"):
+        match(str(tmp_path / "nothing.parquet"), query, order_by="ts")
+    with pytest.raises(cer_gpu.OptionError, match="expected a DataFrame, a path or a list of paths, got int"):
+        match(5, query, order_by="ts")
+
+
+def test_filters_are_applied_before_events_are_counted(spark, tmp_path, events):
+    pq.write_table(events, tmp_path / "events.parquet", row_group_size=200)
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 9 SECONDS", time_column="ts")
+    kept = events.filter((pc.field("x") > 200) & ((pc.field("name") != "y") | pc.field("k").is_null()))
+    expected = query.evaluate(kept, output="count")
+    df = spark.read.parquet(str(tmp_path)).filter("x > 200 AND (name <> 'y' OR k IS NULL)").select("type", "ts")
+    for source in ("files", "rows"):
+        found = match(df, query, order_by="ts", tasks=3, output="count", source=source).toArrow()
+        assert sum(found["count"].to_pylist()) == sum(expected["count"].to_pylist()) > 10
+
+
+def test_a_column_of_a_filter_is_checked_in_all_files(spark, tmp_path, events):
+    """It is none of the events' columns, and Spark reads NULL where a file does not have it."""
+    pq.write_table(events.slice(0, 700), tmp_path / "0.parquet")
+    pq.write_table(events.slice(700).drop_columns(["x"]), tmp_path / "1.parquet")
+    df = spark.read.option("mergeSchema", True).parquet(str(tmp_path)).filter("x IS NULL").select("type", "ts")
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 SECONDS", time_column="ts")
+    made = matching(df, query, order_by="ts", tasks=2, output="count")
+    assert made.source == "rows"
+    assert "no column 'x'" in made.source_reason
+    expected = query.evaluate(events.slice(700), output="count")
+    assert sum(made.df.toArrow()["count"].to_pylist()) == sum(expected["count"].to_pylist()) > 10
+
+
+@pytest.mark.parametrize(("strategy", "tasks"), [("range", 1), ("replicate", 3), ("range", 3)])
+@pytest.mark.parametrize("source", ["files", "rows"])
+def test_nulls_in_the_first_column_of_the_order(spark, tmp_path, strategy, tasks, source):
+    table = pa.table({"type": ["A", "B", "C", "A"], "n": [1, None, 2, None], "x": [1, 2, 3, 4]})
+    pq.write_table(table, tmp_path / "events.parquet")
+    df = spark.read.parquet(str(tmp_path))
+    # all events matter to a query that names no type of them for each
+    query = cer_gpu.compile("SELECT STRICT * FROM S WHERE A ; B WITHIN 5 EVENTS")
+    message = "the stream is ordered by 'n', which is NULL in 2 of 4 rows"
+    with pytest.raises(cer_gpu.QueryTypeError, match=message), plain_errors():
+        match(df, query, order_by="n", strategy=strategy, tasks=tasks, source=source).collect()
+
+
+def test_files_that_tasks_cannot_read(spark, df, tmp_path, events):
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
+    with pytest.raises(NotByFilesError, match=r"by themselves: it is cached\nhint: source='auto'"):
+        match(df, query, order_by="ts", source="files")
+    made = matching(df, query, order_by="ts", output="count")
+    assert (made.source, made.source_reason) == ("rows", "it is cached")
+    pq.write_table(events.set_column(3, "ts", pc.cast(events["x"], pa.float64())), tmp_path / "events.parquet")
+    made = matching(spark.read.parquet(str(tmp_path)), query, order_by="ts", output="count")
+    assert made.source == "rows"
+    assert "files are put in order only by integers, timestamps and dates" in made.source_reason
+
+
+def test_row_groups_without_statistics_are_surveyed_by_a_job(spark, tmp_path, events):
+    pq.write_table(events, tmp_path / "events.parquet", row_group_size=35, write_statistics=False)
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 9 SECONDS", time_column="ts")
+    before = spark.sparkContext._jsc.sc().statusStore().jobsList(None).size()
+    made = matching(str(tmp_path), query, order_by="ts", tasks=3, output="count")
+    assert spark.sparkContext._jsc.sc().statusStore().jobsList(None).size() == before + 1
+    assert (made.source, made.n_parts) == ("files", 3)
+    expected = query.evaluate(events, output="count")
+    assert sorted_rows(made.df.toArrow().cast(expected.schema)) == sorted_rows(expected)
+
+
+@pytest.mark.parametrize("source", ["files", "rows"])
+def test_no_events(spark, tmp_path, events, source):
+    for k in (0, 1):
+        (tmp_path / f"part={k}").mkdir()
+        pq.write_table(events.slice(0, 0), tmp_path / f"part={k}" / "events.parquet")
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 SECONDS", time_column="ts")
+    df = spark.read.parquet(str(tmp_path))
+    for frame in (df, df.filter("part = 7")):
+        for tasks in (1, 3):
+            found = match(frame, query, order_by="ts", tasks=tasks, output="positions", source=source).toArrow()
+            assert found.num_rows == 0
+            assert found.column_names == query.evaluate(events).column_names
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+@pytest.mark.parametrize("strategy", ["replicate", "range"])
+def test_events_of_one_time_follow_the_paths_of_their_files_whatever_way(spark, tmp_path, strategy, tasks):
+    # as a URI, the first of these paths is the greater one
+    names = ["k=a b+%2B", "k=a!b"]
+    tables = [pa.table({"type": ["A"] * 9, "t": range(9)}), pa.table({"type": ["B"] * 9, "t": range(9)})]
+    for name, table in zip(names, tables, strict=True):
+        (tmp_path / name).mkdir()
+        pq.write_table(table, tmp_path / name / "0.parquet")
+    query = cer_gpu.compile("SELECT * FROM S WHERE A : B WITHIN 0 [t]")
+    whole = pa.concat_tables(tables).sort_by([("t", "ascending"), ("type", "ascending")])
+    assert query.evaluate(whole, output="positions").num_rows == 9
+    df = spark.read.parquet(str(tmp_path))
+    for source in ("rows", "files"):
+        assert match(df, query, order_by="t", strategy=strategy, tasks=tasks, source=source).count() == 9, source

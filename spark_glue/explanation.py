@@ -1,0 +1,70 @@
+"""Explanation of a job before it runs: its strategy, and the way of the events to the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cer_gpu.cli.tally import counted
+from cer_gpu.errors import OptionError
+from spark_glue.deal import WAYS, choose, other_strategies
+from spark_glue.match import Way, way_of
+
+if TYPE_CHECKING:
+    from cer_gpu.query import Query
+
+
+def explain(
+    query: Query,
+    strategy: str = "auto",
+    events: Any = None,
+    order_by: str | Sequence[str] | None = None,
+    *,
+    tasks: int | None = None,
+    output: str | None = None,
+    source: str = "auto",
+) -> str:
+    """Return the strategy for a query with its reason, and the other strategies with theirs, as text.
+
+    Parameters
+    ----------
+    query, strategy
+    events
+        A DataFrame, a path or a list of paths: the text says also whether tasks read files by themselves or get rows
+        from Spark, how these are put in order, and how many of them are read. Footers are read, and no rows, unless
+        footers do not tell the bounds of the first column of the order.  None: Spark is not needed.
+    order_by, tasks, output, source
+        As for `match`; only with `events`.
+
+    Raises
+    ------
+    OptionError
+        As `match`; also for events without `order_by`.
+    CerError
+        If the query does not fit the events.
+    """
+    if events is None:
+        chosen, reason = choose(query, strategy)
+        return "\n".join([f"{chosen}: {WAYS[chosen]}", f"  {reason}", *other_strategies(query, chosen)])
+    if order_by is None:
+        raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")
+    way = way_of(events, query, order_by=order_by, strategy=strategy, tasks=tasks, output=output, source=source)
+    lines = [f"{way.strategy}: {WAYS[way.strategy] if way.plan is None else way.plan.way}", f"  {way.reason}"]
+    lines += other_strategies(query, way.strategy, way.order[0])
+    return "\n".join([*lines, *_source_lines(way)])
+
+
+def _source_lines(way: Way) -> list[str]:
+    """Return lines on the way of the events to the tasks."""
+    if way.plan is None:
+        parts = counted(way.n_parts, "part")
+        return [f"rows: Spark reads the rows and sends them to tasks, in {parts}", f"  {way.source_reason}"]
+    plan = way.plan
+    read = plan.n_read / plan.n_rows if plan.n_rows else 1.0
+    files, pieces = counted(len(plan.found.files), "file"), counted(plan.n_pieces, "piece")
+    return [
+        f"files: tasks read {files} by themselves, in {pieces}",
+        f"  {way.source_reason}",
+        f"  {plan.in_order}",
+        f"  {counted(plan.n_rows, 'row')}; {read:.2f} events read for each of the stream",
+    ]

@@ -1,0 +1,238 @@
+"""Stored files behind a DataFrame of a classic session, from its optimized plan."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import types as st
+
+from spark_glue.files.filters import (
+    MIRRORED,
+    BeginsWith,
+    Both,
+    Comparison,
+    Condition,
+    Either,
+    IsNull,
+    IsTrue,
+    Known,
+    Not,
+    OneOf,
+)
+from spark_glue.files.found import NotByFilesError
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.schema import to_arrow
+from spark_glue.sessions import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PARQUET = "org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat"
+_LISTINGS = ("InMemoryFileIndex", "PrunedInMemoryFileIndex", "CatalogFileIndex")
+"""Listings of files that all belong to the table, with all their rows."""
+_CALLED = {
+    "Join": "it joins",
+    "Aggregate": "it aggregates",
+    "GlobalLimit": "it is limited",
+    "LocalLimit": "it is limited",
+    "Sample": "it is a sample",
+    "Union": "it is a union",
+    "Sort": "it is sorted",
+    "InMemoryRelation": "it is cached",
+    "LogicalRDD": "its rows are in memory, or come from an RDD",
+    "LocalRelation": "its rows are in memory",
+    "Repartition": "it is repartitioned",
+    "RepartitionByExpression": "it is repartitioned",
+    "RebalancePartitions": "it is repartitioned",
+    "Window": "it has window functions",
+    "Generate": "it generates rows",
+}
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "<=>",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+
+
+def read_plan(df: DataFrame) -> ReadPlan:
+    """Return the read of files that a DataFrame of a classic session is.
+
+    Raises
+    ------
+    NotByFilesError
+        With the reason, if it is anything but stored Parquet, filters and a choice of its columns.
+    """
+    if df.storageLevel.useMemory or df.storageLevel.useDisk:
+        raise NotByFilesError(_CALLED["InMemoryRelation"])
+    plan = df._jdf.queryExecution().optimizedPlan()
+    output = [attribute.exprId().id() for attribute in _items(plan.output())]
+    projections, conditions = [], []
+    while (node := str(plan.nodeName())) in ("Project", "Filter"):
+        if node == "Project":
+            projections.append(plan.projectList())
+        else:
+            conditions.append(plan.condition())
+        plan = plan.child()
+    relation = _relation(plan)
+    schema = st.StructType.fromJson(json.loads(relation.schema().json()))
+    walker = _Walker({attribute.exprId().id(): str(attribute.name()) for attribute in _items(plan.output())}, schema)
+    for projection in reversed(projections):
+        walker.project(projection)
+    pushed = [walker.condition(condition) for condition in conditions]
+    buckets = relation.bucketSpec()
+    return ReadPlan(
+        columns=tuple(walker.columns[number] for number in output),
+        schema=schema,
+        conditions=tuple(pushed),
+        paths=tuple(relation.location().inputFiles()),
+        folders=tuple(relation.partitionSchema().fieldNames()),
+        bucket_by=tuple(map(str, _items(buckets.get().bucketColumnNames()))) if buckets.isDefined() else (),
+        options=_options(df, relation),
+    )
+
+
+def _relation(plan: Any) -> Any:
+    """Return the relation of Parquet files that a leaf of a plan reads."""
+    node = str(plan.nodeName()).split(" ")[0]
+    if node != "LogicalRelation":
+        raise NotByFilesError(_CALLED.get(node) or f"its plan has {node}, which is no read of files")
+    relation = plan.relation()
+    kind = str(relation.getClass().getSimpleName())
+    if kind != "HadoopFsRelation":
+        raise NotByFilesError(f"it reads a {kind}, not files")
+    if str(relation.fileFormat().getClass().getName()) != _PARQUET:
+        raise NotByFilesError(f"it reads files of the format {relation.fileFormat().toString()}, not Parquet")
+    listing = str(relation.location().getClass().getSimpleName())
+    if listing not in _LISTINGS:
+        raise NotByFilesError(f"its files are listed by {listing}, which may leave out rows of theirs")
+    return relation
+
+
+class _Walker:
+    """Columns of a plan, by the numbers that Spark gives them, as columns of files."""
+
+    def __init__(self, columns: dict[int, str], schema: st.StructType) -> None:
+        known = set(schema.names)
+        for name in columns.values():
+            if name not in known:
+                raise NotByFilesError(f"it reads {name!r}, which Spark adds to the rows of a file")
+        self.columns = columns
+
+    def project(self, projection: Any) -> None:
+        """Take in the columns of a projection, from the lowest up."""
+        for each in _items(projection):
+            if _kind(each) == "Alias":
+                self.columns[each.exprId().id()] = self.column(each.child())
+            else:
+                self.column(each)
+
+    def column(self, found: Any) -> str:
+        """Return the column of the files that an expression is."""
+        if _kind(found) != "AttributeReference":
+            raise NotByFilesError(f"it computes {_short(found)}")
+        return self.columns[found.exprId().id()]
+
+    def condition(self, found: Any) -> Condition:
+        """Return a condition of a filter."""
+        kind = _kind(found)
+        if kind in ("And", "Or"):
+            both = self.condition(found.left()), self.condition(found.right())
+            return Both(*both) if kind == "And" else Either(*both)
+        if kind == "Not":
+            return Not(self.condition(found.child()))
+        if kind == "Literal":
+            return Known(_literal(found).as_py())
+        if kind == "AttributeReference":
+            return IsTrue(self.column(found))
+        if kind in ("IsNull", "IsNotNull"):
+            null = IsNull(self._compared(found, found.child()))
+            return null if kind == "IsNull" else Not(null)
+        if kind in _COMPARISONS:
+            operator, left, right = _COMPARISONS[kind], found.left(), found.right()
+            if _kind(left) == "Literal":
+                operator, left, right = MIRRORED[operator], right, left
+            return Comparison(operator, self._compared(found, left), _literal(right, found))
+        if kind == "In":
+            column = self._compared(found, found.value())
+            return OneOf(column, tuple(_literal(value, found) for value in _items(found.list())))
+        if kind == "InSet":
+            column, values = self._compared(found, found.child()), found.hset().iterator()
+            spark = _spark_type(found.child())
+            listed = []
+            while values.hasNext():
+                listed.append(_scalar(values.next(), spark, found))
+            return OneOf(column, tuple(listed))
+        if kind == "StartsWith":
+            value = _literal(found.right(), found)
+            if pa.types.is_string(value.type) and value.is_valid:
+                return BeginsWith(self._compared(found, found.left()), value.as_py())
+        raise _not_pushed(found)
+
+    def _compared(self, condition: Any, found: Any) -> str:
+        """Return the column that a condition is on; one of a collation other than binary is refused."""
+        if _kind(found) != "AttributeReference":
+            raise _not_pushed(condition)
+        if str(found.dataType().json()).startswith('"string ') or "collat" in str(found.dataType().json()):
+            raise _not_pushed(condition)
+        return self.column(found)
+
+
+def _not_pushed(condition: Any) -> NotByFilesError:
+    return NotByFilesError(f"its filter {_short(condition)} is one that Spark evaluates")
+
+
+def _literal(found: Any, condition: Any = None) -> pa.Scalar:
+    """Return the value of a literal."""
+    if _kind(found) != "Literal":
+        raise _not_pushed(condition if condition is not None else found)
+    return _scalar(found.value(), _spark_type(found), condition)
+
+
+def _scalar(value: Any, spark: st.DataType, condition: Any) -> pa.Scalar:
+    """Return a value of Spark's, times as microseconds or days, as one of Arrow."""
+    kind = to_arrow(st.StructType([st.StructField("value", spark)])).field(0).type
+    if value is None:
+        return pa.scalar(None, kind)
+    if pa.types.is_string(kind):
+        return pa.scalar(str(value.toString()) if hasattr(value, "toString") else str(value), kind)
+    if isinstance(value, bool | int | float):
+        return pa.scalar(value, kind)
+    raise _not_pushed(condition)
+
+
+def _spark_type(found: Any) -> st.DataType:
+    field = {"name": "value", "type": json.loads(found.dataType().json()), "nullable": True, "metadata": {}}
+    return st.StructType.fromJson({"fields": [field]})["value"].dataType
+
+
+def _kind(found: Any) -> str:
+    return str(found.getClass().getSimpleName())
+
+
+def _short(found: Any) -> str:
+    text = re.sub(r"#\d+L?", "", str(found.toString()))
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Yield the elements of a sequence of Scala."""
+    for i in range(sequence.size()):
+        yield sequence.apply(i)
+
+
+def _options(df: DataFrame, relation: Any) -> dict[str, str]:
+    """Return the settings of the file systems that the relation's paths are on, after a check of the others."""
+    schemes = {str(path.toUri().getScheme()) for path in _items(relation.location().rootPaths())}
+    given = relation.options()
+    names = (str(name) for name in _items(given.keySet().toSeq()))
+    told = {name: str(given.apply(name)) for name in names}
+    check_modes(df.sparkSession, told)
+    own = {name: value for name, value in told.items() if name.startswith("fs.")}
+    return {**settings(df.sparkSession, settings_of(schemes)), **own}

@@ -1,0 +1,301 @@
+"""Stored files behind a DataFrame of Spark Connect, from the plan that the client sends."""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from spark_glue.files.filters import (
+    MIRRORED,
+    BeginsWith,
+    Both,
+    Comparison,
+    Condition,
+    Either,
+    IsNull,
+    IsTrue,
+    Known,
+    Not,
+    OneOf,
+)
+from spark_glue.files.found import NotByFilesError
+from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
+from spark_glue.files.stores import Address
+from spark_glue.sessions import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_COMPARISONS = {"==": "=", "=": "=", "<=>": "<=>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_NAME = re.compile(r"[A-Za-z_]\w*|`((?:[^`]|``)+)`", re.ASCII)
+_GLOB = re.compile(r"[*?\[{]")
+
+
+def read_plan(df: DataFrame) -> ReadPlan:
+    """Return the read of files that a DataFrame of Spark Connect is.
+
+    Raises
+    ------
+    NotByFilesError
+        With the reason, if it is anything but stored Parquet, filters and a choice of its columns.
+    """
+    level = df.storageLevel
+    if level.useMemory or level.useDisk:
+        raise NotByFilesError("it is cached")
+    plan: Any = df._plan
+    relation = plan.to_proto(df.sparkSession.client).root
+    while plan._child is not None:
+        plan = plan._child
+    made: Any = type(df)
+    base: DataFrame = made(plan, df.sparkSession)
+    paths, told = _leaf(base, relation)
+    schema = base.schema
+    walker = _Walker(schema.names)
+    columns = walker.walk(relation)
+    unknown = next((name for name in df.schema.names if name not in columns), None)
+    if unknown is not None:
+        raise _no_column(unknown)
+    return ReadPlan(
+        columns=tuple(columns[name] for name in df.schema.names),
+        schema=schema,
+        conditions=tuple(walker.conditions),
+        paths=tuple(paths),
+        folders=tuple(name for name in schema.names if name in told),
+        options=settings(df.sparkSession, settings_of({Address.of(path).scheme for path in paths})),
+    )
+
+
+def reads_files(df: DataFrame) -> bool:
+    """Return True if each row of a DataFrame of Spark Connect is one of a Parquet file."""
+    plan: Any = df._plan
+    relation = plan.to_proto(df.sparkSession.client).root
+    while (kind := relation.WhichOneof("rel_type")) in _PASSED:
+        relation = getattr(relation, kind).input
+    return bool(
+        kind == "read"
+        and relation.read.WhichOneof("read_type") == "data_source"
+        and relation.read.data_source.format == "parquet"
+    )
+
+
+def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
+    """Return the files that the plan reads, and the columns that their folders tell."""
+    while (kind := relation.WhichOneof("rel_type")) != "read":
+        if kind not in _PASSED:
+            raise NotByFilesError(f"its plan has {kind}, which is no choice of columns and no filter")
+        relation = getattr(relation, kind).input
+    read = relation.read
+    check_modes(base.sparkSession, dict(read.data_source.options))
+    if read.WhichOneof("read_type") == "named_table":
+        return _table(base, read.named_table)
+    source = read.data_source
+    if source.format != "parquet" or not source.paths:
+        raise NotByFilesError(f"it reads files of the format {source.format or 'of the session'}, not Parquet")
+    if "mergeschema" in {name.lower() for name in source.options}:
+        raise NotByFilesError("it is read with the option mergeSchema")
+    _check_apart(source.paths)
+    files = base.inputFiles()
+    roots = [*source.paths, *(value for name, value in source.options.items() if name.lower() == "basepath")]
+    if any(_GLOB.search(root) for root in roots) and any("=" in Address.of(file).path for file in files):
+        raise NotByFilesError("its paths are a pattern, so that folders may or may not tell columns")
+    return files, _told(files, [Address.of(root).path.rstrip("/") + "/" for root in roots])
+
+
+def _check_apart(paths: Sequence[str]) -> None:
+    """Raise NotByFilesError if paths may name a file twice: Spark reads it as often, and lists it once."""
+    places = [posixpath.normpath(Address.of(path).path) + "/" for path in paths]
+    patterns = len(paths) > 1 and any(_GLOB.search(path) for path in paths)
+    if patterns or any(one.startswith(other) for one, other in itertools.permutations(places, 2)):
+        raise NotByFilesError("its paths may name a file twice")
+
+
+def _table(base: DataFrame, table: Any) -> tuple[list[str], set[str]]:
+    """Return the files of a table of Parquet, and the columns that their folders tell."""
+    name = table.unparsed_identifier
+    if table.options:
+        raise NotByFilesError(f"the table {name} is read with options")
+    described = base.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    facts = {row[0]: row[1] for row in described}
+    if str(facts.get("Provider", "")).lower() != "parquet" or facts.get("Type") not in ("MANAGED", "EXTERNAL"):
+        raise NotByFilesError(f"{name} is no table of Parquet files")
+    files = base.inputFiles()
+    return files, _told(files, ["/"])
+
+
+def _told(files: list[str], roots: list[str]) -> set[str]:
+    """Return the columns that the folders of files tell, below the longest of `roots` that a file is in."""
+    found = set()
+    for file in files:
+        path = Address.of(file).path
+        root = max((root for root in roots if path.startswith(root)), key=len, default=path)
+        found |= {unquote(part.partition("=")[0]) for part in path[len(root) :].split("/")[:-1] if "=" in part}
+    return found
+
+
+_PASSED = ("project", "filter", "subquery_alias", "with_columns_renamed", "drop")
+
+
+class _Walker:
+    """Columns of a plan, by their names, as columns of files; and its filters."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.conditions: list[Condition] = []
+        self._of_plan: dict[int, dict[str, str]] = {}
+
+    def walk(self, relation: Any) -> dict[str, str]:
+        """Return the stored name of each column of a plan."""
+        columns = self._walk(relation)
+        self._of_plan[relation.common.plan_id] = columns
+        return columns
+
+    def _walk(self, relation: Any) -> dict[str, str]:
+        kind = relation.WhichOneof("rel_type")
+        if kind == "read":
+            return {name: name for name in self.names}
+        inner = getattr(relation, kind)
+        columns = self.walk(inner.input)
+        if kind == "filter":
+            self.conditions.append(self._condition(inner.condition, columns))
+        elif kind == "project":
+            chosen: dict[str, str] = {}
+            for each in inner.expressions:
+                chosen.update(self._chosen(each, columns))
+            return chosen
+        elif kind == "with_columns_renamed":
+            renames = {each.col_name: each.new_col_name for each in inner.renames} or dict(inner.rename_columns_map)
+            return {renames.get(name, name): stored for name, stored in columns.items()}
+        elif kind == "drop":
+            if any(self._stored(each, columns) != columns.get(_name(each)) for each in inner.columns):
+                raise NotByFilesError("a column is dropped that is called otherwise since")
+            dropped = {_name(each) for each in inner.columns} | set(inner.column_names)
+            return {name: stored for name, stored in columns.items() if name not in dropped}
+        return columns
+
+    def _chosen(self, found: Any, columns: dict[str, str]) -> dict[str, str]:
+        """Return the columns that an expression of a projection stands for."""
+        kind = found.WhichOneof("expr_type")
+        if kind == "unresolved_star" and not found.unresolved_star.unparsed_target:
+            return columns
+        if kind == "alias" and len(found.alias.name) == 1:
+            return {found.alias.name[0]: self._stored(found.alias.expr, columns)}
+        return {_name(found): self._stored(found, columns)}
+
+    def _condition(self, found: Any, columns: dict[str, str]) -> Condition:
+        """Return a condition of a filter."""
+        kind = found.WhichOneof("expr_type")
+        if kind == "literal":
+            return Known(_literal(found).as_py())
+        if kind == "unresolved_attribute":
+            return IsTrue(self._stored(found, columns))
+        if kind != "unresolved_function":
+            raise _not_pushed(found)
+        name, given = found.unresolved_function.function_name.lower(), list(found.unresolved_function.arguments)
+        if name in ("and", "or") and len(given) == 2:
+            both = self._condition(given[0], columns), self._condition(given[1], columns)
+            return Both(*both) if name == "and" else Either(*both)
+        if name in ("not", "!"):
+            return Not(self._condition(given[0], columns))
+        if name in ("isnull", "isnotnull"):
+            null = IsNull(self._stored(given[0], columns))
+            return null if name == "isnull" else Not(null)
+        if name == "!=":
+            equal = self._comparison("=", given, columns)
+            return Not(equal)
+        if name in _COMPARISONS:
+            return self._comparison(_COMPARISONS[name], given, columns)
+        if name == "in":
+            values = tuple(map(_literal, given[1:]))
+            return OneOf(self._stored(given[0], columns), values)
+        if name == "startswith":
+            value = _literal(given[1])
+            if pa.types.is_string(value.type) and value.is_valid:
+                return BeginsWith(self._stored(given[0], columns), value.as_py())
+        raise _not_pushed(found)
+
+    def _stored(self, found: Any, columns: dict[str, str]) -> str:
+        """Return the stored name of the column that an expression names, exactly.
+
+        A column of a DataFrame, such as ``df.x``, is the one that this DataFrame calls so, whatever it is called since.
+        """
+        name = _name(found)
+        if found.unresolved_attribute.HasField("plan_id"):
+            columns = self._of_plan.get(found.unresolved_attribute.plan_id, {})
+        if name not in columns:
+            raise _no_column(name)
+        return columns[name]
+
+    def _comparison(self, operator: str, given: list[Any], columns: dict[str, str]) -> Comparison:
+        left, right = given
+        if left.WhichOneof("expr_type") == "literal":
+            operator, left, right = MIRRORED[operator], right, left
+        return Comparison(operator, self._stored(left, columns), _literal(right))
+
+
+def _name(found: Any) -> str:
+    """Return the name of the column that an expression is."""
+    if found.WhichOneof("expr_type") != "unresolved_attribute":
+        raise NotByFilesError(f"it computes {_short(found)}")
+    text = str(found.unresolved_attribute.unparsed_identifier)
+    whole = _NAME.fullmatch(text)
+    if whole is None or found.unresolved_attribute.is_metadata_column:
+        raise _no_column(text)
+    return text if whole[1] is None else whole[1].replace("``", "`")
+
+
+def _no_column(name: str) -> NotByFilesError:
+    return NotByFilesError(f"it reads {name!r}, which is no column of the files by that name")
+
+
+def _literal(found: Any) -> pa.Scalar:
+    """Return the value of a literal."""
+    if found.WhichOneof("expr_type") != "literal":
+        raise _not_pushed(found)
+    kind, literal = found.literal.WhichOneof("literal_type"), found.literal
+    if kind == "null":
+        return pa.scalar(None)
+    if kind not in _LITERALS:
+        raise _not_pushed(found)
+    return pa.scalar(getattr(literal, kind), _LITERALS[kind])
+
+
+_LITERALS = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "short": pa.int16(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def _not_pushed(found: Any) -> NotByFilesError:
+    if found.WhichOneof("expr_type") == "expression_string":
+        return NotByFilesError(f"its filter {_short(found)!r} is text, which the server parses: col('x') > 1 is not")
+    return NotByFilesError(f"its filter {_short(found)} is one that Spark evaluates")
+
+
+def _short(found: Any) -> str:
+    """Return an expression as text of one line."""
+    kind = found.WhichOneof("expr_type")
+    if kind == "unresolved_function":
+        called = found.unresolved_function
+        return f"{called.function_name}({', '.join(map(_short, called.arguments))})"
+    if kind == "unresolved_attribute":
+        return str(found.unresolved_attribute.unparsed_identifier)
+    if kind == "literal":
+        return str(getattr(found.literal, found.literal.WhichOneof("literal_type"), "?"))
+    if kind == "expression_string":
+        return str(found.expression_string.expression)
+    return str(kind)

@@ -1,0 +1,189 @@
+"""Evaluation of one piece of the work on stored events.
+
+Rows that are in order as they lie are evaluated as a range of the stream.  Once some are not, the stretch begins anew:
+its rows are put in order, carry their numbers, and the results that were given already are passed over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cer_gpu.columnar.fields import columns_with
+from cer_gpu.errors import EventsError
+from cer_gpu.io.sources import ahead
+from cer_gpu.order.rows import ROW_COLUMN
+from spark_glue.deal import POSITION, Done, apart, peak_memory
+from spark_glue.files.groups import Groups
+from spark_glue.files.layout import Stretch
+from spark_glue.files.reading import NotAsTheyLieError, Ordered, Rows, gathered
+from spark_glue.stage import plain
+
+if TYPE_CHECKING:
+    from cer_gpu import Evaluator
+    from spark_glue.files.pieces import FilePlan
+
+SKIP_FROM = 8
+"""Row groups without needed types are left out if they hold one row in so many: a gap costs a column of positions."""
+
+
+class PieceEvaluation:
+    """Evaluation of a piece.
+
+    Parameters
+    ----------
+    plan
+    number
+        Number of the piece.
+
+    Attributes
+    ----------
+    n_rows, n_found
+        Number of rows read so far, including windows before ranges, and of complex events.
+    """
+
+    def __init__(self, plan: FilePlan, number: int) -> None:
+        self._plan, self._number = plan, number
+        self._piece = plan.pieces[number]
+        schema = plan.found.scan.schema
+        read = list(dict.fromkeys([*plan.columns, *plan.order]))
+        self._groups = Groups(plan.found, read, plan.opener, plan.limits.batch)
+        self._ordered = Ordered(self._groups, plan.order, plan.limits.held, plan.limits.memory)
+        tops = set(columns_with(schema, plan.columns))
+        self._columns = [name for name in schema.names if name in tops]
+        self._numbered = plan.query.physical_plan(plan.output).output.numbered
+        self._first_number = 0  # of the complex events of the next stretch
+        self.n_rows = self.n_found = 0
+        self._seconds = 0.0
+
+    def results(self, report: Any = None) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events; see `FilePlan.evaluate`."""
+        try:
+            for stretch in self._piece.stretches:
+                for batch in self._stretch(stretch):
+                    yield self._shown(batch)
+                self._first_number = self.n_found
+            self._groups.close()
+        finally:
+            self._groups.release()
+        if report is not None:
+            report.add({self._number: Done(self.n_rows, self.n_found, self._seconds, peak_memory())})
+
+    def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results in the declared types, with numbers that no other piece gives."""
+        batch = plain(apart(batch, self._number, self._first_number) if self._numbered else batch)
+        return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
+
+    def _stretch(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        n_rows, n_found = self.n_rows, self.n_found
+        n_given = 0
+        if stretch.as_they_lie:
+            try:
+                for batch in self._as_they_lie(stretch):
+                    yield batch
+                    n_given += batch.num_rows
+                return
+            except NotAsTheyLieError:
+                self.n_rows, self.n_found = n_rows, n_found
+        for batch in self._found(stretch, self._ordered.in_order(stretch), ROW_COLUMN):
+            known = min(n_given, batch.num_rows)
+            n_given -= known
+            if known < batch.num_rows:
+                yield batch.slice(known)
+
+    def _as_they_lie(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """Yield the results of a stretch whose rows are in order as they lie.
+
+        Raises
+        ------
+        NotAsTheyLieError
+            If they are not.
+        """
+        types = self._plan.types
+        if types is not None:
+            n_skipped = sum(unit.n_rows for unit in stretch.units if unit.without(types))
+            types = types if n_skipped and n_skipped * SKIP_FROM >= stretch.n_rows else None
+        follow = all(unit.first + unit.n_rows == after.first for unit, after in pairwise(stretch.units))
+        positions = None if types is None and follow else POSITION
+        rows = self._ordered.as_they_lie(stretch, types, numbered=positions is not None)
+        yield from self._found(stretch, rows, positions)
+
+    def _found(self, stretch: Stretch, rows: Iterator[Rows], positions: str | None) -> Iterator[pa.RecordBatch]:
+        """Yield the results of the rows of a stretch in their order.
+
+        Parameters
+        ----------
+        stretch
+        rows
+        positions
+            Column of the evaluator for the numbers of the rows; None: they follow one another.
+        """
+        held: list[Rows] = []
+        n_held = 0
+        evaluator: Evaluator | None = None
+        n_outside = 0
+        for each in ahead(gathered(rows, self._plan.limits.gathered)):
+            assert isinstance(each, Rows)
+            self.n_rows += each.batch.num_rows
+            if evaluator is None:
+                held.append(each)
+                n_held += 0 if each.own else each.batch.num_rows
+                if not each.own and n_held <= self._plan.limits.held:
+                    continue
+                # too long a window is evaluated at once, and what ends in it is not reported
+                first_end = 0 if not each.own else n_held if positions == ROW_COLUMN else each.first
+                evaluator = self._evaluator(held, first_end, positions)
+                ready, held = held, []
+            else:
+                ready = [each]
+            for some in ready:
+                for batch in self._pushed(evaluator, some, positions):
+                    if some.own:
+                        yield batch
+                if not some.own:
+                    n_outside = evaluator.n_matches
+        if evaluator is not None:
+            yield from self._timed(evaluator.finish_batches())
+            self.n_found += evaluator.n_matches - n_outside
+
+    def _evaluator(self, rows: list[Rows], first_end: int, positions: str | None) -> Evaluator:
+        """Return the evaluator of a stretch that begins with some rows."""
+        plan = self._plan
+        share = (self._number, plan.n_pieces) if plan.share == "ends" else None
+        begin = rows[0].first if positions is None else 0
+        evaluator = plan.query.evaluator(
+            output=plan.output,
+            share=share,
+            position_column=POSITION if positions == POSITION else None,
+            first_end=first_end,
+        )
+        if begin or plan.share == "keys":
+            evaluator.expect(self._sent(rows[0].batch, positions).schema)
+            if plan.share == "keys":
+                return evaluator.of_keys(self._number, plan.n_pieces)
+            return evaluator.part(begin, first_end)
+        return evaluator
+
+    def _sent(self, batch: pa.RecordBatch, positions: str | None) -> pa.RecordBatch:
+        """Return the columns that the query reads, and the numbers of the rows in a column of this name."""
+        sent = batch.select(self._columns)
+        return sent if positions is None else sent.append_column(positions, batch.column(POSITION))
+
+    def _pushed(self, evaluator: Evaluator, rows: Rows, positions: str | None) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._timed(evaluator.push_batches(self._sent(rows.batch, positions)))
+        except EventsError as error:
+            raise type(error)(f"{self._groups.locate(rows.first)} or a later one: {error}") from None
+
+    def _timed(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        while True:
+            begun = time.perf_counter()
+            batch = next(found, None)
+            self._seconds += time.perf_counter() - begun
+            if batch is None:
+                return
+            yield batch

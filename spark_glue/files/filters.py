@@ -1,0 +1,211 @@
+"""Conditions of a DataFrame on stored columns, as expressions of pyarrow with the three-valued logic of SQL.
+
+This module needs no Spark.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_glue.files.found import NotByFilesError
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Comparison of a column with a value: "=", "<", "<=", ">" or ">=", or "<=>", for which two NULLs are equal."""
+
+    operator: str
+    column: str
+    value: pa.Scalar
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Condition ``column IN (value, ...)``."""
+
+    column: str
+    values: tuple[pa.Scalar, ...]
+
+
+@dataclass(frozen=True)
+class BeginsWith:
+    """Condition that a text begins with another."""
+
+    column: str
+    text: str
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """Condition ``column IS NULL``."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class IsTrue:
+    """Column of booleans as a condition."""
+
+    column: str
+
+
+@dataclass(frozen=True)
+class Known:
+    """Constant condition; None is NULL."""
+
+    value: bool | None
+
+
+@dataclass(frozen=True)
+class Not:
+    """Negation; that of NULL is NULL."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True)
+class Both:
+    """Condition ``first AND second``."""
+
+    first: Condition
+    second: Condition
+
+
+@dataclass(frozen=True)
+class Either:
+    """Condition ``first OR second``."""
+
+    first: Condition
+    second: Condition
+
+
+Condition = Comparison | OneOf | BeginsWith | IsNull | IsTrue | Known | Not | Both | Either
+
+MIRRORED = {"=": "=", "<=>": "<=>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""Operators of comparisons, each with that which says the same of its sides exchanged."""
+
+
+def conjuncts(condition: Condition) -> Iterator[Condition]:
+    """Yield the conditions that a row must all satisfy."""
+    if isinstance(condition, Both):
+        yield from conjuncts(condition.first)
+        yield from conjuncts(condition.second)
+    else:
+        yield condition
+
+
+def columns_of(condition: Condition) -> set[str]:
+    """Return the columns that a condition reads."""
+    if isinstance(condition, Both | Either):
+        return columns_of(condition.first) | columns_of(condition.second)
+    if isinstance(condition, Not):
+        return columns_of(condition.condition)
+    return set() if isinstance(condition, Known) else {condition.column}
+
+
+def expression(condition: Condition, types: Mapping[str, pa.DataType]) -> pc.Expression:
+    """Return a condition as an expression on columns of the files: true, false, or NULL where SQL says so.
+
+    Parameters
+    ----------
+    condition
+    types
+        Type of each column as Spark sees it; values of files are cast to it.
+
+    Raises
+    ------
+    NotByFilesError
+        If a column and a value cannot be compared here as Spark compares them.
+    """
+    if isinstance(condition, Both):
+        return expression(condition.first, types) & expression(condition.second, types)
+    if isinstance(condition, Either):
+        return expression(condition.first, types) | expression(condition.second, types)
+    if isinstance(condition, Not):
+        return ~expression(condition.condition, types)
+    if isinstance(condition, Known):
+        return pc.scalar(pa.scalar(condition.value, pa.bool_()))
+    kind = types[condition.column]
+    if isinstance(condition, IsNull):
+        return pc.field(condition.column).is_null()
+    if isinstance(condition, IsTrue):
+        return _column(condition.column, kind, pa.bool_())
+    if isinstance(condition, BeginsWith):
+        column = _column(condition.column, kind, pa.string())
+        return pc.starts_with(column, pattern=condition.text)
+    if isinstance(condition, OneOf):
+        return _one_of(condition, kind)
+    return _comparison(condition, kind)
+
+
+def _one_of(condition: OneOf, kind: pa.DataType) -> pc.Expression:
+    given = [value for value in condition.values if value.is_valid]
+    if not given:
+        return pc.scalar(pa.scalar(None, pa.bool_()))
+    column, values = _like(condition.column, kind, given)
+    if pa.types.is_floating(values[0].type):
+        raise NotByFilesError(f"{condition.column!r}, a floating-point column, is looked up in a list")
+    listed = pa.array([value.as_py() for value in values], values[0].type)
+    found = pc.if_else(column.is_valid(), column.isin(listed), pa.scalar(None, pa.bool_()))
+    if len(given) == len(condition.values):
+        return found
+    return found | pc.scalar(pa.scalar(None, pa.bool_()))  # one of the values is NULL: perhaps it is that
+
+
+def _comparison(condition: Comparison, kind: pa.DataType) -> pc.Expression:
+    if not condition.value.is_valid:
+        if condition.operator == "<=>":
+            return pc.field(condition.column).is_null()
+        return pc.scalar(pa.scalar(None, pa.bool_()))
+    column, (value,) = _like(condition.column, kind, [condition.value])
+    operator = "=" if condition.operator == "<=>" else condition.operator
+    found = {
+        "=": column == value,
+        "<": column < value,
+        "<=": column <= value,
+        ">": column > value,
+        ">=": column >= value,
+    }[operator]
+    if pa.types.is_floating(value.type):
+        if math.isnan(value.as_py()):
+            raise NotByFilesError(f"{condition.column!r} is compared with NaN")
+        if operator in (">", ">="):
+            found = found | pc.is_nan(column)  # to Spark, NaN is greater than all numbers
+    if condition.operator == "<=>":
+        found = found & pc.field(condition.column).is_valid()
+    return found
+
+
+def _like(name: str, kind: pa.DataType, values: Sequence[pa.Scalar]) -> tuple[pc.Expression, list[pa.Scalar]]:
+    """Return a column and values in one type, in which they compare as Spark's do."""
+    types = {value.type for value in values}
+    if len(types) == 1:
+        (other,) = types
+        if pa.types.is_signed_integer(kind) and pa.types.is_signed_integer(other):
+            return _column(name, kind, pa.int64()), [value.cast(pa.int64()) for value in values]
+        if pa.types.is_floating(kind) and pa.types.is_floating(other):
+            wide = kind if kind == other else pa.float64()
+            return _column(name, kind, wide), [value.cast(wide) for value in values]
+        if kind == other and (
+            kind in (pa.string(), pa.bool_(), pa.date32()) or (pa.types.is_timestamp(kind) and kind.unit == "us")
+        ):
+            return _column(name, kind, kind), list(values)
+    against = " and ".join(sorted(map(str, types)))
+    raise NotByFilesError(f"a condition compares {name!r}, which is {kind}, with {against}")
+
+
+def _column(name: str, kind: pa.DataType, wanted: pa.DataType) -> pc.Expression:
+    """Return a column of the files as `wanted`, where Spark sees it as `kind`."""
+    numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    exact = kind == wanted or (numbers and (pa.types.is_integer(wanted) or pa.types.is_floating(wanted)))
+    if not exact:
+        raise NotByFilesError(f"a condition takes {name!r}, which is {kind}, for {wanted}")
+    column = pc.field(name)
+    if kind == pa.bool_():
+        return column
+    return column.cast(wanted, safe=not pa.types.is_timestamp(wanted))

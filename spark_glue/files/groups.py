@@ -1,0 +1,293 @@
+"""Rows of stored row groups, as events in the types that Spark has for them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.acero as acero
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.fields import attribute_type, columns_with, names_in
+from cer_gpu.errors import EventsError
+from cer_gpu.io.sources import BATCH_ROWS, FILE_BYTES, FILE_ROWS
+from spark_glue.deal import POSITION
+from spark_glue.files.found import File, Found
+from spark_glue.files.layout import Unit
+from spark_glue.files.opening import Opener, check, reading
+
+MOST_OPEN = 4
+"""Most files that one reader keeps open: those that are mapped count as memory of the process."""
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Open file, with what is read of it.
+
+    Attributes
+    ----------
+    parquet
+        None: the file is one of Arrow IPC.
+    """
+
+    parquet: pq.ParquetFile | None
+    ipc: pa.ipc.RecordBatchFileReader | None
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.parquet is not None:
+            self.parquet.close(force=True)
+
+
+class Groups:
+    """Reader of the row groups of a scan.
+
+    Parameters
+    ----------
+    found
+    columns
+        Columns and fields of the events to read (`cer_gpu.ceql.paths`).
+    opener
+    most_rows
+        Most rows of a batch.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        Columns of the batches, in the order of ``found.scan.schema``; strings may come with a dictionary, and structs
+        without the fields that are not read.
+    """
+
+    def __init__(self, found: Found, columns: Sequence[str], opener: Opener, most_rows: int = FILE_ROWS) -> None:
+        self._found, self._opener, self._most_rows = found, opener, most_rows
+        self._scan = scan = found.scan
+        self._columns = list(columns)
+        schema = scan.schema
+        tops = set(columns_with(schema, columns))
+        self.schema = pa.schema([field for field in schema if field.name in tops])
+        self._folders = set(scan.folders)
+        self._filter = reduce(and_, scan.filters) if scan.filters else None
+        self._open: OrderedDict[int, _Source] = OrderedDict()
+        self._checked: set[int] = set()
+
+    @property
+    def has_filters(self) -> bool:
+        """True if not every row is an event."""
+        return self._filter is not None
+
+    def file_of(self, unit: Unit) -> File:
+        """Return the file of a row group."""
+        return self._found.files[unit.file]
+
+    def locate(self, row: int) -> str:
+        """Return the file of a row, by its number over all files, and its number there, for a message."""
+        files = self._found.files
+        file = next((each for each in files if each.first <= row < each.first + each.n_rows), None)
+        return f"row {row}" if file is None else f"{file.path}, row {row - file.first}"
+
+    def rows_at_once(self, unit: Unit) -> int:
+        """Return the number of rows of a batch: fewer of long rows."""
+        n_bytes = 1.0
+        for attribute in self._columns:
+            kind = attribute_type(self._scan.schema, attribute)
+            if kind is not None and is_string(kind):
+                n_bytes += 4
+            elif kind is not None and pa.types.is_primitive(kind):
+                n_bytes += kind.bit_width / 8
+            else:
+                return min(BATCH_ROWS, self._most_rows)
+        source = self._source(unit)
+        if source.parquet is not None and unit.n_rows > BATCH_ROWS:
+            group = source.parquet.metadata.row_group(unit.number)
+            read = set(self._stored_paths(self._columns))
+            chunks = (group.column(i) for i in range(group.num_columns))
+            stored = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in read)
+            n_bytes = max(n_bytes, stored / unit.n_rows)
+        usual = max(BATCH_ROWS, int(FILE_BYTES / n_bytes))
+        # a row group that is a little larger is one batch, too: its order is then seen without a pass of its own
+        most = unit.n_rows if unit.n_rows <= 2 * usual else min(FILE_ROWS, usual)
+        return max(1, min(self._most_rows, most))
+
+    def batches(
+        self, unit: Unit, *, columns: Sequence[str] | None = None, numbered: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the events of a row group as they lie.
+
+        Parameters
+        ----------
+        unit
+        columns
+            Columns and fields to read; None: all of this reader.
+        numbered
+            True: add the column `POSITION`, int64, of the numbers of the rows over all files.
+
+        Raises
+        ------
+        EventsError
+            If the file changed since it was found, or cannot be read.
+        """
+        names = self._columns if columns is None else list(columns)
+        wanted = pa.schema(_read_fields(self._scan.schema, [names_in(self._scan.schema, name) for name in names]))
+        file, row = self.file_of(unit), unit.first
+        size = self.rows_at_once(unit)
+        with reading(file.path):
+            for raw in self._raw(unit, names, size):
+                n_rows = raw.num_rows
+                table = self._with_folders(raw, file, names)
+                if numbered:
+                    table = table.append_column(POSITION, pa.array(np.arange(row, row + n_rows, dtype=np.int64)))
+                row += n_rows
+                if self._filter is not None:
+                    table = self._passing(table)
+                yield self._cast(table, wanted, numbered=numbered)
+        if row != unit.first + unit.n_rows:
+            raise EventsError(
+                f"{file.path}: row group {unit.number} has {row - unit.first:,} rows, and had {unit.n_rows:,} when the "
+                "job was planned\nhint: run again"
+            )
+
+    def close(self) -> None:
+        """Check that no file that was read has changed, and close all."""
+        for number in sorted(self._checked):
+            check(self._opener, self._found.files[number])
+        self.release()
+
+    def release(self) -> None:
+        """Close all files."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    # ---- files ----------------------------------------------------------------------------------------------
+
+    def _source(self, unit: Unit) -> _Source:
+        source = self._open.get(unit.file)
+        if source is None:
+            file = self.file_of(unit)
+            if unit.file not in self._checked:
+                check(self._opener, file)
+                self._checked.add(unit.file)
+            if self._opener.format(file.path) == "parquet":
+                source = _Source(self._parquet(file.path), None)
+            else:
+                tops = self._stored_paths(self._columns, tops=True)
+                reader = self._opener.ipc(file.path)
+                read = [*tops, *self._of_filter()]
+                source = _Source(None, self._opener.ipc(file.path, dict.fromkeys(read) or reader.schema.names[:1]))
+            self._open[unit.file] = source
+            if len(self._open) > MOST_OPEN:
+                self._open.popitem(last=False)[1].close()
+        self._open.move_to_end(unit.file)
+        return source
+
+    def _parquet(self, path: str) -> pq.ParquetFile:
+        """Open a Parquet file so that text comes with a dictionary, unless a filter reads it."""
+        texts = {self._stored(f.name) for f in self.schema if is_string(f.type)} - self._folders
+        if self._filter is None or not texts:
+            return self._opener.parquet(path, read_dictionary=sorted(texts))
+        with self._opener.parquet(path) as file:
+            metadata = file.metadata
+            texts -= set(self._of_filter())
+        return self._opener.parquet(path, read_dictionary=sorted(texts), metadata=metadata)
+
+    def _raw(self, unit: Unit, names: Sequence[str], size: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group with the columns as they are stored."""
+        source = self._source(unit)
+        if source.parquet is not None:
+            filtered = self._of_filter()
+            paths = list(dict.fromkeys([*self._stored_paths(names), *filtered]))
+            if not paths:
+                paths = source.parquet.schema_arrow.names[:1]
+            yield from source.parquet.iter_batches(size, row_groups=[unit.number], columns=paths, use_threads=False)
+            return
+        assert source.ipc is not None
+        batch = source.ipc.get_batch(unit.number)
+        for begin in range(0, batch.num_rows, size):
+            yield batch.slice(begin, size)
+
+    def _stored(self, name: str) -> str:
+        return self._scan.stored.get(name, name)
+
+    def _stored_paths(self, names: Sequence[str], *, tops: bool = False) -> list[str]:
+        """Return the paths in the files of columns and fields of the events, without those that folders tell."""
+        found = []
+        for name in names:
+            top, *fields = names_in(self._scan.schema, name)
+            if self._stored(top) not in self._folders:
+                found.append(self._stored(top) if tops else ".".join([self._stored(top), *fields]))
+        return found
+
+    def _of_filter(self, *, with_folders: bool = False) -> list[str]:
+        """Return the stored columns that the filters read, and those that folders tell."""
+        return [name for name in self._scan.filter_columns.names if with_folders or name not in self._folders]
+
+    def _passing(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of a batch, as it is stored, for which the filters are true."""
+        read = [name for name in batch.schema.names if name in self._of_filter(with_folders=True)]
+        table = pa.Table.from_batches([batch.select(read or batch.schema.names[:1])])
+        steps = [
+            acero.Declaration("table_source", acero.TableSourceNodeOptions(table)),
+            acero.Declaration("project", acero.ProjectNodeOptions([self._filter], ["passes"])),
+        ]
+        passes = acero.Declaration.from_sequence(steps).to_table(use_threads=False)["passes"].combine_chunks()
+        return batch if passes.true_count == batch.num_rows else batch.filter(passes)
+
+    # ---- batches --------------------------------------------------------------------------------------------
+
+    def _kind_of_folder(self, name: str) -> pa.DataType:
+        shown = next((f.name for f in self._scan.schema if self._stored(f.name) == name), None)
+        return pa.string() if shown is None else self._scan.schema.field(shown).type
+
+    def _with_folders(self, raw: pa.RecordBatch, file: File, names: Sequence[str]) -> pa.RecordBatch:
+        """Return a batch with columns for the values that its folders tell."""
+        if not self._folders:
+            return raw
+        kept = raw.select([name for name in raw.schema.names if name not in self._folders])
+        arrays, fields = list(kept.columns), list(kept.schema)
+        for name, value in file.values:
+            kind = self._kind_of_folder(name)
+            arrays.append(pa.repeat(pa.scalar(value, kind), raw.num_rows))
+            fields.append(pa.field(name, kind))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _cast(self, batch: pa.RecordBatch, wanted: pa.Schema, *, numbered: bool) -> pa.RecordBatch:
+        arrays, fields = [], []
+        for field in wanted:
+            arrays.append(_as(batch.column(self._stored(field.name)), field.type))
+            fields.append(pa.field(field.name, arrays[-1].type))
+        if numbered:
+            arrays.append(batch.column(POSITION))
+            fields.append(pa.field(POSITION, pa.int64()))
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _read_fields(holder: pa.Schema | pa.StructType, paths: Sequence[tuple[str, ...]]) -> list[pa.Field]:
+    """Return the fields at paths, and those around them without their other fields."""
+    found = []
+    for field in holder:
+        own = [path for path in paths if path[0] == field.name]
+        if own and all(len(path) > 1 for path in own):
+            found.append(field.with_type(pa.struct(_read_fields(field.type, [path[1:] for path in own]))))
+        elif own:
+            found.append(field)
+    return found
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a stored column in its type for the events; text may keep its dictionary."""
+    if array.type == kind:
+        return array
+    if pa.types.is_dictionary(array.type) and pa.types.is_string(array.type.value_type) and pa.types.is_string(kind):
+        return array
+    if pa.types.is_struct(kind):
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        parts = [_as(pc.struct_field(array, field.name), field.type) for field in kind]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null() if array.null_count else None)
+    return array.cast(kind)

@@ -1,0 +1,305 @@
+"""Stored files, opened by their paths or URIs on the driver and by workers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from cer_gpu.errors import EventsError
+from spark_glue.files.found import File, NotByFilesError
+from spark_glue.files.stores import Address, path_in_store, relevant, store
+
+PARQUET = (".parquet", ".pq", ".parq")
+IPC = (".arrow", ".feather", ".ipc")
+_READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
+_GLOB = re.compile(r"[*?\[{]")
+_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+
+
+@dataclass(frozen=True)
+class Opener:
+    """Way to open stored files; it can be pickled, and workers get it.
+
+    Local files are mapped into memory.  Those of other stores are read in few large requests.
+
+    Attributes
+    ----------
+    options : mapping from str to str
+        Settings of Hadoop, with credentials: they are left out of its representation.
+    filesystem : pyarrow.fs.FileSystem or None
+        The file system of all paths; None: each path tells its own.
+
+    Examples
+    --------
+    >>> Opener({"fs.s3a.endpoint.region": "eu-west-1"})
+    Opener(filesystem=None)
+    """
+
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    filesystem: fs.FileSystem | None = None
+
+    def __post_init__(self) -> None:
+        """Keep only the settings that say how files are opened."""
+        object.__setattr__(self, "options", relevant(self.options))
+
+    def parquet(self, path: str, **options: Any) -> pq.ParquetFile:
+        """Open a Parquet file; `options` are those of `pyarrow.parquet.ParquetFile`.
+
+        Timestamps of Parquet's INT96 come in microseconds, as in Spark.
+
+        Raises
+        ------
+        EventsError
+            If the file cannot be read.
+        NotByFilesError
+            If neither pyarrow nor fsspec knows the file system.
+        """
+        options = {"coerce_int96_timestamp_unit": "us", **options}
+        local = self.local(path)
+        with reading(path):
+            if local is not None:
+                return pq.ParquetFile(local, memory_map=True, **{"pre_buffer": False, **options})
+            own, place = self._place(path)
+            return pq.ParquetFile(place, filesystem=own, **{"pre_buffer": True, **options})
+
+    def ipc(self, path: str, columns: Iterable[str] | None = None) -> pa.ipc.RecordBatchFileReader:
+        """Open an Arrow IPC file.
+
+        Parameters
+        ----------
+        path
+        columns
+            Columns at the top that are read, at least one; None: all.
+
+        Raises
+        ------
+        EventsError
+            If the file cannot be read, has no such column (or two), or is a stream, which has no footer.
+        NotByFilesError
+            If neither pyarrow nor fsspec knows the file system.
+        """
+        local = self.local(path)
+        with reading(path):
+            if local is not None:
+                source = pa.memory_map(local)
+            else:
+                own, place = self._place(path)
+                source = own.open_input_file(place)
+            reader = pa.ipc.open_file(source)
+            if columns is None:
+                return reader
+            numbers = [reader.schema.get_field_index(name) for name in columns]
+            if -1 in numbers:
+                name = list(columns)[numbers.index(-1)]
+                raise EventsError(f"{path}: no column {name!r} (or more than one)")
+            return pa.ipc.open_file(source, options=pa.ipc.IpcReadOptions(included_fields=numbers))
+
+    def format(self, path: str) -> str:
+        """Return "parquet" or "ipc", by the name of a file, or else by its first bytes.
+
+        Raises
+        ------
+        NotByFilesError
+            If the file is in another format.
+        EventsError
+            If the file cannot be read.
+        """
+        found = named_format(path)
+        if found is None:
+            with reading(path):
+                own, place = self._place(path)
+                with own.open_input_file(place) as file:
+                    head = file.read(6)
+            found = "parquet" if head[:4] == b"PAR1" else "ipc" if head == b"ARROW1" else None
+        if found is None:
+            raise NotByFilesError(f"{path}: neither a Parquet file nor an Arrow IPC file")
+        return found
+
+    def stat(self, path: str) -> tuple[int, int]:
+        """Return the size of a file in bytes, and the time of its last change in nanoseconds (0: not known).
+
+        Raises
+        ------
+        EventsError
+            If there is no such file.
+        """
+        local = self.local(path)
+        with reading(path):
+            if local is not None:
+                found = os.stat(local)
+                return found.st_size, found.st_mtime_ns
+            own, place = self._place(path)
+            info = own.get_file_info(place)
+            if info.type != fs.FileType.File:
+                raise FileNotFoundError(path)
+            return info.size, info.mtime_ns or 0
+
+    def files(self, paths: Iterable[str | os.PathLike[str]]) -> list[str]:
+        """Return the files of paths, ascending.
+
+        Parameters
+        ----------
+        paths
+            Files; folders, whose files are taken with those of all their folders, if their names end in .parquet, .pq,
+            .parq, .arrow, .feather or .ipc and no name on the way begins with ``.`` or ``_`` (but ``_column=value``
+            does); and globs of either, with ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``.
+
+        Returns
+        -------
+        list of str
+            Local paths are absolute; those given as URIs stay URIs.
+
+        Raises
+        ------
+        EventsError
+            If there is no such file, or none in a folder.
+        NotByFilesError
+            If a folder is a table of Delta, Hudi or Iceberg, not all of whose files are its rows, or neither pyarrow
+            nor fsspec knows the file system.
+        """
+        return sorted(file for path in paths for file in self._files(os.fspath(path)))
+
+    def _files(self, path: str) -> list[str]:
+        """Return the files of one path, in any order."""
+        address = Address.of(path)
+        if not address.scheme and self.filesystem is None:
+            address = Address("", "", os.path.abspath(path))
+        address = dataclasses.replace(address, path=address.path.rstrip("/") or "/")
+        own, place = self._place(address)
+        with reading(path):
+            base, wanted = self._base(path, own, place)
+            if base is None:
+                return [address.uri]
+            infos = own.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=wanted is not None))
+        bucket = place.rstrip("/").removesuffix(address.path.rstrip("/")).strip("/")
+        found = []
+        for info in infos:
+            names = info.path.removeprefix(base).strip("/").split("/")
+            _no_table(path, names)
+            if info.type != fs.FileType.File or any(map(_hidden, names)) or named_format(names[-1]) is None:
+                continue
+            if wanted is None or wanted.match(info.path):
+                inside = info.path.strip("/").removeprefix(bucket) if bucket else info.path
+                found.append(dataclasses.replace(address, path=inside).uri)
+        if not found:
+            endings = ", ".join(PARQUET + IPC)
+            raise EventsError(f"{path}: no file of events there\nhint: expected names that end in {endings}")
+        return found
+
+    def _base(self, path: str, own: fs.FileSystem, place: str) -> tuple[str | None, re.Pattern[str] | None]:
+        """Return the folder to list, None for a file, and the pattern of a glob."""
+        kind = own.get_file_info(place).type
+        if kind == fs.FileType.File:
+            return None, None
+        if kind == fs.FileType.Directory:
+            return place, None
+        special = _GLOB.search(place)
+        if special is None:
+            raise FileNotFoundError(path)
+        slash = place.rfind("/", 0, special.start())
+        return place[: max(slash, slash == 0)] if slash >= 0 else "", re.compile(_pattern(place))
+
+    def local(self, path: str) -> str | None:
+        """Return the path of a file of this machine, or None: another store has it."""
+        if self.filesystem is not None:
+            return None
+        address = Address.of(path)
+        return address.path if address.is_local else None
+
+    def _place(self, path: str | Address) -> tuple[fs.FileSystem, str]:
+        """Return the file system of a path, and its path there."""
+        address = Address.of(path) if isinstance(path, str) else path
+        own = self.filesystem or store(address, self.options)
+        return own, path_in_store(address, own)
+
+
+def named_format(path: str) -> str | None:
+    """Return the format that the name of a file tells, "parquet" or "ipc", or None."""
+    name = path.lower()
+    return "parquet" if name.endswith(PARQUET) else "ipc" if name.endswith(IPC) else None
+
+
+def check(opener: Opener, file: File) -> None:
+    """Raise if a file is not what it was when the job was planned.
+
+    Raises
+    ------
+    EventsError
+        If its size or the time of its last change differs, or it is gone.
+    """
+    hint = "hint: run again; write files under another name and rename them, so that each has its rows at once"
+    try:
+        size, stamp = opener.stat(file.path)
+    except EventsError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise EventsError(f"{file.path}: changed since the job was planned: it is gone\n{hint}") from error
+        raise
+    if size != file.size:
+        raise EventsError(
+            f"{file.path}: changed since the job was planned: it had {file.size:,} bytes, and has {size:,}\n{hint}"
+        )
+    if stamp != file.stamp and stamp and file.stamp:
+        raise EventsError(f"{file.path}: changed since the job was planned: it was written again\n{hint}")
+
+
+@contextlib.contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Raise errors of reading as an `EventsError` that names the file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise EventsError(f"{path}: no such file") from error
+    except _READ_ERRORS as error:
+        reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+        raise EventsError(f"{path}: cannot be read: {reason}") from error
+
+
+def _hidden(name: str) -> bool:
+    """Return True if Spark passes over files and folders of a name."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _no_table(path: str, names: list[str]) -> None:
+    """Raise NotByFilesError if a name in a folder tells that a table format says which files have rows."""
+    kind = next((_TABLES[name] for name in names if name in _TABLES), None)
+    if kind is None and names[-1].endswith(".metadata.json") and "metadata" in names[:-1]:
+        kind = "Iceberg"
+    if kind is not None:
+        raise NotByFilesError(
+            f"{path}: a table of {kind}, whose files may hold rows that were deleted since\n"
+            f"hint: give a DataFrame: spark.read.format({kind.lower()!r}).load(...)"
+        )
+
+
+def _pattern(glob: str) -> str:
+    """Return a regular expression of the paths that a glob names, and of those below them."""
+    found, depth, i = "", 0, 0
+    while i < len(glob):
+        char = glob[i]
+        closing = glob.find("]", i + 2) if char == "[" else -1
+        if glob.startswith("**/", i):
+            found, i = found + "(?:[^/]+/)*", i + 2
+        elif glob.startswith("**", i):
+            found, i = found + ".*", i + 1
+        elif char in "*?":
+            found += "[^/]*" if char == "*" else "[^/]"
+        elif closing > 0:
+            inside = glob[i + 1 : closing].replace("\\", r"\\")
+            found, i = found + "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]", closing
+        elif char == "{" and "}" in glob[i:]:
+            found, depth = found + "(?:", depth + 1
+        elif char in ",}" and depth:
+            found, depth = found + ("|" if char == "," else ")"), depth - (char == "}")
+        else:
+            found += re.escape(char)
+        i += 1
+    return found.rstrip("/") + r"(?:/.*)?\Z"

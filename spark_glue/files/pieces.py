@@ -1,0 +1,427 @@
+"""Pieces of the work on stored events: each reads row groups by itself, and together they find what one process finds.
+
+See `plan`.  This module needs no Spark.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, kind_of
+from cer_gpu.columnar.fields import column_type
+from cer_gpu.engine.evaluator import empty_batch
+from cer_gpu.errors import QueryTypeError
+from cer_gpu.order.rows import ROW_COLUMN
+from spark_glue.deal import MOST_PARTS, POSITION, STRATEGIES, choose, times_beside
+from spark_glue.files.evaluation import PieceEvaluation
+from spark_glue.files.found import Found, NotByFilesError
+from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
+from spark_glue.files.opening import Opener
+from spark_glue.files.ranges import ranges_of
+from spark_glue.stage import plain
+
+if TYPE_CHECKING:
+    from cer_gpu.query import Query
+
+MOST_SHARERS = 64
+"""Most tasks of which each reads all rows, and evaluates its share of the keys."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of what tasks read and hold.
+
+    Attributes
+    ----------
+    held
+        Most rows to put in order in memory, and most rows of a window to hold until its range begins.
+    batch
+        Most rows of a batch.
+    gathered
+        Fewest rows of a batch for the evaluation, if there are more: shorter ones are joined.
+    memory
+        Bytes that a sort on disk may hold.
+    times_read
+        Most times that the rows are read by all tasks of ranges together.
+    """
+
+    held: int = 1 << 22
+    batch: int = 1 << 20
+    gathered: int = 1 << 16
+    memory: int = 1 << 28
+    times_read: int = 8
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Stretches that one task evaluates, each by itself; they are streams of different keys if there are several."""
+
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in its row groups."""
+        return sum(stretch.n_rows for stretch in self.stretches)
+
+
+@dataclass(frozen=True)
+class FilePlan:
+    """Plan of a job over stored events.  It can be pickled; tasks evaluate its pieces.
+
+    Attributes
+    ----------
+    found : Found
+        The files, without their row groups.
+    query : Query
+    output : str
+    order : tuple of str
+        Columns that order the stream.
+    strategy, reason
+        "range", "partition" or "replicate", and the reason for it.
+    way
+        Words on how a task finds its part.
+    was_in_order : bool
+        True if no two row groups overlap, so that no rows of different ones need a sort.
+    in_order
+        Words on how the rows are put in order.
+    pieces : tuple of Piece
+    share : str or None
+        "ends": each piece lists its share of the complex events; "keys": it evaluates its share of the keys; None: all.
+    columns : tuple of str
+        Columns and fields that the query reads.
+    types : tuple of str or None
+        Types of the events that the query needs, if row groups without them can be left out; None: all are read.
+    schema : pyarrow.Schema
+        Columns of the results.
+    limits : Limits
+    opener : Opener
+    """
+
+    found: Found
+    query: Query
+    output: str
+    order: tuple[str, ...]
+    strategy: str
+    reason: str
+    way: str
+    was_in_order: bool
+    in_order: str
+    pieces: tuple[Piece, ...]
+    share: str | None
+    columns: tuple[str, ...]
+    types: tuple[str, ...] | None
+    schema: pa.Schema
+    limits: Limits
+    opener: Opener
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows in the files."""
+        return self.found.n_rows
+
+    @property
+    def n_pieces(self) -> int:
+        """Number of pieces."""
+        return len(self.pieces)
+
+    @property
+    def n_read(self) -> int:
+        """Number of rows that all pieces read together, at most."""
+        return sum(piece.n_rows for piece in self.pieces)
+
+    def evaluate(self, number: int, report: Any = None) -> Iterator[pa.RecordBatch]:
+        """Yield the complex events of a piece, in batches of `schema`.
+
+        Parameters
+        ----------
+        number
+            From 0 to ``n_pieces - 1``.
+        report
+            Accumulator, or None; its ``add`` is called with {number: `spark_glue.deal.Done`} at the end.
+
+        Raises
+        ------
+        CerError
+            If a file changed, cannot be read or has a NULL in the first column of the order, or the events do not fit
+            the query.
+        """
+        return PieceEvaluation(self, number).results(report)
+
+
+@dataclass(frozen=True)
+class _Dealt:
+    """Pieces by one strategy, with words on them."""
+
+    pieces: list[Piece]
+    way: str
+    share: str | None = None
+    layout: Layout | None = field(default=None, compare=False)
+
+
+def plan(
+    found: Found,
+    query: Query,
+    order: Sequence[str],
+    strategy: str,
+    n_tasks: int,
+    output: str,
+    *,
+    limits: Limits | None = None,
+    opener: Opener | None = None,
+) -> FilePlan:
+    """Plan a job over stored events.
+
+    Strategies, the first exact one of which "auto" takes:
+
+    * *range*: a piece reads a range of the stream and the window before it.  Ranges begin between row groups where
+      these do not overlap, else at a value of the first column of the order; row groups around it are read twice.
+    * *partition*: a piece reads folders or buckets of some keys; or all rows, and evaluates its share of the keys.
+    * *replicate*: a piece reads all rows, and lists its share of the complex events.
+
+    Parameters
+    ----------
+    found
+    query
+    order
+        Columns that order the stream.
+    strategy
+        "auto", "range", "partition" or "replicate".
+    n_tasks
+        Most pieces; with one, it reads the whole stream.
+    output
+        As for ``query.evaluate``.
+    limits, opener
+        None: the usual ones, and the opener of the scan.
+
+    Raises
+    ------
+    OptionError
+        If the strategy is unknown, or not exact for the query.
+    QueryTypeError
+        If the query does not fit the events, or the first column of the order is NULL somewhere.
+    NotByFilesError
+        If tasks cannot read the files by themselves, or not fast enough.
+    """
+    limits = limits or Limits()
+    schema = found.scan.schema
+    columns = tuple(query.columns(schema, output))
+    _check_order(found, order)
+    n_tasks = min(n_tasks, MOST_PARTS)
+    units = [unit_of(group, found.files[group.file].first) for group in found.groups]
+    layout = Layout.of(units, single=len(order) == 1)
+    chosen, reason, dealt = _dealt(found, query, order, strategy, n_tasks, limits, layout)
+    may_skip = not found.scan.filters and not times_beside(query, order[0])
+    return FilePlan(
+        found=replace(found, groups=()),
+        query=query,
+        output=output,
+        order=tuple(order),
+        strategy=chosen,
+        reason=reason,
+        way=dealt.way,
+        was_in_order=not layout.overlaps,
+        in_order=_words(layout, dealt.pieces, bool(found.scan.filters)),
+        pieces=tuple(dealt.pieces),
+        share=dealt.share,
+        columns=columns,
+        types=query.needed_types if may_skip else None,
+        schema=plain(empty_batch(query.output_schema(schema, output))).schema,
+        limits=limits,
+        opener=opener or Opener(found.scan.options),
+    )
+
+
+def _check_order(found: Found, order: Sequence[str]) -> None:
+    schema = found.scan.schema
+    for name in (POSITION, ROW_COLUMN):
+        if name in schema.names:
+            raise QueryTypeError(f"the events have a column {name!r}, a name that is needed here", hint="rename it")
+    for i, name in enumerate(order):
+        kind = column_type(schema, name, None, None)
+        known = (INTEGER, MOMENT) if i == 0 else (INTEGER, MOMENT, BOOLEAN, STRING, FLOAT)
+        no_moment = pa.types.is_duration(kind) or pa.types.is_time(kind)
+        if kind_of(kind) not in known or no_moment:
+            raise NotByFilesError(f"the stream is ordered by {dotted(name)!r}, which is {kind}")
+    n_nulls = sum(group.n_nulls for group in found.groups)
+    if n_nulls and not found.scan.filters:
+        raise QueryTypeError(
+            f"the stream is ordered by {dotted(order[0])!r}, which is NULL in {n_nulls:,} of {found.n_rows:,} rows",
+            hint="leave such events out, or give them a value",
+        )
+
+
+# ---- strategies -------------------------------------------------------------------------------------------------
+
+
+def _dealt(
+    found: Found,
+    query: Query,
+    order: Sequence[str],
+    strategy: str,
+    n_tasks: int,
+    limits: Limits,
+    layout: Layout,
+) -> tuple[str, str, _Dealt]:
+    """Return the strategy, the reason for it, and the pieces."""
+    exact = query.physical_plan().dealing.tasks
+    if strategy not in STRATEGIES or (strategy != "auto" and exact[strategy] is not None):
+        choose(query, strategy)  # raises
+    if n_tasks == 1:
+        chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
+        piece = Piece((_whole(layout, found, limits),))
+        words = "one task reads the whole stream"
+        return chosen if strategy == "auto" else strategy, words, _Dealt([piece], words)
+    against = {
+        "range": against_ranges(found, query, order),
+        "partition": _against_partition(found, query, order, n_tasks),
+        "replicate": None,
+    }
+    if strategy != "auto":
+        if (why := against[strategy]) is not None:
+            raise NotByFilesError(f"strategy {strategy!r} is not exact by files: {why}")
+        return strategy, "as asked", _pieces(strategy, found, query, order, n_tasks, limits, layout)
+    chosen = next(name for name, why in against.items() if why is None)
+    before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
+    before = before[: list(against).index(chosen)]
+    reason = "; ".join(before) or "a range needs only the window before it, whatever the keys"
+    return chosen, reason, _pieces(chosen, found, query, order, n_tasks, limits, layout)
+
+
+def against_ranges(found: Found, query: Query, order: Sequence[str]) -> str | None:
+    """Return the reason why ranges of the files are not exact for a query, or None if they are."""
+    against = query.physical_plan().dealing.against_ranges
+    if against is not None:
+        return against
+    first, filters = order[0], bool(found.scan.filters)
+    if query.window_kind == "events":
+        if filters:
+            return "WITHIN n EVENTS counts the events that pass the filters, which no footer tells"
+    else:
+        column = query.window_attribute if query.window_kind == "attribute" else query.time_column
+        if column != first:
+            return f"the window is measured by {dotted(str(column))!r}, and the stream is ordered by {dotted(first)!r}"
+    beside = times_beside(query, first)
+    if beside and filters:
+        return f"that {dotted(beside[0])!r} never decreases is to be seen only where all events that pass are together"
+    return None
+
+
+def _against_partition(found: Found, query: Query, order: Sequence[str], n_tasks: int) -> str | None:
+    against = query.physical_plan().dealing.against_keys
+    if against is not None:
+        return against
+    if streams_of(found, query, order) is None and n_tasks > MOST_SHARERS:
+        return f"each of {n_tasks} tasks would read all events, as no folder or bucket tells the keys"
+    return None
+
+
+def _pieces(
+    strategy: str, found: Found, query: Query, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+) -> _Dealt:
+    if strategy == "range":
+        length = query.window_units(found.scan.schema)
+        assert length is not None
+        stretches = ranges_of(
+            layout,
+            n_tasks,
+            int(length),
+            counts=query.window_kind == "events",
+            after_one=bool(times_beside(query, order[0])),
+            as_they_lie=not found.scan.filters,
+            most_held=limits.held,
+            times_read=limits.times_read,
+        )
+        pieces = [Piece((stretch,)) for stretch in stretches]
+        return _Dealt(pieces, "each task reads a range of the stream and the window before it")
+    if strategy == "partition" and (streams := streams_of(found, query, order)) is not None:
+        return _by_streams(streams, found, n_tasks, limits, layout.single)
+    whole = _whole(layout, found, limits)
+    if whole.on_disk:
+        raise NotByFilesError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
+    pieces = [Piece((whole,))] * n_tasks
+    if strategy == "partition":
+        return _Dealt(pieces, "each task reads all events, and evaluates its share of the keys", "keys")
+    return _Dealt(pieces, "each task reads all events, and lists its share of the complex events", "ends")
+
+
+def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
+    """Return the whole of a stream."""
+    stretch = Stretch(layout.units, as_they_lie=layout.as_they_lie and not found.scan.filters, flows=layout.flows)
+    on_disk = layout.most_held(layout.units, stretch.begin, stretch.end) > limits.held
+    return Stretch(layout.units, as_they_lie=stretch.as_they_lie, flows=stretch.flows, on_disk=on_disk)
+
+
+def streams_of(found: Found, query: Query, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
+    """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
+
+    None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
+    without a key is in no partition.
+    """
+    if times_beside(query, order[0]):
+        return None
+    scan = found.scan
+    # a bracket of several names takes the first that is not NULL, which may be another one than the folder's
+    keys = {names[0]: scan.stored.get(names[0], names[0]) for names in query.keys if len(names) == 1}
+    of_folders = [stored for stored in keys.values() if stored in scan.folders]
+    stored = set(keys.values())
+    shown = {stored: name for name, stored in keys.items()}
+    by_bucket = (
+        bool(scan.bucket_by)
+        and set(scan.bucket_by) <= stored
+        and all(file.bucket is not None for file in found.files)
+        and not any(kind_of(column_type(scan.schema, shown[name], None, None)) == FLOAT for name in scan.bucket_by)
+    )
+    if not of_folders and not by_bucket:
+        return None
+    streams: dict[tuple[Any, ...], list[int]] = {}
+    for i, file in enumerate(found.files):
+        values = dict(file.values)
+        key = tuple(_value(values[name]) for name in of_folders)
+        if None not in key:
+            streams.setdefault((*key, file.bucket if by_bucket else None), []).append(i)
+    return streams
+
+
+def _value(value: Any) -> Any:
+    """Return a value that equals itself: there is one NaN."""
+    return value if value == value else "NaN"
+
+
+def _by_streams(
+    streams: Mapping[tuple[Any, ...], list[int]], found: Found, n_tasks: int, limits: Limits, single: bool
+) -> _Dealt:
+    """Deal the streams to pieces of about equal rows."""
+    stream_of = {file: i for i, files in enumerate(streams.values()) for file in files}
+    units: list[list[Unit]] = [[] for _ in streams]
+    for group in found.groups:
+        if group.file in stream_of:
+            units[stream_of[group.file]].append(unit_of(group, found.files[group.file].first))
+    whole = [_whole(Layout.of(each, single=single), found, limits) for each in units if each]
+    loads = [(0, i) for i in range(n_tasks)]
+    dealt: list[list[Stretch]] = [[] for _ in range(n_tasks)]
+    for stretch in sorted(whole, key=lambda stretch: -stretch.n_rows):
+        n_rows, i = heapq.heappop(loads)
+        dealt[i].append(stretch)
+        heapq.heappush(loads, (n_rows + stretch.n_rows, i))
+    pieces = [Piece(tuple(each)) for each in dealt if each] or [Piece(())]
+    what = "buckets" if found.scan.bucket_by and next(iter(streams), (None,))[-1] is not None else "folders"
+    return _Dealt(pieces, f"each task reads {what} of some keys")
+
+
+def _words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:
+    """Return words on how the rows are put in order."""
+    if layout.as_they_lie:
+        return "the rows are in order as they lie, which tasks check as they read"
+    words = "row groups overlap, and tasks merge them" if layout.overlaps else "row groups are read in their order"
+    if any(stretch.on_disk for piece in pieces for stretch in piece.stretches):
+        words += ", sorted on disk"
+    n_read = sum(piece.n_rows for piece in pieces)
+    if n_read > layout.n_rows:
+        words += f"; {n_read:,} rows are read of {layout.n_rows:,}"
+    return words

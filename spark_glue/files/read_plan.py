@@ -1,0 +1,165 @@
+"""Read of stored files that the plan of a DataFrame is, and the scan that does the same without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_glue.files.filters import Condition, columns_of, conjuncts, expression
+from spark_glue.files.folders import folder_values
+from spark_glue.files.found import NotByFilesError, Scan
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql import types as st
+
+SETTINGS = {
+    "hdfs": ("fs.defaultFS", "dfs.", "hadoop.security.", "ipc.client."),
+    "viewfs": ("fs.defaultFS", "fs.viewfs.", "dfs.", "hadoop.security."),
+    "s3": ("fs.s3.", "fs.s3a."),
+    "s3a": ("fs.s3a.",),
+    "s3n": ("fs.s3n.", "fs.s3a."),
+    "gs": ("fs.gs.", "google."),
+    "abfs": ("fs.azure.",),
+    "abfss": ("fs.azure.",),
+    "wasb": ("fs.azure.",),
+    "wasbs": ("fs.azure.",),
+}
+"""Beginnings of the names of Hadoop's settings for the file systems of URIs of each scheme."""
+
+
+_MODES = {
+    "spark.sql.files.ignoreCorruptFiles": ("ignoreCorruptFiles", "true", "false"),
+    "spark.sql.files.ignoreMissingFiles": ("ignoreMissingFiles", "true", "false"),
+    "spark.sql.parquet.datetimeRebaseModeInRead": ("datetimeRebaseMode", "LEGACY", "CORRECTED"),
+    "spark.sql.parquet.int96RebaseModeInRead": ("int96RebaseMode", "LEGACY", "CORRECTED"),
+    "spark.sql.parquet.fieldId.read.enabled": ("", "true", "false"),
+}
+"""Settings of Spark's reader, with the option that overrides each ("": none), a value that gives other rows, and the
+usual one."""
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """Read of stored Parquet files, with filters and a choice of columns, as a plan of Spark says it.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        Stored name of each column of the DataFrame, in its order.
+    schema : pyspark.sql.types.StructType
+        Types of all stored columns, and of those that folders tell.
+    conditions : tuple of Condition
+        On stored columns.
+    paths : tuple of str
+        As Spark lists them: URIs with %-escapes.
+    folders, bucket_by, options
+        As in `Scan`.
+    """
+
+    columns: tuple[str, ...]
+    schema: st.StructType
+    conditions: tuple[Condition, ...]
+    paths: tuple[str, ...]
+    folders: tuple[str, ...] = ()
+    bucket_by: tuple[str, ...] = ()
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+def check_modes(spark: SparkSession, options: Mapping[str, str]) -> None:
+    """Refuse a read for which Spark is set to pass over files, or to change old dates and timestamps.
+
+    Parameters
+    ----------
+    spark
+    options
+        Those of the read, by their names in any case.
+
+    Raises
+    ------
+    NotByFilesError
+        With the option or setting.
+    """
+    lowered = {name.lower(): value for name, value in options.items()}
+    for setting, (option, changing, usual) in _MODES.items():
+        given = option.lower() in lowered
+        value = lowered[option.lower()] if given else spark.conf.get(setting, usual) or usual
+        if value.lower() == changing.lower():
+            raise NotByFilesError(f"it is read with {option if given else setting} = {value}")
+
+
+def settings_of(schemes: Iterable[str]) -> tuple[str, ...]:
+    """Return the beginnings of the names of Hadoop's settings for file systems of some schemes."""
+    return tuple(dict.fromkeys(prefix for scheme in sorted(schemes) for prefix in SETTINGS.get(scheme, ())))
+
+
+def scan_of_plan(plan: ReadPlan, schema: st.StructType) -> Scan:
+    """Return the scan of a read.
+
+    Parameters
+    ----------
+    plan
+    schema
+        Schema of the DataFrame.
+
+    Raises
+    ------
+    NotByFilesError
+        If tasks could not read the same rows.
+    """
+    from spark_glue.schema import to_arrow
+
+    names = schema.names
+    if len(set(names)) < len(names):
+        raise NotByFilesError("it has two columns of one name")
+    for each in plan.schema:
+        if each.name in plan.columns and "EXISTS_DEFAULT" in each.metadata:
+            raise NotByFilesError(f"{each.name!r} has a default where a file has no such column")
+    types = {each.name: each.type for each in to_arrow(plan.schema)}
+    paths = sorted(as_path(path) for path in plan.paths)
+    filters, compared = [], set[str]()
+    for condition in (each for whole in plan.conditions for each in conjuncts(whole)):
+        read = columns_of(condition)
+        told = read & set(plan.folders)
+        made = expression(condition, types)
+        if not told:
+            filters.append(made)
+            compared |= read
+        elif told == read:
+            paths = _chosen(paths, made, {name: types[name] for name in told})
+        else:
+            raise NotByFilesError(f"one condition is on {sorted(told)[0]!r}, told by folders, and on other columns")
+    stored = {name: column for name, column in zip(names, plan.columns, strict=True) if name != column}
+    return Scan(
+        paths=tuple(paths),
+        schema=to_arrow(schema),
+        stored=stored,
+        filters=tuple(filters),
+        filter_columns=pa.schema([(name, types[name]) for name in sorted(compared)]),
+        folders=plan.folders,
+        bucket_by=plan.bucket_by,
+        options=plan.options,
+    )
+
+
+def as_path(uri: str) -> str:
+    """Return a URI of a local file as its path, any other as it is."""
+    for prefix in ("file:///", "file:/"):
+        if uri.startswith(prefix):
+            return "/" + unquote(uri[len(prefix) :])
+    return uri
+
+
+def _chosen(paths: list[str], condition: pc.Expression, types: Mapping[str, pa.DataType]) -> list[str]:
+    """Return the files whose folders satisfy a condition."""
+    if not paths:
+        return paths
+    told = [dict(folder_values(path, types)) for path in paths]
+    columns = {name: pa.array([values[name] for values in told], kind) for name, kind in types.items()}
+    table = pa.table({"path": paths, **columns})
+    return [str(path) for path in table.filter(condition)["path"].to_pylist()]

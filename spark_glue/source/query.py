@@ -1,0 +1,165 @@
+"""Query of the data source "cer" over its files: the schema of its results, and the pieces that tasks evaluate.
+
+This module needs PySpark for the types of Spark only, and no session.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+import cer_gpu
+from cer_gpu.columnar.fields import columns_with
+from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
+from cer_gpu.query import Query
+from spark_glue import schema as types_of
+from spark_glue.deal import choose
+from spark_glue.files.footers import find
+from spark_glue.files.found import NotByFilesError, Scan
+from spark_glue.files.opening import Opener
+from spark_glue.files.pieces import FilePlan, plan
+from spark_glue.files.scan import scan_of_paths
+from spark_glue.match import asked_output
+from spark_glue.source.options import Asked
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class StoredQuery:
+    """Compiled query over stored files.
+
+    Attributes
+    ----------
+    asked : Asked
+    query : Query
+    scan : Scan
+    opener : Opener
+    output : str
+        The output that makes the rows with the least work: as asked for, but "positions" where "events" would be made
+        to be dropped.
+    schema : pyarrow.Schema
+        The columns of the result that are kept, in the types of Spark.
+    """
+
+    asked: Asked
+    query: Query
+    scan: Scan
+    opener: Opener
+    output: str
+    schema: pa.Schema
+
+    def keeping(self, wanted: StructType) -> StoredQuery:
+        """Return the query with the columns of another schema, such as that of a table, alone.
+
+        Raises
+        ------
+        QueryTypeError
+            If it names a column that the results do not have, or one of another type.
+        """
+        whole = _results(self.query, self.scan, asked_output(self.query, self.asked.output))
+        kept = []
+        for field in types_of.to_arrow(wanted):
+            if field.name not in whole.names:
+                hint = did_you_mean(field.name, whole.names, "columns")
+                raise QueryTypeError(
+                    f"the schema has a column {field.name!r}, which the results do not have", hint=hint
+                )
+            own = whole.field(field.name)
+            if not _alike(own.type, field.type):
+                raise QueryTypeError(
+                    f"column {field.name!r} of the results is of type {own.type}, and the schema declares {field.type}",
+                    hint="a table is to be created anew if its files are of other types by now",
+                )
+            kept.append(field)
+        return StoredQuery(self.asked, self.query, self.scan, self.opener, self._cheapest(kept), pa.schema(kept))
+
+    def _cheapest(self, kept: list[pa.Field]) -> str:
+        output = asked_output(self.query, self.asked.output)
+        return "positions" if output == "events" and all(field.name != "events" for field in kept) else output
+
+    def plan(self, parallelism: int) -> FilePlan:
+        """Read the footers of the files, and return the pieces that tasks evaluate.
+
+        Parameters
+        ----------
+        parallelism
+            Number of tasks unless the options say another.
+
+        Raises
+        ------
+        OptionError
+            If the strategy is not exact for the query, or tasks cannot read the files by themselves.
+        EventsError
+            If a file cannot be read.
+        """
+        order = self.asked.order_by
+        try:
+            tops = columns_with(self.scan.schema, [*self.query.columns(self.scan.schema, self.output), *order])
+            found = find(self.scan, self.query.type_column, order[0], columns=list(tops), opener=self.opener)
+            return plan(found, self.query, order, self.asked.strategy, self.asked.tasks or parallelism, self.output)
+        except NotByFilesError as error:
+            raise OptionError(
+                f"the data source 'cer' cannot read these events: {error}\n"
+                "hint: spark_glue.match(spark.read.parquet(...), query, order_by=...) reads them as rows of Spark"
+            ) from error
+
+
+def stored_query(asked: Asked) -> StoredQuery:
+    """Compile the query that options ask for, and check it against the schema of its files.  No event is read.
+
+    Raises
+    ------
+    CerError
+        If the query is wrong or does not fit the files, a file cannot be read, or an option names a column that there
+        is not.
+    """
+    opener = Opener(asked.store)
+    scan = scan_of_paths(asked.paths, opener)
+    for name in (*asked.order_by, *filter(None, [asked.time_column])):
+        if name not in scan.schema.names:
+            hint = did_you_mean(name, scan.schema.names, "columns")
+            option = "orderBy" if name in asked.order_by else "timeColumn"
+            raise QueryTypeError(f"the option {option} names {name!r}, which the events do not have", hint=hint)
+    query = cer_gpu.compile(
+        asked.query,
+        type_column=asked.type_column,
+        time_column=asked.time_column or _time_of(asked, scan.schema),
+        time_unit=asked.time_unit,
+        schema=scan.schema,
+    )
+    choose(query, asked.strategy)
+    output = asked_output(query, asked.output)
+    whole = types_of.to_arrow(types_of.to_spark(_results(query, scan, output)))
+    stored = StoredQuery(asked, query, scan, opener, output, whole)
+    return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored
+
+
+def _time_of(asked: Asked, schema: pa.Schema) -> str | None:
+    """Return the first column of the order where it holds times, or integers of a unit that is told."""
+    name = asked.order_by[0]
+    kind = schema.field(name).type
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind)
+    return name if is_time or asked.time_unit is not None else None
+
+
+def _results(query: Query, scan: Scan, output: str) -> pa.Schema:
+    return query.output_schema(scan.schema, output)
+
+
+def _kept(whole: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
+    for name in columns:
+        if name not in whole.names:
+            hint = did_you_mean(name, whole.names, "columns")
+            raise OptionError(f"the option columns names {name!r}, which the results do not have\nhint: {hint}")
+    return pa.schema([whole.field(name) for name in columns])
+
+
+def _alike(own: pa.DataType, other: pa.DataType) -> bool:
+    """Return True for types that are one type of Spark, whether or not they allow NULL inside."""
+    simple = (types_of.to_spark(pa.schema([("x", kind)]))[0].dataType.simpleString() for kind in (own, other))
+    first, second = simple
+    return first == second

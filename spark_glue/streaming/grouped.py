@@ -1,0 +1,234 @@
+"""A query over a streaming DataFrame, as an operator with state."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
+from cer_gpu.query import Query
+from spark_glue.deal import MOST_PARTS, times_beside
+from spark_glue.errors import SparkSetupError
+from spark_glue.keys import part_of_key
+from spark_glue.local_session import ROCKSDB, STATE_STORE
+from spark_glue.match import asked_output, check_compiled
+from spark_glue.number import order_key, quoted, sent
+from spark_glue.stage import match_schema, plain
+from spark_glue.streaming.evaluation import Evaluation, microseconds
+from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+TIME = "$time"
+"""Column of the watermark."""
+MOST_DEFAULT_GROUPS = 64
+"""Number of groups unless one is given: the state of each is read and written at each micro-batch."""
+
+
+def match_stream(
+    stream_df: DataFrame,
+    query: Query,
+    *,
+    order_by: str | Sequence[str] = "ts",
+    lateness: Any = "10s",
+    output: str | None = None,
+    groups: int | None = None,
+) -> DataFrame:
+    """Find the complex events of a streaming DataFrame, in append mode.
+
+    The state of the query is Spark's state, so that rows are written exactly once by the sinks that Spark does that
+    for, whatever is killed meanwhile.
+
+    Parameters
+    ----------
+    stream_df : DataFrame
+        The events, from any streaming source.
+    query : Query
+        Result of `cer_gpu.compile`; its time column, if it has one, is the first of `order_by`.
+    order_by
+        The columns that order the stream, the first of them a timestamp without NULL.  Events of one micro-batch that
+        agree on all of them are ordered by all other columns that the query reads, and come after those with the same
+        time of the micro-batches before.
+    lateness
+        Time by which events may come late: the delay of Spark's watermark ("10s", a timedelta).  An event is left out
+        if the watermark has passed its time where its group was evaluated, or an earlier micro-batch has an event of
+        the group that is later by more than this.
+    output
+        As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".
+    groups
+        Number of groups to which the events are dealt by their keys: no more tasks than that have work.  It must
+        stay as it is for the life of a checkpoint.  None: as many as `spark.sql.shuffle.partitions`, 64 at most; one
+        if the query is not exact by key, with a warning.
+
+    Returns
+    -------
+    DataFrame
+        The columns of `match`.  Positions number the events of a group, from 0, in the order of evaluation.
+
+    Raises
+    ------
+    OptionError
+        For a DataFrame that does not stream, for several groups where the query is not exact by key, and for a query
+        whose time is another column.
+    QueryTypeError
+        When the query does not fit the events, or `order_by` names no timestamp.
+    SparkSetupError
+        When the session does not keep state in RocksDB, or Spark is too old.
+
+    Warns
+    -----
+    UserWarning
+        When one task evaluates everything, and ``groups=1`` did not ask for it.
+    """
+    from spark_glue.schema import to_arrow
+
+    check_compiled(query)
+    if not stream_df.isStreaming:
+        raise OptionError("expected a streaming DataFrame (spark.readStream)\nhint: match(df, query, order_by=...)")
+    order = check_order(stream_df, query, order_by)
+    delay = microseconds(lateness)
+    n_groups = _n_groups(stream_df, query, order, groups)
+    asked = asked_output(query, output)
+    schema = match_schema(query, stream_df, output=asked)
+    _check_session(stream_df)
+    events = to_arrow(stream_df.schema)
+    columns = read_columns(query, events, asked, order)
+    df = stream_df.select(*(_column(name).alias(alias) for name, alias in zip(columns, sent(columns), strict=True)))
+    pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
+    time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
+    df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
+    groups_ = df.select(_group(df, query, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
+    evaluation = Evaluation(query, asked, tuple(order), delay, n_groups)
+    found = found_schema(query, events, asked)
+    grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
+    if not hasattr(grouped, "transformWithStateInPandas"):
+        raise SparkSetupError("match_stream needs Spark 4 or later\nhint: match_batches, or pip install -U pyspark")
+    from spark_glue.streaming.processor import GroupProcessor
+
+    processor = GroupProcessor(evaluation, pack.packed, found)
+    state = grouped.transformWithStateInPandas(processor, f"{BLOB} binary", "Append", "EventTime")
+    return state.mapInArrow(Unpack(found), schema)
+
+
+def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
+    """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
+    order = [order_by] if isinstance(order_by, str) else list(order_by)
+    against = _against_groups(query, order[0])
+    if against is not None:
+        return f"one task: {against}"
+    names = [dotted(name) for names in query.keys for name in names]
+    names = names or [dotted(name) for _, name in query.physical_plan().dealing.shared]
+    return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
+
+
+def check_order(df: DataFrame, query: Query, order_by: str | Sequence[str]) -> list[str]:
+    """Return the columns that order a stream.
+
+    Raises
+    ------
+    OptionError
+        When there are none, or the query measures time by another column than the first.
+    QueryTypeError
+        When the events lack one, one has nested values, or the first is no timestamp.
+    """
+    from pyspark.sql.types import AtomicType, TimestampNTZType, TimestampType
+
+    order = [order_by] if isinstance(order_by, str) else list(order_by)
+    if not order:
+        raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
+    for name in order:
+        if name not in df.columns:
+            raise QueryTypeError(
+                f"order_by names {name!r}, which the events do not have", hint=did_you_mean(name, df.columns, "columns")
+            )
+        if not isinstance(df.schema[name].dataType, AtomicType):
+            nested = df.schema[name].dataType.simpleString()
+            raise QueryTypeError(f"order_by names {name!r}, which is {nested}: it has no order")
+    kind = df.schema[order[0]].dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType):
+        raise QueryTypeError(
+            f"the stream is ordered by {order[0]!r} first, which is {kind.simpleString()}",
+            hint="expected a timestamp, as Spark's watermarks need it",
+        )
+    if query.time_column not in (None, order[0]):
+        raise OptionError(
+            f"the time of the query is {query.time_column!r}, and the stream is ordered by {order[0]!r}\n"
+            f"hint: order_by={query.time_column!r}, or cer_gpu.compile(text, time_column={order[0]!r})"
+        )
+    return order
+
+
+def read_columns(query: Query, events: pa.Schema, output: str, order: Sequence[str]) -> list[str]:
+    """Return the columns and fields that are sent to Python: those of the query and of the order."""
+    return list(dict.fromkeys([*query.columns(events, output), *order]))
+
+
+def found_schema(query: Query, events: pa.Schema, output: str) -> pa.Schema:
+    """Return the schema of the complex events, in types of Spark."""
+    schema = query.output_schema(events, output)
+    return plain(pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)).schema
+
+
+def _against_groups(query: Query, first: str) -> str | None:
+    """Return the reason why groups by key are not exact; None: they are."""
+    against = query.physical_plan().dealing.tasks["partition"]
+    beside = times_beside(query, first)
+    if against is None and beside:
+        return (
+            f"that {dotted(beside[0])!r} never decreases is to be seen only where the events of all keys are together"
+        )
+    return against
+
+
+def _n_groups(df: DataFrame, query: Query, order: Sequence[str], groups: int | None) -> int:
+    against = _against_groups(query, order[0])
+    if groups is None:
+        if against is not None:
+            warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)
+            return 1
+        return min(int(df.sparkSession.conf.get("spark.sql.shuffle.partitions") or 1), MOST_DEFAULT_GROUPS)
+    if type(groups) is not int or not 0 < groups <= MOST_PARTS:
+        raise OptionError(f"groups must be a number from 1 to {MOST_PARTS:,}, got {groups!r}")
+    if groups > 1 and against is not None:
+        raise OptionError(f"{groups} groups would not give the rows of a single process: {against}\nhint: groups=1")
+    return groups
+
+
+def _check_session(df: DataFrame) -> None:
+    provider = df.sparkSession.conf.get(STATE_STORE, None)
+    if provider is None or not provider.endswith("RocksDBStateStoreProvider"):
+        raise SparkSetupError(
+            f"the state of match_stream must be kept in RocksDB, and {STATE_STORE} is {provider}\n"
+            f"hint: spark.conf.set({STATE_STORE!r}, {ROCKSDB!r})"
+        )
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.col(quoted(name))
+
+
+def _instant(df: DataFrame, name: str) -> Column:
+    """Return a time as an instant, which Spark wants for a watermark; one without a zone as if it were UTC."""
+    from pyspark.sql import functions as sf
+    from pyspark.sql.types import TimestampType
+
+    column = sf.col(quoted(name))
+    if isinstance(df.schema[name].dataType, TimestampType):
+        return column
+    return sf.timestamp_micros(order_key(df, name))
+
+
+def _group(df: DataFrame, query: Query, columns: Sequence[str], n_groups: int) -> Column:
+    """Return the group of each event; NULL for events that no complex event can hold."""
+    from pyspark.sql import functions as sf
+
+    if n_groups == 1:
+        return sf.lit(0).cast("int")
+    return part_of_key(df, query, columns, n_groups)

@@ -1,0 +1,47 @@
+"""What works on Spark Connect, against a server on this machine, in a process of its own (`connect_session`)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("grpc", reason="Spark Connect needs grpcio: pip install 'cer-gpu[spark]'")
+
+HERE = Path(__file__).parent
+PROGRAM = HERE / "connect_session.py"
+
+
+def names():
+    described = importlib.util.spec_from_file_location("connect_session", PROGRAM)
+    module = importlib.util.module_from_spec(described)
+    described.loader.exec_module(module)
+    return [name for name in dir(module.Checks) if name.startswith("check_")]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """The errors of all checks by their names."""
+    folder = tmp_path_factory.mktemp("connect")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(PROGRAM)],
+        cwd=folder,
+        env={"PYTHONPATH": str(HERE.parents[1]), **os.environ},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    assert lines, done.stderr[-4000:]
+    return json.loads(lines[-1])
+
+
+@pytest.mark.parametrize("name", names())
+def test_on_spark_connect(told, name):
+    assert told[name] is None, told[name]

@@ -1,0 +1,142 @@
+"""Pieces of stored files, evaluated by themselves, give the rows of one process together, in any layout of files."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pickle
+import random
+from collections import Counter, defaultdict
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from cases import sorted_rows
+from stored_files import found_of, in_spark_order, random_events, random_files, random_order, random_query
+
+import cer_gpu
+from cer_gpu.errors import CerError, OptionError
+from spark_glue.files.footers import find
+from spark_glue.files.found import NotByFilesError
+from spark_glue.files.pieces import Limits, plan
+from spark_glue.files.scan import scan_of_paths
+
+SEEDS = range(int(os.environ.get("CER_GPU_FILE_CASES", "40")))
+MOST_FOUND = 4_000
+FILTERS = [pc.field("x") > 2, pc.field("name") == "x", pc.field("k").is_valid() & (pc.field("x") < 8)]
+
+
+def comparable(table: pa.Table) -> list[object]:
+    """Return the rows in an order of their own; numbers of complex events only tell which rows belong together."""
+    if "match" not in table.column_names:
+        return sorted_rows(table)
+    of_match = defaultdict(list)
+    for row in table.to_pylist():
+        of_match[row.pop("match")].append(repr(row))
+    return sorted(map(repr, of_match.values()))
+
+
+def case(seed: int, folder: str):
+    """Return what is found by one process, and by the pieces of each strategy; errors stand for themselves."""
+    rng = random.Random(seed)
+    query, output = random_query(rng)
+    events = random_events(rng, rng.choice([rng.choice([0, 1, 5]), *[rng.randint(50, 400)] * 9]))
+    order = random_order(rng, query)
+    if rng.random() < 0.12 and len(events):
+        t = events["t"].to_numpy().copy()
+        t[rng.randrange(len(t))] -= rng.randrange(4)
+        events = events.set_column(events.column_names.index("t"), "t", pa.array(t))
+    keys = [names[0] for names in query.keys if len(names) == 1]
+    scan, lying = random_files(rng, events, order, folder, keys)
+    filters = tuple(rng.sample(FILTERS, rng.choice([0, 0, 0, 1, 2])))
+    if scan.folders:
+        filters = tuple(each for each in filters if rng.random() < 0.5)
+    read = pa.schema([field for field in scan.schema if filters and field.name in ("x", "name", "k")])
+    scan = dataclasses.replace(scan, filters=filters, filter_columns=read)
+    lying = lying.append_column("$row", pa.array(np.arange(len(lying), dtype=np.int64)))
+    for each in filters:
+        lying = lying.filter(each)
+    try:
+        given = in_spark_order(lying, order)
+        if pc.sum(query.evaluate(given, output="count", threads=1)["count"], min_count=0).as_py() > MOST_FOUND:
+            return
+        expected = query.evaluate(given, output=output)
+    except CerError as error:
+        expected = error
+    found = found_of(scan, query, order)
+    limits = Limits(
+        held=rng.choice([3, 30, 1 << 22]),
+        batch=rng.choice([rng.choice([1, 7]), 64, 64, 1 << 20]),
+        gathered=rng.choice([1, 50, 200, 1 << 16, 1 << 16]),
+        memory=rng.choice([1, 1 << 28]),
+        times_read=rng.choice([8, 100]),
+    )
+    n_tasks = rng.choice([1, 2, 3, 5, 7])
+    for strategy in ("range", "partition", "replicate", "auto"):
+        try:
+            planned = plan(found, query, order, strategy, n_tasks, output, limits=limits)
+        except (OptionError, NotByFilesError) as error:
+            yield strategy, None, error, expected
+            continue
+        planned = pickle.loads(pickle.dumps(planned))
+        try:
+            batches = [batch for number in range(planned.n_pieces) for batch in planned.evaluate(number)]
+        except CerError as error:
+            yield strategy, planned, error, expected
+            continue
+        yield strategy, planned, pa.Table.from_batches(batches, planned.schema), expected
+
+
+def verify(seed: int, folder: str) -> Counter[str]:
+    """Compare the pieces of one random case with one process; return how often each way was taken."""
+    seen: Counter[str] = Counter()
+    for strategy, planned, result, expected in case(seed, folder):
+        if planned is None:
+            seen["refused: " + str(result)[:60]] += 1
+            continue
+        if isinstance(expected, CerError):
+            assert isinstance(result, CerError), (seed, strategy)
+            seen["errors"] += 1
+            continue
+        assert not isinstance(result, CerError), (seed, strategy, str(result))
+        assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, strategy)
+        seen[f"{planned.strategy} {planned.share} {min(planned.n_pieces, 2)}"] += 1
+        stretches = [stretch for piece in planned.pieces for stretch in piece.stretches]
+        seen["rows"] += len(expected)
+        for name in ("as_they_lie", "flows", "on_disk"):
+            seen[name] += any(getattr(stretch, name) for stretch in stretches)
+        seen["at a value"] += any(stretch.low is not None for stretch in stretches)
+        seen["window of row groups"] += any(stretch.n_before for stretch in stretches)
+        seen["read again"] += planned.n_read > planned.n_rows
+    return seen
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_pieces_give_the_rows_of_one_process(seed, tmp_path):
+    verify(seed, str(tmp_path))
+
+
+@pytest.mark.parametrize(("order", "n_first"), [(["t"], 40), (["t", "x"], 40), (["t", "x"], 60)])
+def test_rows_that_come_out_of_order_late_change_results_of_earlier_ones(tmp_path, order, n_first):
+    rng = np.random.default_rng(3)
+    runs = [np.sort(rng.integers(low, 40, n)) for low, n in [(0, n_first), (0, 60 - n_first), (39, 30)]]
+    t = np.concatenate(runs)
+    t[56:64] = 39  # a further column decides between rows of two row groups
+    x = np.concatenate([np.arange(60), np.arange(30)])
+    events = pa.table({"type": [str(c) for c in rng.choice(["A", "B"], 90)], "t": t, "x": x})
+    with pq.ParquetWriter(tmp_path / "e.parquet", events.schema) as writer:
+        writer.write_table(events.slice(0, 60))
+        writer.write_table(events.slice(60))
+    query = cer_gpu.compile("SELECT * FROM S WHERE A : B WITHIN 20 [t]")
+    found = find(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
+    planned = plan(found, query, order, "auto", 1, "positions", limits=Limits(batch=7, gathered=1))
+    assert "as they lie" in planned.in_order
+    result = pa.Table.from_batches(planned.evaluate(0), planned.schema)
+    by = np.lexsort([events[name].to_numpy() for name in reversed(order)])
+    expected = query.evaluate(events.take(pa.array(by)), output="positions")
+    pairs = zip(expected["start"].to_pylist(), expected["end"].to_pylist(), strict=True)
+    assert expected.num_rows > 10
+    given = zip(result["start"].to_pylist(), result["end"].to_pylist(), strict=True)
+    assert sorted(given) == sorted((by[start], by[end]) for start, end in pairs)
