@@ -4,7 +4,7 @@
 >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS")
 
 `compile` gives a `Query`; `Query.evaluate` finds all complex events in a table or a file, `Query.stream` batch by
-batch, `Query.evaluator` in events that arrive.
+batch, `Query.evaluator` in events that arrive.  `compile_all` gives a `QuerySet`: many queries in one pass.
 """
 
 from cer_gpu.columnar.resident import DeviceEvents
@@ -23,6 +23,7 @@ from cer_gpu.errors import (
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.query import Query, compile
+from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
 
 __version__ = "0.1.0"
 
@@ -37,9 +38,12 @@ __all__ = [
     "OptionError",
     "Query",
     "QueryError",
+    "QuerySet",
+    "QuerySetEvaluator",
     "QuerySyntaxError",
     "QueryTooLargeError",
     "QueryTypeError",
     "TimeOrderError",
     "compile",
+    "compile_all",
 ]

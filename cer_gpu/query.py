@@ -167,12 +167,14 @@ class Query:
         The query as it was written.
     notes : tuple of str
         Remarks: variables that are not bound in every match, or that can hold several events.
+    bindings : cer_gpu.planning.binding.Bindings
+        The plan, and its binding to the last schema.
     """
 
     def __init__(self, plan: Plan, notes: tuple[str, ...] = ()) -> None:
         self._plan = plan
         self.notes = notes
-        self._bindings = Bindings(plan)
+        self.bindings = Bindings(plan)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the plan, without its bindings to schemas."""
@@ -284,7 +286,7 @@ class Query:
 
         Calls with the same schema return the same binding, which never changes.
         """
-        binding = self._bindings.bind(schema)
+        binding = self.bindings.bind(schema)
         binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
         binding.measures  # noqa: B018 - and so may measures
         for name in self._plan.unread:
@@ -536,7 +538,7 @@ class Query:
         options = Options(
             name, lateness, late, share, position_column, first_end, device=device, limit=limit, aggregate=aggregate
         )
-        return Evaluator(query._bindings, options, stages)
+        return Evaluator(query.bindings, options, stages)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Explain the meaning of the query, and its evaluation.
@@ -563,7 +565,7 @@ class Query:
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
         source = None if events is None else self.source(events)
-        return explain(self._bindings, self.notes, source, self.matches if analyze else None)
+        return explain(self.bindings, self.notes, source, self.matches if analyze else None)
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on from the checkpoint of another one.
@@ -590,4 +592,4 @@ class Query:
         >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
         [[0, 2], [1, 2]]
         """
-        return Evaluator.restore(self._bindings, blob)
+        return Evaluator.restore(self.bindings, blob)

@@ -138,3 +138,70 @@ def gather(values, rows, taken):
     """
     for i in range(rows.shape[0]):
         taken[_U(i)] = values[_U(rows[_U(i)])]
+
+
+@kernel
+def group_rows(groups, begins, rows):
+    """List the rows of each group in ascending order, group by group.
+
+    Parameters
+    ----------
+    groups : int32, shape (rows of a block,)
+        Group of each row, from 0; -1 for a row of none.
+    begins : int64, shape (groups + 1,), written
+        Begin of each group in `rows`; the last one is the number of rows of all groups.
+    rows : int32, shape (rows of a block,), written
+    """
+    begins[:] = 0
+    for i in range(groups.shape[0]):
+        begins[_U(groups[_U(i)] + 1)] += groups[_U(i)] >= 0
+    for group in range(1, begins.shape[0]):
+        begins[_U(group)] += begins[_U(group - 1)]
+    # the begins move to the ends while rows are written, and back afterwards
+    for i in range(groups.shape[0]):
+        group = groups[_U(i)]
+        if group >= 0:
+            rows[_U(begins[_U(group)])] = i
+            begins[_U(group)] += 1
+    for group in range(begins.shape[0] - 1, 0, -1):
+        begins[_U(group)] = begins[_U(group - 1)]
+    begins[0] = 0
+
+
+@kernel
+def merge_rows(listed, at, ends, merged, words):
+    """Merge ascending lists of rows into one, and tell which lists hold each row.
+
+    Parameters
+    ----------
+    listed : int32, shape (rows of all lists,)
+        The lists, one after the other.
+    at : int64, shape (n lists,), written
+        Begin of each list; moved on to its end.
+    ends : int64, shape (n lists,)
+    merged : int32, shape (at least the rows of all lists,), written
+    words : uint16, shape (at least the rows of all lists,), written
+        Bit i is set if list i holds the row.
+
+    Returns
+    -------
+    int
+        Number of merged rows.
+    """
+    n = _U(0)
+    n_lists = at.shape[0]
+    while True:
+        least = np.int64(1) << 32
+        for i in range(n_lists):
+            if at[i] < ends[i] and listed[_U(at[i])] < least:
+                least = np.int64(listed[_U(at[i])])
+        if least == np.int64(1) << 32:
+            return np.int64(n)
+        word = 0
+        for i in range(n_lists):
+            if at[i] < ends[i] and listed[_U(at[i])] == least:
+                word |= 1 << i
+                at[i] += 1
+        merged[n] = least
+        words[n] = word
+        n += _U(1)

@@ -166,6 +166,13 @@ class Block:
         self._coded: dict[str, Coded] = {}
         self._stored: dict[str, tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]] = {}
 
+    def fork(self) -> Block:
+        """Return a block of the same rows, with the views made so far, to which other columns can be added."""
+        other = Block(self.batch, self._coders)
+        other._columns, other._valid, other._numbers = dict(self._columns), dict(self._valid), dict(self._numbers)
+        other._coded, other._stored = dict(self._coded), dict(self._stored)
+        return other
+
     def derive(self, makers: Mapping[str, Callable[[Block], pa.Array]]) -> None:
         """Add columns that are made from the others at their first use."""
         self._makers = makers
@@ -236,6 +243,30 @@ class Block:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary.cast(pa.large_string()).take(array.indices)
         return array.cast(pa.large_string())
+
+
+class Taken(Block):
+    """Some rows of a block, of which only the columns that are read are taken.
+
+    Parameters
+    ----------
+    whole : Block
+    rows : int32 array, shape (n,)
+    coders : dict from column to StringCoder
+        As those of a block, for these rows.
+    """
+
+    def __init__(self, whole: Block, rows: npt.NDArray[np.int32], coders: dict[str, StringCoder]) -> None:
+        super().__init__(whole.batch, coders)
+        self._whole = whole
+        self._rows = pa.array(rows)
+        self.n_rows = len(rows)
+
+    def column(self, name: str) -> pa.Array:
+        """Return the rows of a column or field in its own layout."""
+        if name not in self._columns:
+            self._columns[name] = take_rows(self._whole.column(name), self._rows)
+        return self._columns[name]
 
 
 def plain_texts(values: pa.Array) -> pa.Array:

@@ -96,6 +96,11 @@ class Blocks:
         self._position_column = position_column
         self._coders: dict[str, StringCoder] = {}
 
+    def watch(self, clocks: tuple[str, ...]) -> None:
+        """Check further columns of times from the next event on."""
+        for name in clocks:
+            self.clocks.setdefault(name, Clock(name, self.n_events))
+
     def restart(self, begin: int) -> None:
         """Go on at another event, whose clocks may be earlier; strings keep their codes."""
         self.clocks = {name: Clock(name, begin) for name in self.clocks}

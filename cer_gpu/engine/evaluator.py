@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
-from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks
+from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.options import Options
-from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.engine.pipeline import Pipeline, SharedBy
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness, parse_time
 from cer_gpu.order.reorder import Reorder
@@ -49,7 +49,9 @@ class Evaluator:
         Complex events found so far.
     """
 
-    def __init__(self, bindings: Bindings, options: Options, stages: Stages = NO_STAGES) -> None:
+    def __init__(
+        self, bindings: Bindings, options: Options, stages: Stages = NO_STAGES, shared: SharedBy | None = None
+    ) -> None:
         plan = bindings.plan
         self.physical = physical_plan(plan, output_of(plan, options.output), share=options.share is not None)
         self.n_pushed = options.begin
@@ -59,6 +61,7 @@ class Evaluator:
         self._plan = plan
         self._options = options
         self._stages = stages
+        self._shared = shared
         self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
         self._table = self.physical.table()
         self._pipeline: Pipeline | None = None
@@ -118,15 +121,14 @@ class Evaluator:
         return self._types_met.notes if self.n_events > self._options.begin else []
 
     def expect(self, schema: pa.Schema) -> None:
-        """Bind to a schema, which fixes the types of the results, unless a batch has done so.
+        """Bind to a schema; the first one fixes the types of the results.
 
         Raises
         ------
         QueryTypeError
             When the query does not fit the schema.
         """
-        if self._pipeline is None:
-            self._bound(schema)
+        self._bound(schema)
 
     def push(self, batch: pa.RecordBatch | DeviceEvents, stream: str | None = None) -> pa.RecordBatch:
         """Read the events of a batch and return the complex events that end in it.
@@ -460,6 +462,7 @@ class Evaluator:
             types_met=self._types_met,
             stages=self._stages,
             numbered=given.lateness is not None or ROW_COLUMN in binding.schema.names,
+            shared=self._shared,
         )
         if given.lateness is not None:
             assert plan.time_column is not None
@@ -489,18 +492,29 @@ class Evaluator:
         batch = blocks.batch(events)
         many = self._among_threads or pipeline.guards.placement.device == CUDA
         for columns in pipeline.ahead(blocks.cut(batch, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
-            block = blocks.read(columns)
-            self.n_events = blocks.n_events
-            for found in pipeline.feed(block, blocks.clocks):
-                rows = pipeline.rows(found, batch)
-                if rows is not None:
-                    yield self._first_of(rows, found)
-                if self.is_full:
-                    return
-            for rows, found in pipeline.pass_by(block, blocks.clocks, batch):
+            yield from self.read(blocks.read(columns), blocks, batch)
+            if self.is_full:
+                return
+        yield from self.end_batch(batch)
+
+    def read(self, block: EventBlock, blocks: Blocks, batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Evaluate a block of a batch, with the clocks that `blocks` hold, and yield the complex events."""
+        pipeline = self.pipeline
+        self.n_events = block.first + block.columns.n_rows
+        for found in pipeline.feed(block, blocks.clocks):
+            rows = pipeline.rows(found, batch)
+            if rows is not None:
                 yield self._first_of(rows, found)
-                if self.is_full:
-                    return
+            if self.is_full:
+                return
+        for rows, found in pipeline.pass_by(block, blocks.clocks, batch):
+            yield self._first_of(rows, found)
+            if self.is_full:
+                return
+
+    def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Yield the rest of the complex events that end in a batch, all of whose blocks were read."""
+        pipeline = self.pipeline
         for found in pipeline.flush(batch):
             yield self._first_of(pipeline.rows(found, batch), found)
             if self.is_full:

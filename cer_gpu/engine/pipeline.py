@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
@@ -36,6 +37,7 @@ from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.derived import lags_of, makers_of
 from cer_gpu.predicates.guards import GuardWords
+from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
 from cer_gpu.predicates.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
@@ -47,6 +49,8 @@ from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
 
 Positions = npt.NDArray[np.int64]
+SharedBy = Callable[[pa.Schema], SharedGuards]
+"""Gives the guards that several queries share over events of a schema."""
 
 NEVER = np.iinfo(np.int64).max
 """A position after all events."""
@@ -91,10 +95,12 @@ class Pipeline:
         Hook for the begin and end of each stage.
     numbered
         True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
+    shared
+        Guards that this query shares with others; None: it has guards of its own.
 
     Attributes
     ----------
-    guards : GuardWords
+    guards : GuardWords or SharedWords
         Evaluation of predicates over batches of the last schema.
     runtime : Runtime
     partitions : Partitions or None
@@ -113,6 +119,7 @@ class Pipeline:
         types_met: TypesMet,
         stages: Stages = NO_STAGES,
         numbered: bool = False,
+        shared: SharedBy | None = None,
     ) -> None:
         self.physical = physical
         self.binding = self._first = binding
@@ -121,7 +128,8 @@ class Pipeline:
         self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
-        self.guards = GuardWords(binding.guards, device, types_met)
+        self._shared = shared
+        self.guards = self._guards_of(binding)
         self._makers = makers_of(binding.derived)
         self._lags: Lags | None = None
         self._symbols = SymbolTable(table, binding.guards.dtype, binding.guards.n_guards)
@@ -173,10 +181,16 @@ class Pipeline:
             self._check_compared(binding)
             self.binding = binding
             self._compared = self._side_columns(binding)
-            self.guards = GuardWords(binding.guards, self._device, self._types_met)
+            self.guards = self._guards_of(binding)
             self._makers = makers_of(binding.derived)
             if self._lags is not None:
                 self._lags.rebind(lags_of(binding.derived), binding.keys if self.physical.plan.partition else None)
+
+    def _guards_of(self, binding: Binding) -> GuardWords | SharedWords:
+        shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
+        if self._shared is None or not shares:
+            return GuardWords(binding.guards, self._device, self._types_met)
+        return self._shared(binding.schema).words_for(binding.guards, self._types_met)
 
     def _make_awaiting(self, share: tuple[int, int] | None) -> Awaiting:
         physical, plan = self.physical, self.physical.plan

@@ -321,12 +321,8 @@ class GuardWords:
         for i, guard in enumerate(self.bound.guards):
             by_type.setdefault(guard.event_type, []).append(i)
         by_type.pop(None, None)
-        try:
-            texts = values.to_pylist()
-        except UnicodeDecodeError as error:
-            raise EventsError(
-                f"the type column {self.bound.type_column!r} holds text that is not UTF-8: {error}"
-            ) from None
+        assert self.bound.type_column is not None
+        texts = type_names(values, self.bound.type_column)
         self.types_met.add(texts)
         return self.bound.pack([by_type.get(text, []) for text in texts])
 
@@ -343,6 +339,21 @@ class GuardWords:
 def _all_valid(n_rows: int) -> npt.NDArray[np.uint8]:
     """Return validity bits of rows without NULL."""
     return read_only(np.full((n_rows + 7) // 8, 255, np.uint8))
+
+
+def type_names(values: pa.Array, type_column: str) -> list[str | None]:
+    """Return the types in a dictionary of the type column.
+
+    Raises
+    ------
+    EventsError
+        When one is not UTF-8.
+    """
+    try:
+        names: list[str | None] = values.to_pylist()
+    except UnicodeDecodeError as error:
+        raise EventsError(f"the type column {type_column!r} holds text that is not UTF-8: {error}") from None
+    return names
 
 
 def type_column_type(schema: pa.Schema, name: str) -> pa.DataType:

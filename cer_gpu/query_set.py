@@ -1,0 +1,516 @@
+"""Many queries in one pass: `compile_all` compiles them, and a `QuerySet` evaluates them over the same events.
+
+The events are read, decoded, put in order and cut into blocks once; guards that queries have in common are evaluated
+once, over the events of their type (`cer_gpu.predicates.shared_guards`).  Behind that, each query has a pipeline of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.columnar.clocks import time_column_type
+from cer_gpu.columnar.fields import narrowest
+from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
+from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.options import Lateness, Options, check_options
+from cer_gpu.errors import CerError, EventsError, OptionError, QueryError, TimeOrderError, did_you_mean
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.io.sources import Source
+from cer_gpu.order.lateness import parse_lateness
+from cer_gpu.order.reorder import LATE, Reorder
+from cer_gpu.order.rows import ROW_COLUMN, with_rows
+from cer_gpu.order.streams import STREAM_COLUMN
+from cer_gpu.predicates.placement import CPU
+from cer_gpu.predicates.shared_guards import SharedGuards
+from cer_gpu.query import Query, compile
+
+QUERY_COLUMN = "query"
+"""Column of `QuerySet.stream` that names the query of each row."""
+
+Found = Iterator[tuple[str, pa.RecordBatch]]
+
+
+def compile_all(
+    queries: Mapping[str, str],
+    *,
+    type_column: str | None = "type",
+    time_column: str | None = None,
+    time_unit: str | None = None,
+    schema: pa.Schema | None = None,
+    relations: Mapping[str, Any] | None = None,
+) -> QuerySet:
+    """Compile many queries, to be evaluated in one pass over the events.
+
+    Parameters
+    ----------
+    queries
+        Texts, or `pathlib.Path` of files with them, by the names of the queries; at least one.
+    type_column, time_column, time_unit, schema, relations
+        As those of `cer_gpu.compile`, the same for all queries.
+
+    Returns
+    -------
+    QuerySet
+
+    Raises
+    ------
+    QuerySyntaxError, QueryError, QueryTypeError, OptionError
+        As `compile`, for the first query that is wrong; the message begins with its name.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> events = pa.table({"type": ["A", "B", "A", "C"]})
+    >>> rules = {"ab": "SELECT * FROM S WHERE A ; B", "ac": "SELECT * FROM S WHERE A ; C"}
+    >>> found = cer_gpu.compile_all(rules).evaluate(events)
+    >>> {name: table["end"].to_pylist() for name, table in found.items()}
+    {'ab': [1], 'ac': [3, 3]}
+    """
+    compiled = {}
+    options: dict[str, Any] = {"type_column": type_column, "time_column": time_column, "time_unit": time_unit}
+    for name, text in queries.items():
+        try:
+            compiled[name] = compile(text, schema=schema, relations=relations, **options)
+        except QueryError as error:
+            raise _in_query(name, error) from None
+    return QuerySet(compiled)
+
+
+def _in_query(name: str, error: QueryError) -> QueryError:
+    return type(error)(f"query {name!r}: {error.message}", error.text, error.start, error.end, error.hint)
+
+
+class QuerySet(Mapping[str, Query]):
+    """Compiled queries by name, evaluated in one pass; made by `compile_all`.  Immutable, and can be pickled.
+
+    Parameters
+    ----------
+    queries
+        Queries with the same `type_column`, `time_column` and `time_unit`; if one of them names several streams in
+        FROM, all name the same.
+
+    Raises
+    ------
+    OptionError
+        When there is none, or they cannot read the same events.
+    """
+
+    def __init__(self, queries: Mapping[str, Query]) -> None:
+        self._queries = dict(queries)
+        if not queries:
+            raise OptionError("expected at least one query, got none")
+        for name in self._queries:
+            self._check(name)
+
+    def __getitem__(self, name: str) -> Query:
+        """Return a query by its name."""
+        return self._queries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._queries)
+
+    def __len__(self) -> int:
+        """Return the number of queries."""
+        return len(self._queries)
+
+    def __repr__(self) -> str:
+        """Show how many queries there are."""
+        return f"<cer_gpu.QuerySet of {len(self)} queries>"
+
+    @property
+    def _first(self) -> Query:
+        return next(iter(self._queries.values()))
+
+    def _check(self, name: str) -> None:
+        check_same_events(self._queries[name], name, self._first, next(iter(self._queries)))
+
+    def evaluate(
+        self,
+        events: Any,
+        *,
+        output: str | None = None,
+        sort: bool = False,
+        lateness: Lateness | None = None,
+        late: str = "refuse",
+        limit: int | None = None,
+    ) -> dict[str, pa.Table]:
+        """Find all complex events of all queries.
+
+        Parameters and errors are those of `Query.evaluate`; evaluation is on the CPU, on one thread.
+
+        Parameters
+        ----------
+        output
+            Output of all queries; None: the default of each.
+        limit
+            Stop each query after so many results.
+
+        Returns
+        -------
+        dict from str to pyarrow.Table
+            For each query, the table that `Query.evaluate` returns on one thread.
+        """
+        evaluator = self.evaluator(output=output, lateness=lateness, late=late, limit=limit)
+        source = self.source(events, sort=sort)
+        schemas = {name: query.output_schema(source.schema, output) for name, query in self._queries.items()}
+        found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
+        for name, rows in self.matches(source, evaluator):
+            found[name].append(rows)
+        return {name: pa.Table.from_batches(found[name], schemas[name]) for name in self._queries}
+
+    def stream(
+        self,
+        events: Any,
+        *,
+        output: str | None = None,
+        sort: bool = False,
+        lateness: Lateness | None = None,
+        late: str = "refuse",
+        limit: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """Find all complex events of all queries batch by batch, in bounded memory.
+
+        Parameters and errors are those of `evaluate`.
+
+        Returns
+        -------
+        pyarrow.RecordBatchReader
+            The columns of the results of all queries, NULL in rows of queries that have no such column, and the column
+            ``query`` (string) before them.  Each batch has rows of one query.
+
+        Raises
+        ------
+        OptionError
+            When a column has types in two queries that are not the same.
+        """
+        evaluator = self.evaluator(output=output, lateness=lateness, late=late, limit=limit)
+        source = self.source(events, sort=sort)
+        schema = self.output_schema(source.schema, output)
+        return pa.RecordBatchReader.from_batches(schema, self.named(self.matches(source, evaluator), schema))
+
+    def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
+        """Return the schema of `stream` over events of a schema."""
+        fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
+        first = {}
+        for name, query in self._queries.items():
+            for field in query.output_schema(schema, output):
+                known = fields.setdefault(field.name, field)
+                first.setdefault(field.name, name)
+                if known.type != field.type:
+                    raise OptionError(
+                        f"column {field.name!r} of the results is {known.type} in query {first.get(field.name)!r} and "
+                        f"{field.type} in query {name!r}\n"
+                        "hint: name it differently with AS, or take a table for each query: QuerySet.evaluate"
+                    )
+        return pa.schema(list(fields.values()))
+
+    @staticmethod
+    def named(found: Found, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield batches of the results of all queries with the column that names the query."""
+        for name, rows in found:
+            columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
+            columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
+            arrays = [columns.get(field.name, pa.nulls(0)) for field in schema]
+            missing = [field.name not in columns for field in schema]
+            for i, field in enumerate(schema):
+                if missing[i]:
+                    arrays[i] = pa.nulls(rows.num_rows, field.type)
+            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def source(self, events: Any, *, sort: bool = False) -> Source:
+        """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time."""
+        return self._first.source(events, sort=sort)
+
+    def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
+        """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
+        return narrowest(schema, {name for query in self._queries.values() for name in query.columns(schema, output)})
+
+    def matches(self, source: Source, evaluator: QuerySetEvaluator) -> Found:
+        """Yield the complex events of a source with the names of their queries, in pieces of bounded size."""
+        names = self.columns(source.schema, evaluator.output)
+        evaluator.expect(source.schema)
+        try:
+            for batch in source.batches(names):
+                yield from evaluator.push_batches(batch)
+                if evaluator.is_full:
+                    break
+            yield from evaluator.finish_batches()
+        except TimeOrderError as error:
+            where = source.locate(evaluator.n_events)
+            raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
+
+    def evaluator(
+        self,
+        *,
+        output: str | None = None,
+        lateness: Lateness | None = None,
+        late: str = "refuse",
+        limit: int | None = None,
+    ) -> QuerySetEvaluator:
+        """Return an evaluator of all queries for a stream that arrives batch by batch; parameters as `evaluate`."""
+        return QuerySetEvaluator(self._queries, output=output, lateness=lateness, late=late, limit=limit)
+
+    def explain(self, events: Any = None) -> dict[str, Explanation]:
+        """Explain each query (`Query.explain`)."""
+        return {name: query.explain(events) for name, query in self._queries.items()}
+
+
+def check_same_events(query: Query, name: str, other: Query, other_name: str) -> None:
+    """Refuse a query that cannot read the events that another one reads.
+
+    Raises
+    ------
+    OptionError
+    """
+    for option in ("type_column", "time_column", "time_unit"):
+        a, b = getattr(query, option), getattr(other, option)
+        if a != b:
+            raise OptionError(
+                f"queries of a set have one {option}; it is {b!r} in query {other_name!r} and {a!r} in query {name!r}"
+            )
+    plans = query.bindings.plan, other.bindings.plan
+    if plans[0].streams != plans[1].streams and any(plan.several_streams for plan in plans):
+        named = [", ".join(plan.streams) or "one stream" for plan in plans]
+        raise OptionError(
+            f"queries of a set read the same streams; query {other_name!r} reads {named[1]}, and query {name!r} reads "
+            f"{named[0]}"
+        )
+
+
+class QuerySetEvaluator:
+    """Evaluator of many queries, batch by batch: `push` events, `finish` at the end; made by `QuerySet.evaluator`.
+
+    Between batches queries may be added and removed.  For each, the concatenated results are those of
+    `cer_gpu.Evaluator`, and do not depend on the cut of the stream into batches.
+
+    Attributes
+    ----------
+    n_pushed : int
+        Events pushed so far.
+    n_events : int
+        Events evaluated so far; with `lateness`, some pushed events still wait.
+    """
+
+    def __init__(
+        self,
+        queries: Mapping[str, Query],
+        *,
+        output: str | None,
+        lateness: Lateness | None,
+        late: str,
+        limit: int | None,
+    ) -> None:
+        check_options(limit=limit)
+        if late not in LATE:
+            raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
+        self._first_name, self._first = next(iter(queries.items()))
+        if lateness is not None and self._first.time_column is None:
+            raise OptionError(
+                "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
+            )
+        self.output = output
+        self.n_pushed = 0
+        self._options = Options(device=CPU, limit=limit)
+        self._lateness, self._late = lateness, late
+        self._queries: dict[str, Query] = {}
+        self._evaluators: dict[str, Evaluator] = {}
+        self._blocks = Blocks((), None, 0)
+        self._reorder: Reorder | None = None
+        self._shared: SharedGuards | None = None
+        self._schema: pa.Schema | None = None
+        self._refusal = ""
+        for name, query in queries.items():
+            self.add(name, query)
+
+    # ---- queries --------------------------------------------------------------------------------------------
+
+    def add(self, name: str, query: Query | str) -> None:
+        """Add a query, which reads the events from the next one on; positions count from the begin of the stream.
+
+        Parameters
+        ----------
+        name
+            A name that no other query has.
+        query
+            A query, or its text, which is compiled with the options of the others.
+
+        Raises
+        ------
+        OptionError
+            When the name is taken, or the query cannot read the same events.
+        QueryError
+            As `cer_gpu.compile`, and when the query does not fit the events.
+        """
+        if name in self._evaluators:
+            raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
+        first = self._first
+        if isinstance(query, str):
+            try:
+                query = compile(
+                    query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
+                )
+            except QueryError as error:
+                raise _in_query(name, error) from None
+        check_same_events(query, name, first, self._first_name)
+        options = replace(self._options, output=query.physical_plan(self.output).output.name, begin=self.n_events)
+        evaluator = Evaluator(query.bindings, options, shared=self._shared_guards)
+        if self._schema is not None:
+            self._expect(name, evaluator, self._schema)
+        self._queries[name], self._evaluators[name] = query, evaluator
+
+    def remove(self, name: str) -> pa.RecordBatch:
+        """Remove a query, and return the complex events that it would find if the stream ended here.
+
+        Raises
+        ------
+        OptionError
+            When there is no such query.
+        """
+        if name not in self._evaluators:
+            hint = did_you_mean(name, self._evaluators, "queries")
+            raise OptionError(f"there is no query {name!r}" + (f"\nhint: {hint}" if hint else ""))
+        del self._queries[name]
+        return self._evaluators.pop(name).finish()
+
+    @property
+    def n_events(self) -> int:
+        """Number of events evaluated so far."""
+        return self._blocks.n_events
+
+    @property
+    def n_matches(self) -> dict[str, int]:
+        """Number of complex events found so far, by query."""
+        return {name: evaluator.n_matches for name, evaluator in self._evaluators.items()}
+
+    @property
+    def n_late(self) -> int:
+        """Number of events so far that came later than `lateness` allows."""
+        return 0 if self._reorder is None else self._reorder.n_late
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Remarks on the events read so far (`Evaluator.notes`), of the queries that have some."""
+        return {name: evaluator.notes for name, evaluator in self._evaluators.items() if evaluator.notes}
+
+    @property
+    def is_full(self) -> bool:
+        """True once all queries have reached the limit."""
+        return bool(self._evaluators) and all(evaluator.is_full for evaluator in self._evaluators.values())
+
+    # ---- events ---------------------------------------------------------------------------------------------
+
+    def expect(self, schema: pa.Schema) -> None:
+        """Bind all queries to a schema; the first one fixes the types of the results.
+
+        Raises
+        ------
+        QueryTypeError
+            When a query does not fit the schema; the message begins with its name.
+        """
+        if self._lateness is not None and ROW_COLUMN not in schema.names:
+            schema = schema.append(pa.field(ROW_COLUMN, pa.int64()))
+        self._schema = schema
+        for name, evaluator in self._evaluators.items():
+            self._expect(name, evaluator, schema)
+        time_column = self._first.time_column
+        if self._lateness is not None and self._reorder is None:
+            assert time_column is not None
+            time_type = time_column_type(schema, time_column)
+            units = parse_lateness(self._lateness, time_type, self._first.time_unit)
+            self._reorder = Reorder(time_column, units, self._late)
+
+    def _expect(self, name: str, evaluator: Evaluator, schema: pa.Schema) -> None:
+        try:
+            evaluator.expect(schema)
+        except QueryError as error:
+            raise _in_query(name, error) from None
+        self._blocks.watch(evaluator.pipeline.binding.clocks)
+
+    def _shared_guards(self, schema: pa.Schema) -> SharedGuards:
+        """Return the guards that queries share over a schema."""
+        if self._shared is None or not self._shared.schema.equals(schema, check_metadata=True):
+            several = STREAM_COLUMN if self._first.bindings.plan.several_streams else None
+            self._shared = SharedGuards(schema, self._first.type_column, several)
+        return self._shared
+
+    def push(self, batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
+        """Read the events of a batch and return the complex events that end in it, of the queries that have some.
+
+        Raises
+        ------
+        QueryTypeError, TimeOrderError, EventsError
+            As `Evaluator.push`.
+        """
+        return _gathered(self.push_batches(batch))
+
+    def push_batches(self, batch: pa.RecordBatch) -> Found:
+        """As `push`, but yield the complex events in pieces of bounded size, each with the name of its query."""
+        if self._refusal:
+            raise OptionError(f"{self._refusal}: make a new evaluator")
+        if not isinstance(batch, pa.RecordBatch):
+            raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
+        self._refusal = "the matches of the batch before were not all read"
+        return self._in_order(batch)
+
+    def finish(self) -> dict[str, pa.RecordBatch]:
+        """End the stream and return the complex events of the events that still wait, of the queries that have some."""
+        return _gathered(self.finish_batches())
+
+    def finish_batches(self) -> Found:
+        """As `finish`, but yield the complex events in pieces of bounded size, each with the name of its query."""
+        if self._reorder is not None and not self._refusal:
+            for batch in self._reorder.finish():
+                yield from self._evaluate(batch)
+        for name, evaluator in self._evaluators.items():
+            for rows in evaluator.finish_batches():
+                yield name, rows
+        self._refusal = "the stream is finished"
+
+    def _in_order(self, batch: pa.RecordBatch) -> Found:
+        try:
+            if self._reorder is None and self._lateness is not None:
+                self.expect(batch.schema)
+            batches = [batch]
+            if self._reorder is not None:
+                batches = self._reorder.push(with_rows(batch, self.n_pushed))
+            self.n_pushed += batch.num_rows
+            for ready in batches:
+                yield from self._evaluate(ready)
+        except CerError:
+            self._refusal = "an error ended the stream"
+            raise
+        self._refusal = ""
+
+    def _evaluate(self, events: pa.RecordBatch) -> Found:
+        if self._schema is None or not self._schema.equals(events.schema):
+            self.expect(events.schema)
+        blocks = self._blocks
+        batch = blocks.batch(events)
+        for columns in blocks.cut(batch, BLOCK_ROWS):
+            block = blocks.read(columns)
+            for name, evaluator in self._evaluators.items():
+                if evaluator.is_full:
+                    continue
+                pipeline = evaluator.pipeline
+                own = columns.fork() if pipeline.binding.derived else columns
+                for ready in pipeline.ahead([own]):
+                    for rows in evaluator.read(replace(block, columns=ready), blocks, batch):
+                        yield name, rows
+        for name, evaluator in self._evaluators.items():
+            if not evaluator.is_full:
+                for rows in evaluator.end_batch(batch):
+                    yield name, rows
+
+
+def _gathered(pieces: Found) -> dict[str, pa.RecordBatch]:
+    found: dict[str, list[pa.RecordBatch]] = {}
+    for name, rows in pieces:
+        if rows.num_rows:
+            found.setdefault(name, []).append(rows)
+    return {name: each[0] if len(each) == 1 else pa.concat_batches(each) for name, each in found.items()}
