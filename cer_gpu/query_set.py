@@ -15,9 +15,11 @@ import pyarrow as pa
 
 from cer_gpu.columnar.clocks import time_column_type
 from cer_gpu.columnar.fields import narrowest
-from cer_gpu.engine.blocks import BLOCK_ROWS, Blocks
+from cer_gpu.columnar.recycling import Turn
+from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.options import Lateness, Options, check_options
+from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError, TimeOrderError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sources import Source
@@ -26,11 +28,13 @@ from cer_gpu.order.reorder import LATE, Reorder
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.predicates.placement import CPU
-from cer_gpu.predicates.shared_guards import SharedGuards
 from cer_gpu.query import Query, compile
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
+
+SET_ROWS = 4 * BLOCK_ROWS
+"""Rows of a block: each costs some calls for every query, which reads few of them."""
 
 Found = Iterator[tuple[str, pa.RecordBatch]]
 
@@ -197,7 +201,7 @@ class QuerySet(Mapping[str, Query]):
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
         fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
-        first = {}
+        first: dict[str, str] = {}
         for name, query in self._queries.items():
             for field in query.output_schema(schema, output):
                 known = fields.setdefault(field.name, field)
@@ -320,9 +324,11 @@ class QuerySetEvaluator:
         self._lateness, self._late = lateness, late
         self._queries: dict[str, Query] = {}
         self._evaluators: dict[str, Evaluator] = {}
+        self._turns: dict[str, Turn] = {}
+        several = STREAM_COLUMN if self._first.bindings.plan.several_streams else None
+        self._sharing = Sharing(self._first.type_column, several)
         self._blocks = Blocks((), None, 0)
         self._reorder: Reorder | None = None
-        self._shared: SharedGuards | None = None
         self._schema: pa.Schema | None = None
         self._refusal = ""
         for name, query in queries.items():
@@ -359,7 +365,8 @@ class QuerySetEvaluator:
                 raise _in_query(name, error) from None
         check_same_events(query, name, first, self._first_name)
         options = replace(self._options, output=query.physical_plan(self.output).output.name, begin=self.n_events)
-        evaluator = Evaluator(query.bindings, options, shared=self._shared_guards)
+        evaluator = Evaluator(query.bindings, options, shared=self._sharing)
+        self._turns[name] = self._sharing.turn()
         if self._schema is not None:
             self._expect(name, evaluator, self._schema)
         self._queries[name], self._evaluators[name] = query, evaluator
@@ -427,17 +434,15 @@ class QuerySetEvaluator:
 
     def _expect(self, name: str, evaluator: Evaluator, schema: pa.Schema) -> None:
         try:
-            evaluator.expect(schema)
+            binding = evaluator.bind(schema)
+            # made outside of its turn, as their memory is not that of one query
+            self._sharing.guards(schema)
+            self._sharing.add_partitions(binding.keys)
+            with self._turns[name]:
+                evaluator.expect(schema)
         except QueryError as error:
             raise _in_query(name, error) from None
         self._blocks.watch(evaluator.pipeline.binding.clocks)
-
-    def _shared_guards(self, schema: pa.Schema) -> SharedGuards:
-        """Return the guards that queries share over a schema."""
-        if self._shared is None or not self._shared.schema.equals(schema, check_metadata=True):
-            several = STREAM_COLUMN if self._first.bindings.plan.several_streams else None
-            self._shared = SharedGuards(schema, self._first.type_column, several)
-        return self._shared
 
     def push(self, batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
         """Read the events of a batch and return the complex events that end in it, of the queries that have some.
@@ -491,21 +496,25 @@ class QuerySetEvaluator:
         if self._schema is None or not self._schema.equals(events.schema):
             self.expect(events.schema)
         blocks = self._blocks
-        batch = blocks.batch(events)
-        for columns in blocks.cut(batch, BLOCK_ROWS):
+        for start in range(0, events.num_rows, SET_ROWS):
+            batch = blocks.batch(events.slice(start, SET_ROWS))
+            (columns,) = blocks.cut(batch, SET_ROWS)
             block = blocks.read(columns)
+            self._sharing.next_block(evaluator.pipeline for evaluator in self._evaluators.values())
             for name, evaluator in self._evaluators.items():
-                if evaluator.is_full:
-                    continue
-                pipeline = evaluator.pipeline
-                own = columns.fork() if pipeline.binding.derived else columns
-                for ready in pipeline.ahead([own]):
-                    for rows in evaluator.read(replace(block, columns=ready), blocks, batch):
-                        yield name, rows
-        for name, evaluator in self._evaluators.items():
-            if not evaluator.is_full:
-                for rows in evaluator.end_batch(batch):
+                for rows in self._read(evaluator, block, batch):
                     yield name, rows
+
+    def _read(self, evaluator: Evaluator, block: EventBlock, batch: Batch) -> Iterator[pa.RecordBatch]:
+        """Evaluate one query over a block that is a batch, so that nothing of it waits for the query's next turn."""
+        if evaluator.is_full:
+            return
+        pipeline = evaluator.pipeline
+        columns = block.columns.fork() if pipeline.binding.derived else block.columns
+        for ready in pipeline.ahead([columns]):
+            yield from evaluator.read(replace(block, columns=ready), self._blocks, batch)
+        if not evaluator.is_full:
+            yield from evaluator.end_batch(batch)
 
 
 def _gathered(pieces: Found) -> dict[str, pa.RecordBatch]:

@@ -169,39 +169,44 @@ def group_rows(groups, begins, rows):
 
 
 @kernel
-def merge_rows(listed, at, ends, merged, words):
-    """Merge ascending lists of rows into one, and tell which lists hold each row.
+def merge_rows(rows, words, more, bit, merged, merged_words):
+    """Merge two ascending lists of rows into one.
 
     Parameters
     ----------
-    listed : int32, shape (rows of all lists,)
-        The lists, one after the other.
-    at : int64, shape (n lists,), written
-        Begin of each list; moved on to its end.
-    ends : int64, shape (n lists,)
-    merged : int32, shape (at least the rows of all lists,), written
-    words : uint16, shape (at least the rows of all lists,), written
-        Bit i is set if list i holds the row.
+    rows : int32, shape (n,)
+    words : uint16, shape (n,)
+        Word of each of these rows.
+    more : int32, shape (m,)
+    bit : int
+        Word of each of those.
+    merged : int32, shape (at least n + m,), written
+    merged_words : uint16, shape (at least n + m,), written
+        Bits of both words for a row that stands in both lists.
 
     Returns
     -------
     int
         Number of merged rows.
     """
-    n = _U(0)
-    n_lists = at.shape[0]
-    while True:
-        least = np.int64(1) << 32
-        for i in range(n_lists):
-            if at[i] < ends[i] and listed[_U(at[i])] < least:
-                least = np.int64(listed[_U(at[i])])
-        if least == np.int64(1) << 32:
-            return np.int64(n)
-        word = 0
-        for i in range(n_lists):
-            if at[i] < ends[i] and listed[_U(at[i])] == least:
-                word |= 1 << i
-                at[i] += 1
-        merged[n] = least
-        words[n] = word
-        n += _U(1)
+    i, j, k = _U(0), _U(0), _U(0)
+    n, m = _U(rows.shape[0]), _U(more.shape[0])
+    while i < n and j < m:
+        a, b = rows[i], more[j]
+        first, second = _U(a <= b), _U(b <= a)
+        merged[k] = min(a, b)
+        merged_words[k] = first * words[i] | second * _U(bit)
+        i += first
+        j += second
+        k += _U(1)
+    while i < n:
+        merged[k] = rows[i]
+        merged_words[k] = words[i]
+        i += _U(1)
+        k += _U(1)
+    while j < m:
+        merged[k] = more[j]
+        merged_words[k] = bit
+        j += _U(1)
+        k += _U(1)
+    return np.int64(k)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.compaction import gather
+from cer_gpu.columnar.recycling import cells_of_turn
 
 LARGE = 1 << 20
 """Bytes from which on memory is mapped from the system, and unmapped after use."""
@@ -120,13 +121,17 @@ class Scratch:
     """
 
     def __init__(self, dtype: npt.DTypeLike, *row: int) -> None:
-        self._memory: npt.NDArray[Any] = np.empty((0, *row), dtype)
+        self._dtype, self._row = dtype, row
+        self._cell = cells_of_turn()[np.dtype(dtype), row]
+        if self._cell.memory is None:
+            self._cell.memory = np.empty((0, *row), dtype)
 
     def empty(self, n: int) -> npt.NDArray[Any]:
         """Return `n` uninitialised rows; the next call returns the same memory."""
-        if n > len(self._memory):
-            self._memory = room((1 << (n - 1).bit_length(), *self._memory.shape[1:]), self._memory.dtype)
-        return self._memory[:n]
+        memory: npt.NDArray[Any] = self._cell.memory
+        if n > len(memory):
+            memory = self._cell.memory = room((1 << (n - 1).bit_length(), *self._row), self._dtype)
+        return memory[:n]
 
 
 class Gathered:

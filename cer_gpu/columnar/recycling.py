@@ -1,4 +1,4 @@
-"""Recycled memory for results, reused once nothing refers to them.
+"""Recycled memory for results, reused once nothing refers to them, and memory of evaluations that take turns.
 
 Fresh pages cost more than the writes to them, and recently written memory is still in the cache.
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from collections.abc import Hashable
+from contextvars import ContextVar, Token
 from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+
+_TURN: ContextVar[Turn | None] = ContextVar("turn", default=None)
 
 MOST_FREE = 4
 """Most free arrays of one size to keep: one is filled while another is read, and threads need some more."""
@@ -34,3 +38,59 @@ class Recycler:
         # Arrow arrays may be dropped in any thread, where append is safe
         weakref.finalize(lent, free.append, memory).atexit = False
         return np.ndarray(shape, kind, lent)
+
+
+class Cell:
+    """Place of some memory that holds nothing between the turns of the evaluations that use it."""
+
+    def __init__(self) -> None:
+        self.memory: Any = None
+
+
+class Turn:
+    """One of several evaluations that take turns, each of which reads a whole block before the next one does.
+
+    What is made under ``with turn:`` uses the same memory as its like in the other evaluations.
+
+    Parameters
+    ----------
+    cells
+        The memory that they have in common; empty at first.
+    """
+
+    def __init__(self, cells: dict[Hashable, Cell]) -> None:
+        self._cells = cells
+        self._n_made = 0
+        self._token: Token[Turn | None] | None = None
+
+    def __enter__(self) -> Turn:
+        """Begin."""
+        self._token = _TURN.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        assert self._token is not None
+        _TURN.reset(self._token)
+
+    def cells(self) -> Cells:
+        """Return the cells of one more object that has such memory."""
+        self._n_made += 1
+        return Cells(self._cells, self._n_made)
+
+
+class Cells:
+    """Cells of one object, by their sizes and types."""
+
+    def __init__(self, cells: dict[Hashable, Cell], number: int) -> None:
+        self._cells, self._number = cells, number
+
+    def __getitem__(self, key: Hashable) -> Cell:
+        """Return a cell, which is empty at first."""
+        return self._cells.setdefault((self._number, key), Cell())
+
+
+def cells_of_turn() -> Cells:
+    """Return cells for an object made now: in common with other evaluations, within a `Turn`, else its own."""
+    turn = _TURN.get()
+    return Cells({}, 0) if turn is None else turn.cells()

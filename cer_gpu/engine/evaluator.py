@@ -15,7 +15,7 @@ from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.options import Options
-from cer_gpu.engine.pipeline import Pipeline, SharedBy
+from cer_gpu.engine.pipeline import Pipeline, SharedBySet
 from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
 from cer_gpu.order.lateness import parse_lateness, parse_time
 from cer_gpu.order.reorder import Reorder
@@ -50,7 +50,7 @@ class Evaluator:
     """
 
     def __init__(
-        self, bindings: Bindings, options: Options, stages: Stages = NO_STAGES, shared: SharedBy | None = None
+        self, bindings: Bindings, options: Options, stages: Stages = NO_STAGES, shared: SharedBySet | None = None
     ) -> None:
         plan = bindings.plan
         self.physical = physical_plan(plan, output_of(plan, options.output), share=options.share is not None)
@@ -362,10 +362,10 @@ class Evaluator:
         if "events" in state.schemas and evaluator.is_full:
             evaluator._bound(state.schemas["events"])
         elif "events" in state.schemas:
-            evaluator._choose(evaluator._binding_of(state.schemas["events"]))
+            evaluator._choose(evaluator.bind(state.schemas["events"]))
             evaluator._table.restore(state.facts["table"])
             pipeline = evaluator._bound(state.schemas["events"])
-            pipeline.restore(state, evaluator._binding_of(state.schemas["binding"]))
+            pipeline.restore(state, evaluator.bind(state.schemas["binding"]))
             evaluator._blocks.restore(state)
             evaluator._keep_advanced(state.facts.get("advanced", -1))
             if evaluator._reorder is not None:
@@ -433,12 +433,13 @@ class Evaluator:
     def _bound(self, schema: pa.Schema) -> Pipeline:
         """Return the pipeline, made or bound anew for a schema."""
         if self._pipeline is None:
-            return self._begin(self._binding_of(schema))
+            return self._begin(self.bind(schema))
         if not self._pipeline.binding.fits(schema):
-            self._pipeline.rebind(self._binding_of(schema))
+            self._pipeline.rebind(self.bind(schema))
         return self._pipeline
 
-    def _binding_of(self, schema: pa.Schema) -> Binding:
+    def bind(self, schema: pa.Schema) -> Binding:
+        """Return the binding of the query to a schema."""
         return self._bindings.bind(schema, self._options.position_column)
 
     def _choose(self, binding: Binding) -> None:

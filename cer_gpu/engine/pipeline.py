@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,8 @@ from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
 from cer_gpu.output.choice import Choice
 from cer_gpu.output.retention import Retained
-from cer_gpu.partition.partitions import Partitions
+from cer_gpu.partition.partitions import Keys, Partitions
+from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
@@ -49,12 +50,20 @@ from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
 
 Positions = npt.NDArray[np.int64]
-SharedBy = Callable[[pa.Schema], SharedGuards]
-"""Gives the guards that several queries share over events of a schema."""
 
 NEVER = np.iinfo(np.int64).max
 """A position after all events."""
 _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
+
+
+class SharedBySet(Protocol):
+    """What a pipeline may share with those of other queries (`cer_gpu.engine.sharing`)."""
+
+    def guards(self, schema: pa.Schema) -> SharedGuards:
+        """Return the guards over events of a schema."""
+
+    def partitions(self, keys: Keys, *, numbered: bool) -> ViewOfPartitions | None:
+        """Return the partitions of keys; None: they are the query's own."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ class Pipeline:
     numbered
         True: the events have row numbers (`ROW_COLUMN`), which are reported in place of positions.
     shared
-        Guards that this query shares with others; None: it has guards of its own.
+        Gives what this query shares with others; None: there are no others.
 
     Attributes
     ----------
@@ -119,7 +128,7 @@ class Pipeline:
         types_met: TypesMet,
         stages: Stages = NO_STAGES,
         numbered: bool = False,
-        shared: SharedBy | None = None,
+        shared: SharedBySet | None = None,
     ) -> None:
         self.physical = physical
         self.binding = self._first = binding
@@ -145,13 +154,15 @@ class Pipeline:
         options = self._options = run_options(physical, binding, reading, self._texts)
         self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
         self.runtime.stages = self._stages
-        self.partitions: Partitions | None = None
-        if plan.partition:
-            # an event that is not relevant still counts in a window of events, and breaks contiguity
-            has_gaps = self.table.has_gaps or physical.strategy.consecutive
-            every = options.window == COUNT_WINDOW or has_gaps
-            numbered = self.runtime.numbers_events or has_gaps
-            self.partitions = Partitions(binding.keys.types, every=every, numbered=numbered, deal=reading.deal)
+        # an event that is not relevant still counts in a window of events, and breaks contiguity
+        has_gaps = self.table.has_gaps or physical.strategy.consecutive
+        self._every = options.window == COUNT_WINDOW or has_gaps
+        self._numbers = self.runtime.numbers_events or has_gaps
+        self.partitions: Partitions | ViewOfPartitions | None = None
+        if plan.partition and self._shared is not None:
+            self.partitions = self._shared.partitions(binding.keys, numbered=self._numbers)
+        if plan.partition and self.partitions is None:
+            self.partitions = self._partitions_of_its_own(reading.deal)
         self._lags = self._make_lags(reading.deal)
         self._window: Window | None = None
         if self.runtime.needs_lows:
@@ -190,7 +201,7 @@ class Pipeline:
         shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
         if self._shared is None or not shares:
             return GuardWords(binding.guards, self._device, self._types_met)
-        return self._shared(binding.schema).words_for(binding.guards, self._types_met)
+        return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
 
     def _make_awaiting(self, share: tuple[int, int] | None) -> Awaiting:
         physical, plan = self.physical, self.physical.plan
@@ -255,7 +266,8 @@ class Pipeline:
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
         if self.partitions is not None:
             with self._stages.stage(PARTITIONS):
-                self._sweep(self.partitions)
+                if isinstance(self.partitions, Partitions) and self.partitions.wants_sweep:
+                    self._drop_idle(self.partitions)
                 keys = self.binding.keys.arrays(columns.batch, self._first.keys.types)
                 if self._awaiting is not None and self._options.window == COUNT_WINDOW:
                     # an event that is not relevant may be the first beyond a window
@@ -389,15 +401,38 @@ class Pipeline:
             return []
         return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
-    def _sweep(self, partitions: Partitions) -> None:
-        """Drop the partitions that hold nothing, once there are many."""
-        if partitions.wants_sweep:
-            kept = ~self.runtime.idle(partitions.n)
-            if self._awaiting is not None:
-                kept |= self._awaiting.holds(partitions.n)
-                self._awaiting.keep_partitions(kept)
-            partitions.keep(kept)
-            self.runtime.keep_partitions(kept)
+    def _partitions_of_its_own(self, deal: tuple[int, int] | None = None) -> Partitions:
+        return Partitions(self._first.keys.types, every=self._every, numbered=self._numbers, deal=deal)
+
+    def shares(self, partitions: SharedPartitions) -> bool:
+        """Return True if the query has a view on these partitions."""
+        return isinstance(self.partitions, ViewOfPartitions) and self.partitions.shared is partitions
+
+    def own_partitions(self) -> None:
+        """Take over the shared partitions, and drop those that hold nothing of this query."""
+        assert self.partitions is not None
+        own = self._partitions_of_its_own()
+        own.restore(*self.partitions.snapshot())
+        self.partitions = own
+        self._drop_idle(own)
+
+    def busy(self, n: int) -> npt.NDArray[np.bool_]:
+        """Return which of the first `n` partitions hold something."""
+        if self.runtime.keeps_partitions:
+            self.runtime.reserve_partitions(n)
+        busy: npt.NDArray[np.bool_] = ~self.runtime.idle(n)
+        return busy if self._awaiting is None else busy | self._awaiting.holds(n)
+
+    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+        """Drop what is held of the partitions that are not `kept`; the others are numbered anew in their order."""
+        if self._awaiting is not None:
+            self._awaiting.keep_partitions(kept)
+        self.runtime.keep_partitions(kept)
+
+    def _drop_idle(self, partitions: Partitions) -> None:
+        kept = self.busy(partitions.n)
+        partitions.keep(kept)
+        self.keep_partitions(kept)
 
     def _sweep_texts(self) -> None:
         """Drop the texts that no partial match holds, once there are many."""
@@ -498,7 +533,7 @@ class Pipeline:
             self._window.restore(state.part("window"))
         if self.binding.compared is not None:
             self._texts.restore(state.texts("compared")[0])
-        if self.partitions is not None:
+        if isinstance(self.partitions, Partitions):
             self.partitions.restore(state.part("partitions"), state.texts("texts"))
         if self._retained is not None:
             self._retained.restore(state.arrays["retained"], state.tables["retained"])

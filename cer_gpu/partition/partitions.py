@@ -45,6 +45,8 @@ class Keys:
     types : list of pyarrow.DataType
     columns : list of str
         All columns and fields to read.
+    brackets : tuple of tuple of str
+        Names of the columns and fields of each key.
 
     Raises
     ------
@@ -54,6 +56,7 @@ class Keys:
 
     def __init__(self, brackets: tuple[tuple[Name, ...], ...], schema: pa.Schema, text: str) -> None:
         self._brackets = [[name.name for name in names] for names in brackets]
+        self.brackets = tuple(map(tuple, self._brackets))
         self.names = [dotted(names[0]) for names in self._brackets]
         self.columns = list(dict.fromkeys(name for names in self._brackets for name in names))
         self.types = [_key_type(names, schema, text) for names in brackets]

@@ -8,7 +8,6 @@ nothing of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +17,7 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.compaction import group_rows, merge_rows
 from cer_gpu.columnar.columns import Block, Taken
 from cer_gpu.columnar.dictionaries import PerDictionary
-from cer_gpu.columnar.memory import Scratch
+from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, type_names
@@ -32,7 +31,8 @@ MOST_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""
 
 Rows = npt.NDArray[np.int32]
-NO_ROWS: Rows = np.empty(0, np.int32)
+NO_ROWS: Rows = read_only(np.empty(0, np.int32))
+NO_WORDS = read_only(np.empty(0, np.uint16))
 
 
 def may_share(bound: BoundGuards, *, negates: bool) -> bool:
@@ -67,7 +67,7 @@ class SharedGuards:
         self._found: dict[Guard, Rows] = {}
         self._groups = PerDictionary(self._groups_of)
         self._grouped = Scratch(np.int32)
-        self._merged, self._words = Scratch(np.int32), Scratch(np.uint16)
+        self._merged = [(Scratch(np.int32), Scratch(np.uint16)) for _ in range(2)]
         self.types: list[str | None] = []
 
     def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
@@ -128,12 +128,15 @@ class SharedGuards:
 
     def merge(self, lists: list[Rows]) -> tuple[Rows, npt.NDArray[np.uint16]]:
         """Return the rows of all lists, ascending, and for each the lists that hold it; valid until the next call."""
-        ends = np.fromiter(accumulate(map(len, lists)), np.int64, len(lists))
-        at = np.concatenate([[0], ends[:-1]])
-        n = int(ends[-1])
-        rows, words = self._merged.empty(n), self._words.empty(n)
-        n = merge_rows(np.concatenate(lists), at, ends, rows, words)
-        return rows[:n], words[:n]
+        n_all = sum(map(len, lists))
+        rows, words = NO_ROWS, NO_WORDS
+        for number, more in enumerate(lists):
+            # the memory of the step before is read, so each step writes to the other
+            scratch = self._merged[number % 2]
+            merged, merged_words = scratch[0].empty(n_all), scratch[1].empty(n_all)
+            n = merge_rows(rows, words, read_only(more), 1 << number, merged, merged_words)
+            rows, words = read_only(merged[:n]), read_only(merged_words[:n])
+        return rows, words
 
 
 class _OfType:

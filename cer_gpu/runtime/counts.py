@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.columnar.recycling import Recycler
+from cer_gpu.columnar.recycling import Recycler, cells_of_turn
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
 
@@ -72,7 +72,17 @@ class CountOutput:
         self._rows = matches.OUTPUT_ROWS
         self._timed, self._share = timed, share
         self._recycler = Recycler()
-        self._empty: list[Int64] | None = None
+        self._cells = cells_of_turn()
+
+    @property
+    def _empty(self) -> list[Int64] | None:
+        """Arrays that hold nothing beyond the block that is read."""
+        empty: list[Int64] | None = self._cells[self._rows, self._timed].memory
+        return empty
+
+    @_empty.setter
+    def _empty(self, arrays: list[Int64] | None) -> None:
+        self._cells[self._rows, self._timed].memory = arrays
 
     @property
     def to_fill(self) -> list[Int64]:

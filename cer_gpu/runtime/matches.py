@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.columnar.recycling import Recycler
+from cer_gpu.columnar.recycling import Recycler, cells_of_turn
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -74,7 +74,17 @@ class OutputBuffers:
         self._n_values = 8 * OUTPUT_ROWS
         self._timed, self._labelled = timed, labelled
         self._recycler = Recycler()
-        self._empty: MatchBuffers | None = None
+        self._cells = cells_of_turn()
+
+    @property
+    def _empty(self) -> MatchBuffers | None:
+        """Arrays that hold nothing beyond the block that is read."""
+        empty: MatchBuffers | None = self._cells[self._rows, self._n_values, self._timed, self._labelled].memory
+        return empty
+
+    @_empty.setter
+    def _empty(self, arrays: MatchBuffers | None) -> None:
+        self._cells[self._rows, self._n_values, self._timed, self._labelled].memory = arrays
 
     @property
     def to_fill(self) -> tuple[npt.NDArray[Any], ...]:
@@ -94,6 +104,7 @@ class OutputBuffers:
     def widen(self, n: int = 0, n_values: int = 0) -> None:
         """Make room for more than the first `n` complex events, with `n_values` positions, which stay."""
         full = self._first(n, n_values)
+        self._empty = None
         self._n_values *= 2
         self._rows *= 2 if n else 1
         self._empty = None

@@ -1,0 +1,71 @@
+"""What the queries of a set have in common: guards, partitions, and memory that they use in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.columnar.recycling import Cell, Turn
+from cer_gpu.engine.pipeline import Pipeline
+from cer_gpu.partition.partitions import Keys
+from cer_gpu.partition.shared import MOST_SHARED, SharedPartitions, ViewOfPartitions
+from cer_gpu.predicates.shared_guards import SharedGuards
+
+
+class Sharing:
+    """Guards by schema, partitions by key, and memory, for the pipelines of one set.
+
+    Parameters
+    ----------
+    type_column, stream_column
+        As of `cer_gpu.predicates.shared_guards.SharedGuards`.
+    """
+
+    def __init__(self, type_column: str | None, stream_column: str | None) -> None:
+        self._type_column, self._stream_column = type_column, stream_column
+        self._guards: SharedGuards | None = None
+        self._partitions: dict[Hashable, SharedPartitions] = {}
+        self._memory: dict[Hashable, Cell] = {}
+
+    def turn(self) -> Turn:
+        """Return the turn of one more query."""
+        return Turn(self._memory)
+
+    def guards(self, schema: pa.Schema) -> SharedGuards:
+        """Return the guards over events of a schema."""
+        if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
+            self._guards = SharedGuards(schema, self._type_column, self._stream_column)
+        return self._guards
+
+    def add_partitions(self, keys: Keys) -> None:
+        """Let queries with these keys of PARTITION BY share their partitions."""
+        if keys.types:
+            self._partitions.setdefault(keys.brackets, SharedPartitions(keys.types))
+
+    def partitions(self, keys: Keys, *, numbered: bool) -> ViewOfPartitions | None:
+        """Return the view of one more query on the partitions of its keys; None: they are its own."""
+        shared = self._partitions.get(keys.brackets)
+        if shared is None or shared.is_given_up or shared.types != keys.types:
+            return None
+        return ViewOfPartitions(shared, numbered=numbered)
+
+    def next_block(self, pipelines: Iterable[Pipeline]) -> None:
+        """Go on to the next block; drop partitions that no query holds anything of, once there are many."""
+        pipelines = list(pipelines)
+        for shared in self._partitions.values():
+            shared.next_block()
+            if shared.is_given_up or not shared.all.wants_sweep:
+                continue
+            views = [each for each in pipelines if each.shares(shared)]
+            kept = np.zeros(shared.all.n, np.bool_)
+            for pipeline in views:
+                kept |= pipeline.busy(len(kept))
+            shared.all.keep(kept)
+            for pipeline in views:
+                pipeline.keep_partitions(kept)
+            if shared.all.n > MOST_SHARED:
+                shared.is_given_up = True
+                for pipeline in views:
+                    pipeline.own_partitions()

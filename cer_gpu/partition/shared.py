@@ -1,0 +1,93 @@
+"""Partition ids that several queries with the same PARTITION BY share: each event of a block is looked up once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.partition.partitions import Int32, Int64, Partitions
+
+MOST_SHARED = 1 << 16
+"""Most partitions that stay shared: each query has room for all of them, of which it may need few."""
+
+
+class SharedPartitions:
+    """Assignment of partition ids to all events of a stream.
+
+    Parameters
+    ----------
+    types
+        Types of the keys.
+    """
+
+    def __init__(self, types: list[pa.DataType]) -> None:
+        self.types = types
+        self.all = Partitions(types, every=True, numbered=True)
+        self.is_given_up = False
+        self._read = False
+        self._ids, self._ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
+        self._some_have_none = False
+
+    def next_block(self) -> None:
+        """Go on to the next block."""
+        self._read = False
+
+    def ids(self, keys: list[pa.Array]) -> tuple[Int32, Int64, bool]:
+        """Return the partitions of all events of a block, their ordinals, and whether some have no key.
+
+        Returns
+        -------
+        partitions : int32, shape (n rows,)
+            -1 for an event without a key.
+        ordinals : int64, shape (n rows,)
+            Number of each event in its partition.
+        some_have_none : bool
+        """
+        if not self._read:
+            every = np.arange(len(keys[0]), dtype=np.int32)
+            _, rows, ids, ordinals = self.all.assign(keys, every, every)
+            self._some_have_none = len(rows) < len(every)
+            if self._some_have_none:
+                self._ids, self._ordinals = np.full(len(every), -1, np.int32), np.zeros(len(every), np.int64)
+                self._ids[rows], self._ordinals[rows] = ids, ordinals
+            else:
+                self._ids, self._ordinals = ids, ordinals
+            self._read = True
+        return self._ids, self._ordinals, self._some_have_none
+
+
+class ViewOfPartitions:
+    """View of one query on shared partitions, in the place of its own (`cer_gpu.partition.partitions.Partitions`).
+
+    Parameters
+    ----------
+    shared
+    numbered
+        True: tell the ordinals of events.
+    """
+
+    def __init__(self, shared: SharedPartitions, *, numbered: bool) -> None:
+        self.shared = shared
+        self._numbered = numbered
+
+    @property
+    def n(self) -> int:
+        """Number of known partitions."""
+        return self.shared.all.n
+
+    def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
+        """Return what `Partitions.assign` does; a partition may have another number than there."""
+        if not len(rows):
+            return symbols, rows, np.empty(0, np.int32), np.empty(0, np.int64)
+        ids, all_ordinals, some_have_none = self.shared.ids(keys)
+        partitions = ids.take(rows)
+        if some_have_none:
+            kept = np.flatnonzero(partitions >= 0)
+            symbols, rows, partitions = symbols[kept], rows[kept], partitions[kept]
+        return symbols, rows, partitions, all_ordinals.take(rows) if self._numbered else np.empty(0, np.int64)
+
+    def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
+        """Return the state as arrays, and the values of keys that are texts."""
+        return self.shared.all.snapshot()
