@@ -8,6 +8,7 @@ own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -78,15 +79,19 @@ def compile_all(
     compiled = {}
     options: dict[str, Any] = {"type_column": type_column, "time_column": time_column, "time_unit": time_unit}
     for name, text in queries.items():
-        try:
+        with _in_query(name):
             compiled[name] = compile(text, schema=schema, relations=relations, **options)
-        except QueryError as error:
-            raise _in_query(name, error) from None
     return QuerySet(compiled)
 
 
-def _in_query(name: str, error: QueryError) -> QueryError:
-    return type(error)(f"query {name!r}: {error.message}", error.text, error.start, error.end, error.hint)
+@contextmanager
+def _in_query(name: str) -> Iterator[None]:
+    """Let errors in a query begin with its name."""
+    try:
+        yield
+    except QueryError as error:
+        message = f"query {name!r}: {error.message}"
+        raise type(error)(message, error.text, error.start, error.end, error.hint) from None
 
 
 class QuerySet(Mapping[str, Query]):
@@ -162,7 +167,7 @@ class QuerySet(Mapping[str, Query]):
         """
         evaluator = self.evaluator(output=output, lateness=lateness, late=late, limit=limit)
         source = self.source(events, sort=sort)
-        schemas = {name: query.output_schema(source.schema, output) for name, query in self._queries.items()}
+        schemas = self._schemas(source.schema, output)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
         for name, rows in self.matches(source, evaluator):
             found[name].append(rows)
@@ -202,8 +207,8 @@ class QuerySet(Mapping[str, Query]):
         """Return the schema of `stream` over events of a schema."""
         fields = {QUERY_COLUMN: pa.field(QUERY_COLUMN, pa.string())}
         first: dict[str, str] = {}
-        for name, query in self._queries.items():
-            for field in query.output_schema(schema, output):
+        for name, columns in self._schemas(schema, output).items():
+            for field in columns:
                 known = fields.setdefault(field.name, field)
                 first.setdefault(field.name, name)
                 if known.type != field.type:
@@ -214,17 +219,23 @@ class QuerySet(Mapping[str, Query]):
                     )
         return pa.schema(list(fields.values()))
 
+    def _schemas(self, schema: pa.Schema, output: str | None) -> dict[str, pa.Schema]:
+        schemas = {}
+        for name, query in self._queries.items():
+            with _in_query(name):
+                schemas[name] = query.output_schema(schema, output)
+        return schemas
+
     @staticmethod
     def named(found: Found, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield batches of the results of all queries with the column that names the query."""
         for name, rows in found:
             columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
             columns[QUERY_COLUMN] = pa.repeat(pa.scalar(name, pa.string()), rows.num_rows)
-            arrays = [columns.get(field.name, pa.nulls(0)) for field in schema]
-            missing = [field.name not in columns for field in schema]
-            for i, field in enumerate(schema):
-                if missing[i]:
-                    arrays[i] = pa.nulls(rows.num_rows, field.type)
+            arrays = [
+                columns[field.name] if field.name in columns else pa.nulls(rows.num_rows, field.type)
+                for field in schema
+            ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def source(self, events: Any, *, sort: bool = False) -> Source:
@@ -357,12 +368,10 @@ class QuerySetEvaluator:
             raise OptionError(f"there is a query {name!r} already\nhint: remove({name!r}) first")
         first = self._first
         if isinstance(query, str):
-            try:
+            with _in_query(name):
                 query = compile(
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )
-            except QueryError as error:
-                raise _in_query(name, error) from None
         check_same_events(query, name, first, self._first_name)
         options = replace(self._options, output=query.physical_plan(self.output).output.name, begin=self.n_events)
         evaluator = Evaluator(query.bindings, options, shared=self._sharing)
@@ -433,15 +442,13 @@ class QuerySetEvaluator:
             self._reorder = Reorder(time_column, units, self._late)
 
     def _expect(self, name: str, evaluator: Evaluator, schema: pa.Schema) -> None:
-        try:
+        with _in_query(name):
             binding = evaluator.bind(schema)
             # made outside of its turn, as their memory is not that of one query
             self._sharing.guards(schema)
             self._sharing.add_partitions(binding.keys)
             with self._turns[name]:
                 evaluator.expect(schema)
-        except QueryError as error:
-            raise _in_query(name, error) from None
         self._blocks.watch(evaluator.pipeline.binding.clocks)
 
     def push(self, batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:

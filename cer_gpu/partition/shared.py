@@ -79,7 +79,7 @@ class ViewOfPartitions:
 
     def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
         """Return what `Partitions.assign` does; a partition may have another number than there."""
-        if not len(rows):
+        if not len(rows) and not self._numbered:  # ordinals count the events of all blocks
             return symbols, rows, np.empty(0, np.int32), np.empty(0, np.int64)
         ids, all_ordinals, some_have_none = self.shared.ids(keys)
         partitions = ids.take(rows)
