@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+import random
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
@@ -88,6 +91,60 @@ def test_a_measurement_of_some_families_keeps_the_stored_results_of_the_others(r
     assert {row["events"] for row in before["results"]["Floors"]} == {2000}
     del before["results"]["Floors"], after["results"]["Floors"]
     assert after == before
+
+
+def test_many_queries_find_at_once_what_they_find_one_by_one(tmp_path):
+    options = ("--events", "20000", "--queries", "15", "--repeat", "1", "--sysmon", str(tmp_path / "no file"))
+    printed = run("queries.py", *options, "--save", "--results", str(tmp_path))
+    (kept,) = tmp_path.glob("*-queries.json")
+    found = json.loads(kept.read_text(encoding="utf-8"))["results"]
+    assert [row["n"] for row in found["Many queries"]] == [10, 15]
+    assert all(row["complex events"] > 0 for row in found["Many queries"])
+    assert "skipped: there is no file" in printed
+    assert found["Queries left out"]
+
+
+def test_the_rules_are_evaluated_where_there_is_a_log(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    queries = importlib.import_module("queries")
+    types = ["PROCESS", "NETWORK", "DNS", "EXIT", "ACCESS", "FILE", "IMAGE", "REG_SET", "REG_CREATE", "DELETE"]
+    n, draw = 300, random.Random(5)
+    texts = {name: draw.choices(["\\cmd.exe", "\\lsass.exe", ""], k=n) for name in ("image", "target")}
+    texts |= {name: [r"c:\users\x.exe"] * n for name in ("file", "loaded")}
+    log = pa.table(
+        {
+            "type": pa.array(draw.choices(types, k=n)).dictionary_encode(),
+            "ts": pa.array([1_000_000 * i for i in range(n)], pa.timestamp("us")),
+            "proc": draw.choices(["p0", "p1", None], k=n),
+            "src": ["s"] * n,
+            **texts,
+            "port": pa.array(draw.choices([None, 80, 445, 6666], k=n), pa.int64()),
+            "access": draw.choices([None, "0x1fffff"], k=n),
+        }
+    )
+    pq.write_table(log, tmp_path / "log.parquet")
+    monkeypatch.setenv(queries.SYSMON, str(tmp_path / "log.parquet"))
+    assert queries.sysmon(None) == tmp_path / "log.parquet"
+    rules = {name: cer_gpu.compile(text, time_column="ts", schema=log.schema) for name, text in queries.rules().items()}
+    assert len(rules) == 100
+    begun_by_shell = [name for name in rules if name.startswith("shell_then")]  # all would load a minute of kernels
+    found = {name: rules[name].evaluate(log, threads=1).num_rows for name in begun_by_shell}
+    assert min(found.values()) > 0
+    assert len(found) == 4
+
+
+def test_one_evaluation_of_many_events_is_checked_by_arithmetic(tmp_path):
+    tiny = ("--events", "60000", "--window", "1000", "--batch", "4096", "--save", "--results", str(tmp_path))
+    run("reach.py", *tiny)
+    run("reach.py", *tiny, "--first-position", str(2**32 - 30_000))
+    at_0, moved = (
+        json.loads(path.read_text(encoding="utf-8"))["results"]["One evaluation over many events"]
+        for path in (next(tmp_path.glob("*-reach.json")), next(tmp_path.glob("*-reach-positions.json")))
+    )
+    for here, there in zip(at_0, moved, strict=True):
+        assert here["complex events"] == there["complex events"] > 1000
+        assert here["rows compared"] == there["rows compared"] > 100
+        assert there["greatest position"] - here["greatest position"] == 2**32 - 30_000
 
 
 def test_every_plan_of_a_join_finds_the_complex_events_of_the_query(monkeypatch):
