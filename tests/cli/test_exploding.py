@@ -1,4 +1,4 @@
-"""Queries that find very many complex events: the first are shown at once, the rest is counted, and Ctrl-C keeps both."""
+"""Queries that find very many complex events: the first are shown, the rest is counted, and Ctrl-C keeps both."""
 
 import itertools
 import os
@@ -43,7 +43,8 @@ def test_counted_rows_are_as_many_as_listed_ones(cli, monkeypatch, path, output,
     listed = cli("run", QUERY + end, path, "--output", output)
     monkeypatch.setattr(run_module, "MANY", 1)
     counted = cli("run", QUERY + end, path, "--output", output)
-    assert counted[:2] == listed[:2] and counted[0] == 0
+    assert counted[0] == 0
+    assert counted[:2] == listed[:2]
     assert told(counted[2]) == told(listed[2])
 
 
@@ -103,24 +104,6 @@ def test_the_first_rows_are_shown_at_once_and_ctrl_c_keeps_what_was_found():
     assert re.fullmatch(r"100,000 rows, [\d,]+ rows of bindings, .*\ninterrupted\n", err)
 
 
-def test_ctrl_c_before_anything_is_found_says_so():
-    write(100_000)
-    reader, writer = os.pipe()  # a stream that does not end
-    process = start("run", QUERY, "-", stdin=reader, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    os.close(reader)
-    schema = pa.schema([("type", pa.string())])
-    with os.fdopen(writer, "wb") as file, pa.ipc.new_stream(file, schema) as stream:
-        for _ in range(3):
-            stream.write_batch(pa.record_batch({"type": ["A", "B"]}, schema))
-        file.flush()
-        with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(10)
-        process.send_signal(signal.SIGINT)
-        code, out, err = finish(process)
-    assert (code, out) == (130, "no complex events so far\n")
-    assert re.fullmatch(r"\d+ rows, 0 complex events, .*\ninterrupted\n", err)
-
-
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
 def test_a_terminal_shows_advice_and_no_other_does(few_are_many, cli):
     write(100)
@@ -138,4 +121,5 @@ def test_memory_that_runs_out_is_a_message(cli, monkeypatch):
     monkeypatch.setattr(run_module, "to_json", lambda facts: bytearray(1 << 62))
     code, _, err = cli("run", QUERY, "events.parquet", "--json")
     assert code == 1
-    assert "memory ran out" in err and "--limit" in err
+    assert "memory ran out" in err
+    assert "--limit" in err
