@@ -95,6 +95,20 @@ class DeviceError(CerError):
     """Requested device that cannot be used here."""
 
 
+class OutOfMemoryError(CerError, MemoryError):
+    """Memory that ran out; mostly, more complex events were found than it holds."""
+
+
+FEWER = "WITHIN, or a shorter one, makes them fewer; limit=... (--limit) stops early; output='count' lists none"
+"""Advice against too many complex events, for calls and for the command line."""
+
+
+def out_of_memory(n_found: int | None = None) -> OutOfMemoryError:
+    """Return the error for memory that ran out after so many complex events; None: their number is not known."""
+    after = "" if n_found is None else f" after {n_found:,} complex event{'' if n_found == 1 else 's'}"
+    return OutOfMemoryError(f"memory ran out{after}\nhint: {FEWER}")
+
+
 def underline(text: str, start: int, end: int | None = None) -> list[str]:
     """Return the line of `text` that holds `start`, and a line of carets under ``text[start:end]``.
 

@@ -24,6 +24,7 @@ from cer_gpu.errors import (
     OptionError,
     QueryError,
     TimeOrderError,
+    out_of_memory,
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
@@ -485,6 +486,8 @@ class Query:
         except TimeOrderError as error:
             where = source.locate(evaluator.n_events)
             raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
+        except MemoryError:
+            raise out_of_memory(evaluator.n_matches) from None
 
     def evaluator(
         self,

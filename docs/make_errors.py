@@ -42,6 +42,9 @@ Whatever can go wrong from outside ends in a message: what was expected, what ca
 traceback, and no partial file is left. In Python all of them are a `cer_gpu.CerError`, or an `OSError` where a file
 cannot be written.
 
+Memory that runs out is one too: `OutOfMemoryError`, which is also a `MemoryError`, says how many complex events were
+found until then, and what helps: `WITHIN`, `limit=...` (`--limit`) or `output='count'`, which lists none.
+
 <!-- docs/make_errors.py writes this page: it causes each error and shows what was printed -->
 
 | code | means |

@@ -17,7 +17,7 @@ from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
 from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, out_of_memory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -61,8 +61,8 @@ def run_commands(commands: click.Group, prog_name: str, args: Sequence[str] | No
         else:
             error.show()
         return error.exit_code
-    except (CerError, OSError) as error:
-        say_error(error)
+    except (CerError, OSError, MemoryError) as error:
+        say_error(error if isinstance(error, CerError | OSError) else out_of_memory())
         return 1
 
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import sys
 
+import click
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich import box
@@ -44,6 +45,45 @@ def rows_to_show(output: str) -> int:
 def table_width() -> int | None:
     """Return the width of a table, or None for that of the terminal or of COLUMNS."""
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else TEXT_WIDTH
+
+
+class FirstRows:
+    """The first rows of a result, shown as soon as there are enough of them.
+
+    Parameters
+    ----------
+    n_wanted
+        Number of rows to show.
+    schema
+        Schema of the rows.
+
+    Attributes
+    ----------
+    n_rows : int
+        Number of rows taken so far, at most `n_wanted`.
+    """
+
+    def __init__(self, n_wanted: int, schema: pa.Schema) -> None:
+        self.n_rows = 0
+        self._n_wanted = n_wanted
+        self._schema = schema
+        self._pieces: list[pa.RecordBatch] = []
+        self._is_shown = False
+
+    def take(self, batch: pa.RecordBatch) -> bool:
+        """Take the rows of a batch that are wanted; return True with the last one."""
+        if self.n_rows >= self._n_wanted:
+            return False
+        self._pieces.append(batch.slice(0, self._n_wanted - self.n_rows))
+        self.n_rows += self._pieces[-1].num_rows
+        return self.n_rows == self._n_wanted
+
+    def show(self) -> None:
+        """Print the rows as a table, once."""
+        if not self._is_shown:
+            self._is_shown = True
+            click.echo(preview(pa.Table.from_batches(self._pieces, self._schema), table_width()))
+            self._pieces.clear()
 
 
 def preview(rows: pa.Table, width: int | None) -> str:

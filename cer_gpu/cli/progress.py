@@ -86,6 +86,20 @@ class Display:
         """Clear the bar."""
         self._progress.stop()
 
+    @contextlib.contextmanager
+    def cleared(self) -> Iterator[None]:
+        """Clear the bar during the block, which prints."""
+        self._progress.stop()
+        try:
+            yield
+        finally:
+            self._progress.start()
+
+    def say(self, text: str) -> None:
+        """Print a line above the bar, if there is one."""
+        if not self._progress.disable:
+            self._progress.console.print(Text(text), soft_wrap=True)
+
     def tick(self, evaluator: Evaluator) -> None:
         """Update the bar to the number of events that the evaluator has taken."""
         n_events = evaluator.n_pushed

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
-import pyarrow as pa
 
 from cer_gpu.cli.command_line import chosen_type_column, query_options, read_query, say, say_errors, say_notes
-from cer_gpu.cli.given_events import STANDARD, Streams, analyse_over, given_streams
+from cer_gpu.cli.evaluation import MANY, Evaluation
+from cer_gpu.cli.given_events import STANDARD, analyse_over, given_streams
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import complete_files, events_argument, needs_time, query_argument, sort_option, threads_option
-from cer_gpu.cli.preview import preview, rows_to_show, table_width
-from cer_gpu.cli.progress import Display, Watched
-from cer_gpu.cli.signals import Signals
+from cer_gpu.cli.preview import FirstRows, rows_to_show
+from cer_gpu.cli.progress import Display
+from cer_gpu.cli.signals import Signals, Stopped
 from cer_gpu.cli.tally import Pace, Tally, counted
 from cer_gpu.cli.target import chosen_format, open_target
 from cer_gpu.errors import QueryError
 from cer_gpu.io.sinks import ENDINGS, FORMATS
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.query import DEVICES, Query
-from cer_gpu.stages import MeasuredStages, Stages
+from cer_gpu.query import DEVICES
+from cer_gpu.stages import MeasuredStages
 
 
 @click.command(
@@ -114,7 +114,7 @@ def run(
     output = output or compiled.default_output
     tally, stages = Tally(output, limit), MeasuredStages()
     try:
-        evaluation = _Evaluation(
+        evaluation = Evaluation(
             compiled,
             streams,
             device,
@@ -129,101 +129,75 @@ def run(
     except QueryError as error:
         say_errors([error], name)
         return 1
-    evaluator = evaluation.evaluator
-
-    shown: list[pa.RecordBatch] = []
     n_wanted = rows_to_show(output) if limit is None or OUTPUTS[output].numbered else limit
+    first = None if out is not None or as_json else FirstRows(n_wanted, evaluation.schema)
     pace = Pace()
-    with contextlib.ExitStack() as stack:
-        # a query in a file is an input too
-        inputs = [*streams.paths, *([query] if name else [])]
-        sink = None
-        if out is not None:
-            sink = stack.enter_context(open_target(out, format_, evaluation.schema, inputs, signals))
-        hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
-        display = stack.enter_context(Display(evaluation.n_rows, tally, stages, hidden=hidden, sorts=sort))
+    try:
+        with contextlib.ExitStack() as stack:
+            # a query in a file is an input too
+            inputs = [*streams.paths, *([query] if name else [])]
+            sink = None
+            if out is not None:
+                sink = stack.enter_context(open_target(out, format_, evaluation.schema, inputs, signals))
+            hidden = no_progress or (out == STANDARD and sys.stdout.isatty())
+            display = stack.enter_context(Display(evaluation.n_rows, tally, stages, hidden=hidden, sorts=sort))
 
-        def tick() -> None:
-            signals.check()
-            display.tick(evaluator)
+            def tick() -> None:
+                signals.check()
+                display.tick(evaluation.evaluator)
 
-        def before_a_batch() -> None:
-            pace.before_a_batch(evaluator.n_pushed)
-            tick()
+            def before_a_batch() -> None:
+                pace.before_a_batch(evaluation.evaluator.n_pushed)
+                tick()
 
-        for batch in evaluation.batches(before_a_batch):
-            n_before = tally.n_rows
-            tally.take(batch)
-            if sink is not None:
-                sink.write(batch)
-            elif n_before < n_wanted and not as_json:
-                shown.append(batch.slice(0, n_wanted - n_before))
-            if tally.is_full:
-                break
-            tick()
+            is_advised = False
+            counting = None
+            for batch in evaluation.batches(before_a_batch):
+                tally.take(batch)
+                if sink is not None:
+                    sink.write(batch)
+                elif first is not None and first.take(batch):
+                    with display.cleared():
+                        first.show()
+                if tally.is_full:
+                    break
+                tick()
+                if not is_advised and tally.n_listed >= MANY:
+                    is_advised = True
+                    n_done = evaluation.n_done(batch)
+                    counting = evaluation.counting(n_done) if sink is None else None
+                    display.say(evaluation.advice(str(tally), n_done, counts=counting is not None))
+                    if counting is not None:
+                        break
+            if counting is not None:
+                evaluation = counting
+                for batch in evaluation.batches(before_a_batch):
+                    tally.take_counts(batch)
+                    tick()
+    except Stopped as stopped:
+        if stopped.signum != signal.SIGINT or first is None:
+            raise
+        with signals.held():  # which then raises it again; a second Ctrl-C does not wait for a reader
+            pace.finish(evaluation.n_read)
+            _show(first, tally, " so far")
+            say(_summary(evaluation, tally, pace))
+        raise
     pace.finish(evaluation.n_read)
-    notes = [] if tally.is_full else evaluator.notes  # notes hold for all events only
+    notes = [] if tally.is_full else evaluation.evaluator.notes  # notes hold for all events only
     notes += [] if tally.n_rows else compiled.notes
 
     if as_json:
         click.echo(to_json({**_facts(evaluation, tally, pace), "out": out, "notes": notes}), err=out == STANDARD)
         return 0
-    if sink is None:
-        _show(pa.Table.from_batches(shown, evaluation.schema), tally)
+    if first is not None:
+        _show(first, tally)
     target = "" if out in (None, STANDARD) else f" -> {out}"
     say(_summary(evaluation, tally, pace) + target)
     say_notes(notes)
     return 0
 
 
-class _Evaluation:
-    """Evaluation of a query over its events, by the API.
-
-    Attributes
-    ----------
-    schema : pyarrow.Schema
-        Schema of the results.
-    n_rows : int or None
-        Number of events, where it is known.
-    drops_late : bool
-        True if events that are too late are dropped.
-    """
-
-    def __init__(
-        self,
-        query: Query,
-        streams: Streams,
-        device: str,
-        output: str,
-        stages: Stages,
-        *,
-        sort: bool,
-        lateness: str | None,
-        late: str | None,
-        threads: int | None,
-        limit: int | None,
-    ) -> None:
-        self._query = query
-        self._threads = threads
-        self._reorders = lateness is not None or late is not None
-        self.drops_late = late == "drop"
-        options: dict[str, Any] = {"lateness": lateness or "0", "late": late or LATE[0]} if self._reorders else {}
-        self.evaluator = query.evaluator(device=device, output=output, stages=stages, limit=limit, **options)
-        self._source = query.source(streams.open(), sort=sort)
-        self.schema = query.output_schema(self._source.schema, output)
-        self.n_rows = self._source.n_rows
-
-    def batches(self, tick: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-        """Yield the results; `tick` is called before each batch of events."""
-        return self._query.matches(Watched(self._source, tick), self.evaluator, self._threads)
-
-    @property
-    def n_read(self) -> int:
-        """Number of events read, late ones too."""
-        return self.evaluator.n_pushed if self._reorders else self.evaluator.n_events
-
-
-def _facts(evaluation: _Evaluation, tally: Tally, pace: Pace) -> dict[str, Any]:
+def _facts(evaluation: Evaluation, tally: Tally, pace: Pace) -> dict[str, Any]:
     """Return the summary of a run as plain data."""
     return {
         "n_events": evaluation.n_read,
@@ -237,7 +211,7 @@ def _facts(evaluation: _Evaluation, tally: Tally, pace: Pace) -> dict[str, Any]:
     }
 
 
-def _summary(evaluation: _Evaluation, tally: Tally, pace: Pace) -> str:
+def _summary(evaluation: Evaluation, tally: Tally, pace: Pace) -> str:
     """Return the summary of a run as a line."""
     said = [counted(evaluation.n_read, "row"), str(tally)]
     if evaluation.drops_late:
@@ -246,13 +220,13 @@ def _summary(evaluation: _Evaluation, tally: Tally, pace: Pace) -> str:
     return ", ".join(said) + (f"; stopped at --limit {tally.limit}" if tally.is_full else "")
 
 
-def _show(rows: pa.Table, tally: Tally) -> None:
-    """Print the first rows as a table."""
+def _show(first: FirstRows, tally: Tally, so_far: str = "") -> None:
+    """Print the first rows as a table, unless that is done, and the number of all."""
     if tally.n_rows == 0:
-        click.echo("no complex events")
+        click.echo(f"no complex events{so_far}")
         return
-    click.echo(preview(rows, table_width()))
-    if rows.num_rows < tally.n_rows:
-        click.echo(f"the first {rows.num_rows:,} of {tally.rows}")
+    first.show()
+    if first.n_rows < tally.n_rows:
+        click.echo(f"the first {first.n_rows:,} of {tally.rows}{so_far}")
     else:
-        click.echo(str(tally) + (", and maybe more" if tally.is_full else ""))
+        click.echo(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))

@@ -34,15 +34,25 @@ class Tally:
         self._made = OUTPUTS[output]
         self.limit = limit
         self._n_counted = 0
+        self._n_recounted = 0
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Count the rows of a batch."""
         self.n_rows += batch.num_rows
         if self._made.counted and batch.num_rows:
-            # the sum of counts that fit 64 bits may not
-            self._n_counted += int(pc.sum(batch.column("count").cast(pa.decimal128(38, 0))).as_py())
+            self._n_counted += _sum_of_counts(batch)
         if self._made.numbered and batch.num_rows:
             self._n_counted = batch.column("match")[-1].as_py() + 1
+
+    def take_counts(self, batch: pa.RecordBatch) -> None:
+        """Count the complex events in a batch of output "count", in place of those listed so far."""
+        self._n_recounted += _sum_of_counts(batch)
+        self.n_rows = max(self.n_rows, self._n_recounted)
+
+    @property
+    def n_listed(self) -> int:
+        """Number of rows so far that are listed, each for something found; 0 where rows are counts or ends."""
+        return self.n_rows if self._made.most_at_an_end != 1 and not self._made.counted else 0
 
     @property
     def is_full(self) -> bool:
@@ -66,6 +76,11 @@ class Tally:
         if not self._made.counted and not self._made.numbered:
             return self.rows
         return f"{counted(self._n_counted, 'complex event')} {'at' if self._made.counted else 'in'} {self.rows}"
+
+
+def _sum_of_counts(batch: pa.RecordBatch) -> int:
+    # the sum of counts that fit 64 bits may not
+    return int(pc.sum(batch.column("count").cast(pa.decimal128(38, 0))).as_py() or 0)
 
 
 class Pace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.options import Options
 from cer_gpu.engine.pipeline import Pipeline, SharedBySet
-from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean
+from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean, out_of_memory
 from cer_gpu.order.lateness import parse_lateness, parse_time
 from cer_gpu.order.reorder import Reorder
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
@@ -253,12 +254,13 @@ class Evaluator:
         """As `finish`, but yield the complex events in pieces of bounded size."""
         held = [] if self._reorder is None or self._refusal or self.is_full else self._reorder.finish()
         try:
-            for batch in held:
-                yield from self._evaluate(batch)
-            if self._pipeline is not None and not self._refusal and not self.is_full:
-                for rows, found in self._pipeline.finish():
-                    yield self._first_of(rows, found)
-                yield from self._rest(None)
+            with self._reading():
+                for batch in held:
+                    yield from self._evaluate(batch)
+                if self._pipeline is not None and not self._refusal and not self.is_full:
+                    for rows, found in self._pipeline.finish():
+                        yield self._first_of(rows, found)
+                    yield from self._rest(None)
         finally:
             self._refusal = "the stream is finished"
             if self._pipeline is not None:
@@ -396,7 +398,7 @@ class Evaluator:
         return min(max(time + self._offset, 0), 2**64 - 1)
 
     def _advance(self, key: int) -> Iterator[pa.RecordBatch]:
-        try:
+        with self._reading():
             for ready in () if self._reorder is None else self._reorder.advance(key):
                 yield from self._evaluate(ready)
                 if self.is_full:
@@ -406,10 +408,6 @@ class Evaluator:
                 for rows, found in self.pipeline.advance(key, self.n_events):
                     yield self._first_of(rows, found)
                 yield from self._rest(None)
-        except CerError:
-            self._refusal = "an error ended the stream"
-            raise
-        self._refusal = ""
 
     # ---- one batch ------------------------------------------------------------------------------------------
 
@@ -474,7 +472,7 @@ class Evaluator:
         return pipeline
 
     def _in_order(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        try:
+        with self._reading():
             if self._reorder is not None:
                 batch = with_rows(batch, self.n_pushed)
             batches = [batch] if self._reorder is None else self._reorder.push(batch)
@@ -483,9 +481,17 @@ class Evaluator:
                 yield from self._evaluate(ready)
                 if self.is_full:
                     break
-        except CerError:
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Accept more events after this block, unless an error ends it."""
+        try:
+            yield
+        except (CerError, MemoryError) as error:
             self._refusal = "an error ended the stream"
-            raise
+            if isinstance(error, CerError):
+                raise
+            raise out_of_memory(self.n_matches) from None
         self._refusal = ""
 
     def _evaluate(self, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

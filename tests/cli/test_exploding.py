@@ -1,0 +1,125 @@
+"""Queries that find very many complex events: the first are shown, the rest is counted, and Ctrl-C keeps both."""
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pc
+import pyarrow.parquet as pq
+import pytest
+from command_line import finish, said_to_a_terminal, start
+
+from cer_gpu.cli import evaluation
+from cer_gpu.cli import run as run_module
+
+QUERY = "SELECT * FROM S WHERE A ; B ; C"
+
+
+def write(n_rows, path="many.parquet"):
+    types = np.array(["A", "B", "C"])[np.random.default_rng(1).integers(0, 3, n_rows)]
+    table = pa.table({"type": types, "k": np.arange(n_rows) % 3, "ts": np.arange(n_rows)})
+    (pc.write_csv if path.endswith(".csv") else pq.write_table)(table, path)
+
+
+@pytest.fixture
+def few_are_many(monkeypatch):
+    monkeypatch.setattr(run_module, "MANY", 1)
+
+
+def told(text):
+    """Return a summary without its time."""
+    return re.sub(r", [\d.]+ s.*", "", text)
+
+
+@pytest.mark.parametrize("path", ["many.parquet", "many.csv"])
+@pytest.mark.parametrize("output", ["positions", "events", "bindings"])
+@pytest.mark.parametrize("end", ["", " PARTITION BY [k]", " WITHIN 100 EVENTS LIMIT 7"])
+def test_counted_rows_are_as_many_as_listed_ones(cli, monkeypatch, path, output, end):
+    write(400, path)
+    listed = cli("run", QUERY + end, path, "--output", output)
+    monkeypatch.setattr(run_module, "MANY", 1)
+    counted = cli("run", QUERY + end, path, "--output", output)
+    assert counted[0] == 0
+    assert counted[:2] == listed[:2]
+    assert told(counted[2]) == told(listed[2])
+
+
+def test_more_complex_events_than_can_be_listed_are_counted(cli):
+    write(100_000)
+    code, out, err = cli("run", QUERY, "many.parquet")
+    assert code == 0
+    assert out.endswith("the first 20 of 6,263,970,585,419 complex events\n")
+    assert err.startswith("100,000 rows, 6,263,970,585,419 complex events, ")
+
+
+@pytest.mark.parametrize("options", [["--limit", "900"], ["-o", "found.parquet"], ["--output", "bindings"]], ids=str)
+def test_rows_that_are_asked_for_are_listed(cli, few_are_many, monkeypatch, options):
+    write(60)
+    monkeypatch.setattr(evaluation.Evaluation, "batches", once(evaluation.Evaluation.batches))
+    assert cli("run", QUERY, "many.parquet", *options)[0] == 0
+
+
+def once(batches):
+    calls = itertools.count()
+
+    def first_call(*args):
+        assert not next(calls), "evaluated twice"
+        return batches(*args)
+
+    return first_call
+
+
+def test_standard_input_is_read_once(piped, few_are_many):
+    sink = pa.BufferOutputStream()
+    table = pa.table({"type": ["A", "A", "B", "C"]})
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    code, out, err = piped("run", QUERY, "-", stdin=sink.getvalue().to_pybytes())
+    assert (code, told(err).strip()) == (0, "4 rows, 2 complex events")
+    assert out.endswith(b"2 complex events\n")
+
+
+def interrupted_after_the_first_rows(*options):
+    process = start(
+        "run", QUERY, "many.parquet", "--output", "bindings", *options, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    # standard output is not a terminal: the rows are there before the end, as they are flushed
+    first = [process.stdout.readline() for _ in range(22)]
+    process.send_signal(signal.SIGINT)
+    code, rest, err = finish(process)
+    return code, first, rest, err
+
+
+def test_the_first_rows_are_shown_at_once_and_ctrl_c_keeps_what_was_found():
+    write(100_000)
+    code, first, rest, err = interrupted_after_the_first_rows()
+    assert code == 130
+    assert first[0].split() == ["start", "end", "positions", "A", "B", "C"]
+    assert len(first[-1].split()) == 8
+    assert re.fullmatch(r"the first 20 of [\d,]+ rows of bindings so far\n", rest)
+    assert re.fullmatch(r"100,000 rows, [\d,]+ rows of bindings, .*\ninterrupted\n", err)
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
+def test_a_terminal_shows_advice_and_no_other_does(few_are_many, cli):
+    write(100)
+    before = "import cer_gpu.cli.run; cer_gpu.cli.run.MANY = 1"
+    code, said = said_to_a_terminal("run", QUERY, "many.parquet", stdout=subprocess.DEVNULL, before=before)
+    assert code == 0
+    said = b" ".join(said.split())
+    assert b"WITHIN makes them fewer, --limit stops early, --output count lists none" in said
+    assert re.search(rb"[\d,]+ complex events? in [\d,]+ of 100 rows \([\d.]+%\); ", said)
+    _, _, err = cli("run", QUERY, "many.parquet")
+    assert "WITHIN" not in err
+
+
+def test_memory_that_runs_out_is_a_message(cli, monkeypatch):
+    monkeypatch.setattr(run_module, "to_json", lambda facts: bytearray(1 << 62))
+    code, _, err = cli("run", QUERY, "events.parquet", "--json")
+    assert code == 1
+    assert "memory ran out" in err
+    assert "--limit" in err
