@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.jit import kernel
+from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.operations import prefetch
 
 # a row of the hash table: the hash of a key, and its partition (-1: the row is free)
@@ -36,6 +36,15 @@ def hash_words(words, hashes):
             mixed = (mixed ^ words[_U(i), _U(k)]) * _U(0x9E3779B97F4A7C15)
             mixed ^= mixed >> _U(32)
         hashes[_U(i)] = mixed
+
+
+@helper
+def _same_words(words, a, b):
+    """Return whether two keys are equal."""
+    same = words[a, _U(0)] == words[b, _U(0)]
+    for k in range(1, words.shape[1]):
+        same &= words[a, _U(k)] == words[b, _U(k)]
+    return same
 
 
 @kernel
@@ -84,7 +93,7 @@ def assign_partitions(
         `start`, `n_read` and `n_keys` for the next call; `start` is less than n if there was no room for a new key.
     """
     n, width = words.shape
-    counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
+    counted, all_matter, all_present = ordinals.shape[0] > 0, relevant.shape[0] == 0, present.shape[0] == 0
     large = table.shape[0] >= LARGE_TABLE
     mask = _U(table.shape[0] - 1)
     row = start
@@ -98,7 +107,7 @@ def assign_partitions(
                     prefetch(counts, _U(likely))
         matters = np.int64(1) if all_matter else np.int64(relevant[r])
         found = np.int64(UNASSIGNED)
-        if present.shape[0] == 0 or present[r]:
+        if all_present or present[r]:
             key = hashes[r]
             slot = key & mask
             found = table[slot, PARTITION]
@@ -122,13 +131,27 @@ def assign_partitions(
                     keys[_U(found), _U(k)] = words[r, _U(k)]
                 counts[_U(found)] = 0
                 n_keys += 1
-            if counted and found >= 0:
-                count = counts[_U(found)]
-                ordinals[_U(n_read)] = count
-                counts[_U(found)] = count + 1
         partitions[_U(n_read)] = np.int32(found)
+        count = np.int64(0)
+        if counted and found >= 0:
+            count = counts[_U(found)]
+            ordinals[_U(n_read)] = count
+            count += 1
         n_read += matters
         row += 1
+        if found >= 0:
+            # the rest of a run of equal keys needs no lookup
+            while row < n and _same_words(words, r, _U(row)) and (all_present or present[_U(row)]):
+                if large and row + AHEAD < n:
+                    prefetch(table, (hashes[_U(row + AHEAD)] & mask) * _U(2))
+                partitions[_U(n_read)] = np.int32(found)
+                if counted:
+                    ordinals[_U(n_read)] = count
+                    count += 1
+                n_read += np.int64(1) if all_matter else np.int64(relevant[_U(row)])
+                row += 1
+            if counted:
+                counts[_U(found)] = count
     return row, n_read, n_keys
 
 
@@ -165,7 +188,7 @@ def assign_partitions_of_texts(
     ordinals : int64, shape (at least 1,), or (0,), written
     """
     n = codes.shape[0]
-    counted, all_matter = ordinals.shape[0] > 0, relevant.shape[0] == 0
+    counted, all_matter, all_present = ordinals.shape[0] > 0, relevant.shape[0] == 0, present.shape[0] == 0
     coded = numbers.shape[0] > 0
     large = table.shape[0] >= LARGE_TABLE
     row = start
@@ -181,7 +204,7 @@ def assign_partitions_of_texts(
                     prefetch(counts, _U(likely))
         matters = np.int64(1) if all_matter else np.int64(relevant[r])
         found = np.int64(UNASSIGNED)
-        if present.shape[0] == 0 or present[r]:
+        if all_present or present[r]:
             text = _U(codes[r])
             if coded:
                 text = _U(numbers[text])
@@ -194,13 +217,25 @@ def assign_partitions_of_texts(
                 keys[_U(found), 0] = text
                 counts[_U(found)] = 0
                 n_keys += 1
-            if counted and found >= 0:
-                count = counts[_U(found)]
-                ordinals[_U(n_read)] = count
-                counts[_U(found)] = count + 1
         partitions[_U(n_read)] = np.int32(found)
+        count = np.int64(0)
+        if counted and found >= 0:
+            count = counts[_U(found)]
+            ordinals[_U(n_read)] = count
+            count += 1
         n_read += matters
         row += 1
+        if found >= 0:
+            # the rest of a run of equal keys needs no lookup
+            while row < n and codes[_U(row)] == codes[r] and (all_present or present[_U(row)]):
+                partitions[_U(n_read)] = np.int32(found)
+                if counted:
+                    ordinals[_U(n_read)] = count
+                    count += 1
+                n_read += np.int64(1) if all_matter else np.int64(relevant[_U(row)])
+                row += 1
+            if counted:
+                counts[_U(found)] = count
     return row, n_read, n_keys
 
 

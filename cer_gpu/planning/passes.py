@@ -82,7 +82,9 @@ def plan_of(
         steps: tuple[Step, ...] | str = f"the query has {'a conjunction' if conjunction else 'filters between events'}"
     else:
         steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
-        if syntax.within is None and not isinstance(steps, str) and any(step.neighbour for step in steps):
+        close = not isinstance(steps, str) and any(step.neighbour for step in steps)
+        followed_at_once = syntax.partition and all(step.neighbour for step in steps[1:] if isinstance(step, Step))
+        if syntax.within is None and close and not followed_at_once:
             steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
     if waiting is not None:
         steps = "an absence at the end may take back what was found"

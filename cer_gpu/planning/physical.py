@@ -158,6 +158,12 @@ class Asked:
         return not self.output.counted and self.is_chain and not self.share and not unclear
 
     @property
+    def is_of_neighbours(self) -> bool:
+        """True if each event of a complex event is right after the one before it, in its partition."""
+        steps = self.plan.chain or ()
+        return self.is_chain and bool(self.plan.partition) and all(step.neighbour for step in steps[1:])
+
+    @property
     def finds_the_same(self) -> bool:
         """True if no complex event or count depends on events, or complex events, before the window."""
         return self.plan.strategy.independent and self.plan.consume == "NONE"
@@ -175,6 +181,9 @@ class Choice:
 
 
 _STACKS = "the pattern is a chain; each step has a stack of events, and nothing is determinised"
+_NEIGHBOURS = (
+    "the pattern is a chain of neighbours; of each partition the last events are kept, and nothing is determinised"
+)
 _COUNTER = "complex events are counted, and not listed"
 
 _WEIGHER = "complex events are weighed as they are counted, and not listed"
@@ -195,7 +204,14 @@ CHOICES = (
     Choice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
     Choice("chain_weigher", lambda asked: asked.output.weighed, _WEIGHER, lambda asked: True),
     Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
+    Choice(
+        "neighbour_counter",
+        lambda asked: asked.output.counted and asked.is_of_neighbours,
+        _COUNTER,
+        lambda asked: True,
+    ),
     Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
+    Choice("neighbours", lambda asked: asked.lists_chain and asked.is_of_neighbours, _NEIGHBOURS, lambda asked: True),
     Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
     Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
     Choice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),

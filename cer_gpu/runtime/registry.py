@@ -11,6 +11,7 @@ from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import RunOptions
 from cer_gpu.runtime.instances import InstanceGraph
 from cer_gpu.runtime.keyed_stacks import KeyedStacks
+from cer_gpu.runtime.neighbours import NeighbourCounter, NeighbourLister
 from cer_gpu.runtime.products import Products
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.runtime.recognising import Recognising
@@ -25,6 +26,8 @@ RUNTIMES: dict[str, type[Runtime]] = {
     "window_counter": WindowCounter,
     "stacks": Stacks,
     "keyed_stacks": KeyedStacks,
+    "neighbours": NeighbourLister,
+    "neighbour_counter": NeighbourCounter,
     "chain_counter": ChainCounter,
     "chain_weigher": ChainWeigher,
     "instances": InstanceGraph,
