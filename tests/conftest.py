@@ -42,6 +42,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     # processes that tests start, more than a hundred, share the bytecode of these packages
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("CER_GPU_NOTICES", "off")  # kernels may be compiled in any test
     if config.getoption("--device") == "cuda":
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
 

@@ -13,19 +13,73 @@ made one of the contents of all these files.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
+import os
+import sys
+import time
 from collections.abc import Callable, Iterator
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
 from numba import njit
+from numba.core import event
 from numba.core.caching import IndexDataCacheFile
 
 Function = Callable[..., Any]
 
 _njit: Any = njit  # its stubs do not know all that it takes
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+
+NOTICE_AFTER = 1.0
+"""Seconds of compiling in one process, after which a line tells of it."""
+NOTICE = "cer-gpu: compiling its loops for this machine; they are kept for later runs where the cache can be written\n"
+NOTICES = "CER_GPU_NOTICES"
+"""Environment variable that leaves out such lines if it is "off"."""
+
+
+class Compiling(event.Listener):
+    """Listener of Numba's compiler that says on standard error, once, why a first evaluation takes long.
+
+    Attributes
+    ----------
+    seconds : float
+        Wall-clock time of compiling so far.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._depth = 0
+        self._begun = 0.0
+
+    def on_start(self, event: Any) -> None:
+        """Note the begin of a compilation, perhaps within another."""
+        now = time.perf_counter()
+        if self._depth == 0:
+            self._begun = now
+        if self.seconds + now - self._begun > NOTICE_AFTER:
+            say_compiling()
+        self._depth += 1
+
+    def on_end(self, event: Any) -> None:
+        """Note the end of a compilation."""
+        self._depth -= 1
+        if self._depth == 0:
+            self.seconds += time.perf_counter() - self._begun
+
+
+@functools.cache
+def say_compiling() -> None:
+    """Write `NOTICE`, once in a process, unless the environment says ``CER_GPU_NOTICES=off``."""
+    if os.environ.get(NOTICES) != "off":
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, or None
+            sys.stderr.write(NOTICE)
+            sys.stderr.flush()
+
+
+with contextlib.suppress(AttributeError, ValueError):  # another release of Numba
+    event.register("numba:compile", Compiling())
 
 
 def source_stamp(folder: Traversable, *others: Traversable) -> str:

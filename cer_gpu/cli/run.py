@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from typing import Any
 
 import click
 
+from cer_gpu.backend.jit import NOTICES
 from cer_gpu.cli.command_line import chosen_type_column, query_options, read_query, say, say_errors, say_notes
 from cer_gpu.cli.evaluation import MANY, Evaluation
 from cer_gpu.cli.given_events import STANDARD, analyse_over, given_streams
@@ -101,6 +103,8 @@ def run(
     after the other; - is standard input, an Arrow IPC stream. For a query over several streams, each is given as
     NAME=PATH.
     """
+    if as_json:
+        os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error
     streams = given_streams(events)
     types = chosen_type_column(type_column, no_type_column)
     format_ = chosen_format(out, format_)

@@ -129,3 +129,24 @@ def test_machine_code_of_earlier_sources_is_never_loaded(tmp_path, monkeypatch):
 
 def test_kernels_are_kept_in_such_files():
     assert isinstance(evaluation.run_events._cache._cache_file, jit.CacheFile)
+
+
+def test_compiling_for_more_than_a_second_is_told_once(capsys, monkeypatch):
+    monkeypatch.setattr(jit, "NOTICE_AFTER", 0.0)
+    monkeypatch.delenv(jit.NOTICES)
+    jit.say_compiling.cache_clear()
+    listener = jit.Compiling()
+    for _ in range(2):
+        listener.on_start(None)
+        listener.on_start(None)
+        listener.on_end(None)
+        listener.on_end(None)
+    assert capsys.readouterr().err == jit.NOTICE
+    assert listener.seconds > 0
+
+
+def test_the_environment_silences_that_line(capsys, monkeypatch):
+    monkeypatch.setenv(jit.NOTICES, "off")
+    jit.say_compiling.cache_clear()
+    jit.say_compiling()
+    assert capsys.readouterr().err == ""
