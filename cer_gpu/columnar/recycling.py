@@ -50,7 +50,7 @@ class Cell:
 class Turn:
     """One of several evaluations that take turns, each of which reads a whole block before the next one does.
 
-    What is made under ``with turn:`` uses the same memory as its like in the other evaluations.
+    Objects made under ``with turn:`` use the same memory as their like in the other evaluations.
 
     Parameters
     ----------

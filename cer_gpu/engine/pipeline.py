@@ -57,7 +57,7 @@ _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME
 
 
 class SharedBySet(Protocol):
-    """What a pipeline may share with those of other queries (`cer_gpu.engine.sharing`)."""
+    """Parts that a pipeline may share with those of other queries (`cer_gpu.engine.sharing`)."""
 
     def guards(self, schema: pa.Schema) -> SharedGuards:
         """Return the guards over events of a schema."""

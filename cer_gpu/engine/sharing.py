@@ -1,4 +1,4 @@
-"""What the queries of a set have in common: guards, partitions, and memory that they use in turns."""
+"""Parts that the queries of a set have in common: guards, partitions, and memory that they use in turns."""
 
 from __future__ import annotations
 
