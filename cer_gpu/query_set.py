@@ -21,7 +21,7 @@ from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.options import Lateness, Options, check_options
 from cer_gpu.engine.sharing import Sharing
-from cer_gpu.errors import CerError, EventsError, OptionError, QueryError, TimeOrderError, did_you_mean
+from cer_gpu.errors import CerError, EventsError, OptionError, QueryError, TimeOrderError, did_you_mean, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sources import Source
 from cer_gpu.order.lateness import parse_lateness
@@ -476,12 +476,12 @@ class QuerySetEvaluator:
 
     def finish_batches(self) -> Found:
         """As `finish`, but yield the complex events in pieces of bounded size, each with the name of its query."""
-        if self._reorder is not None and not self._refusal:
-            for batch in self._reorder.finish():
+        if not self._refusal:
+            for batch in () if self._reorder is None else self._reorder.finish():
                 yield from self._evaluate(batch)
-        for name, evaluator in self._evaluators.items():
-            for rows in evaluator.finish_batches():
-                yield name, rows
+            for name, evaluator in self._evaluators.items():
+                for rows in evaluator.finish_batches():
+                    yield name, rows
         self._refusal = "the stream is finished"
 
     def _in_order(self, batch: pa.RecordBatch) -> Found:
@@ -494,9 +494,11 @@ class QuerySetEvaluator:
             self.n_pushed += batch.num_rows
             for ready in batches:
                 yield from self._evaluate(ready)
-        except CerError:
+        except (CerError, MemoryError) as error:
             self._refusal = "an error ended the stream"
-            raise
+            if isinstance(error, CerError):
+                raise
+            raise out_of_memory(sum(self.n_matches.values())) from None
         self._refusal = ""
 
     def _evaluate(self, events: pa.RecordBatch) -> Found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from cases import sorted_rows
@@ -13,6 +14,8 @@ import cer_gpu
 import cer_gpu.engine.sharing
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
+from cer_gpu.backend.compaction import group_rows
+from cer_gpu.predicates.shared_guards import SharedGuards
 from cer_gpu.runtime import matches
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "50")))
@@ -202,3 +205,32 @@ def test_equal_guards_are_evaluated_once(monkeypatch):
     texts = {f"q{i}": f"SELECT * FROM S WHERE A AS a ; {b} FILTER a[x > 20]" for i, b in enumerate("BCD")}
     cer_gpu.compile_all(texts).evaluate(random_events(random.Random(1), 100))
     assert len(evaluated) == 1
+
+
+def test_an_error_ends_the_stream_of_all_queries():
+    events = random_events(random.Random(1), 30).to_batches()[0]
+    evaluator = cer_gpu.compile_all(
+        {"q": "SELECT * FROM S WHERE A ; !B WITHIN 9 SECONDS"}, time_column="ts"
+    ).evaluator()
+    evaluator.push(events)
+    with pytest.raises(cer_gpu.TimeOrderError):
+        evaluator.push(events)
+    with pytest.raises(cer_gpu.OptionError, match="an error ended the stream"):
+        evaluator.push(events)
+    assert evaluator.finish() == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_grouped_and_merged_as_in_python(seed):
+    rng = np.random.default_rng(seed)
+    n, n_groups = int(rng.integers(0, 50)), int(rng.integers(1, 5))
+    groups = rng.integers(-1, n_groups, n).astype(np.int32)
+    begins, rows = np.empty(n_groups + 1, np.int64), np.empty(n, np.int32)
+    group_rows(groups, begins, rows)
+    lists = [rows[begins[g] : begins[g + 1]] for g in range(n_groups)]
+    assert [each.tolist() for each in lists] == [np.flatnonzero(groups == g).tolist() for g in range(n_groups)]
+    lists.append(np.flatnonzero(rng.random(n) < 0.3).astype(np.int32))
+    merged, words = SharedGuards(pa.schema([]), None, None).merge(lists)
+    every = sorted(set(np.concatenate(lists).tolist()))
+    assert merged.tolist() == every
+    assert words.tolist() == [sum(1 << i for i, each in enumerate(lists) if row in each) for row in every]
