@@ -34,7 +34,7 @@ from cer_gpu.stages import DECODE, REST, STAGES, MeasuredStages
 RULES = Path(__file__).parent / "rules"
 SYSMON = "CER_GPU_SYSMON"
 """Variable of the environment that names the file of the log."""
-DEFAULT_SYSMON = Path(__file__).parent.parent.parent / "shared" / "data" / "sysmon.parquet"
+DEFAULT_SYSMON = Path(__file__).parent / "data" / "sysmon.parquet"
 TOGETHER, STAGES_OF_ONE, LEFT_OUT = "Many queries", "Where the time of one by one goes", "Queries left out"
 ABOUT = {
     TOGETHER: (

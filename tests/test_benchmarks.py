@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
@@ -104,9 +103,7 @@ def test_many_queries_find_at_once_what_they_find_one_by_one(tmp_path):
     assert found["Queries left out"]
 
 
-def test_the_rules_are_evaluated_where_there_is_a_log(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-    queries = importlib.import_module("queries")
+def test_the_rules_fit_a_log_and_find_something():
     types = ["PROCESS", "NETWORK", "DNS", "EXIT", "ACCESS", "FILE", "IMAGE", "REG_SET", "REG_CREATE", "DELETE"]
     n, draw = 300, random.Random(5)
     texts = {name: draw.choices(["\\cmd.exe", "\\lsass.exe", ""], k=n) for name in ("image", "target")}
@@ -122,10 +119,8 @@ def test_the_rules_are_evaluated_where_there_is_a_log(monkeypatch, tmp_path):
             "access": draw.choices([None, "0x1fffff"], k=n),
         }
     )
-    pq.write_table(log, tmp_path / "log.parquet")
-    monkeypatch.setenv(queries.SYSMON, str(tmp_path / "log.parquet"))
-    assert queries.sysmon(None) == tmp_path / "log.parquet"
-    rules = {name: cer_gpu.compile(text, time_column="ts", schema=log.schema) for name, text in queries.rules().items()}
+    files = (BENCHMARKS / "rules").glob("*.ceql")
+    rules = {file.stem: cer_gpu.compile(file, time_column="ts", schema=log.schema) for file in files}
     assert len(rules) == 100
     begun_by_shell = [name for name in rules if name.startswith("shell_then")]  # all would load a minute of kernels
     found = {name: rules[name].evaluate(log, threads=1).num_rows for name in begun_by_shell}
