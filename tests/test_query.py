@@ -495,3 +495,12 @@ def test_the_name_of_a_file_given_as_text_gets_a_hint(tmp_path):
     with pytest.raises(cer_gpu.QuerySyntaxError) as caught:
         cer_gpu.compile("late")
     assert "file" not in str(caught.value)
+
+
+@pytest.mark.parametrize("condition", ["b.k = a.k", "b.k > a.k", "b.k > a.x"])
+def test_a_column_of_nothing_equals_nothing_of_another_event(condition):
+    events = pa.table({"type": ["A", "B", "A", "B"], "k": pa.nulls(4), "x": [1, 2, 3, 4]})
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A AS a ; B AS b FILTER {condition} WITHIN 9 EVENTS")
+    for output in ("positions", "count"):
+        assert query.evaluate(events, output=output).num_rows == 0
+        assert query.evaluate(events[:0], output=output).num_rows == 0

@@ -314,6 +314,8 @@ def stored_values(array: pa.Array) -> npt.NDArray[Any]:
     Booleans are packed bits (uint8), the first at bit `array.offset`; a decimal of more than 64 bits is several
     int64, the lowest first.
     """
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array), np.int64)
     data_type, data = array.type, array.buffers()[1]
     first, n = array.offset, len(array)
     if pa.types.is_boolean(data_type):
