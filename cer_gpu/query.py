@@ -18,7 +18,7 @@ from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.engine.evaluator import Evaluator, first_rows
 from cer_gpu.engine.options import DEVICES as DEVICES
-from cer_gpu.engine.options import Lateness, Options, check_options
+from cer_gpu.engine.options import Lateness, Options, check_lateness, check_options
 from cer_gpu.errors import (
     CerError,
     OptionError,
@@ -29,7 +29,6 @@ from cer_gpu.errors import (
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.io.sources import Source, open_events
-from cer_gpu.order.reorder import LATE
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.measures import measure_errors, measures_of
@@ -530,12 +529,7 @@ class Query:
         [[0, 2], [1, 2]]
         """
         check_options(device=device, threads=threads, share=share, limit=limit)
-        if late not in LATE:
-            raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
-        if lateness is not None and self.time_column is None:
-            raise OptionError(
-                "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
-            )
+        check_lateness(lateness, late, self.time_column)
         query = self if aggregate is None else self.with_aggregate(aggregate, output)
         name = query._output(output).name
         options = Options(

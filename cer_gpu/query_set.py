@@ -19,13 +19,13 @@ from cer_gpu.columnar.fields import narrowest
 from cer_gpu.columnar.recycling import Turn
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import Lateness, Options, check_options
+from cer_gpu.engine.options import Lateness, Options, check_lateness, check_options
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import CerError, EventsError, OptionError, QueryError, TimeOrderError, did_you_mean, out_of_memory
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sources import Source
 from cer_gpu.order.lateness import parse_lateness
-from cer_gpu.order.reorder import LATE, Reorder
+from cer_gpu.order.reorder import Reorder
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.predicates.placement import CPU
@@ -321,19 +321,13 @@ class QuerySetEvaluator:
         late: str,
         limit: int | None,
     ) -> None:
-        check_options(limit=limit)
-        if late not in LATE:
-            raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
         self._first_name, self._first = next(iter(queries.items()))
-        if lateness is not None and self._first.time_column is None:
-            raise OptionError(
-                "lateness is measured in time: name the time column\nhint: time_column=... (--time-column)"
-            )
+        check_options(limit=limit)
+        check_lateness(lateness, late, self._first.time_column)
         self.output = output
         self.n_pushed = 0
         self._options = Options(device=CPU, limit=limit)
         self._lateness, self._late = lateness, late
-        self._queries: dict[str, Query] = {}
         self._evaluators: dict[str, Evaluator] = {}
         self._turns: dict[str, Turn] = {}
         several = STREAM_COLUMN if self._first.bindings.plan.several_streams else None
@@ -378,7 +372,7 @@ class QuerySetEvaluator:
         self._turns[name] = self._sharing.turn()
         if self._schema is not None:
             self._expect(name, evaluator, self._schema)
-        self._queries[name], self._evaluators[name] = query, evaluator
+        self._evaluators[name] = evaluator
 
     def remove(self, name: str) -> pa.RecordBatch:
         """Remove a query, and return the complex events that it would find if the stream ended here.
@@ -391,7 +385,7 @@ class QuerySetEvaluator:
         if name not in self._evaluators:
             hint = did_you_mean(name, self._evaluators, "queries")
             raise OptionError(f"there is no query {name!r}" + (f"\nhint: {hint}" if hint else ""))
-        del self._queries[name]
+        del self._turns[name]
         return self._evaluators.pop(name).finish()
 
     @property

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from cer_gpu.engine.pipeline import Reading
 from cer_gpu.errors import OptionError
+from cer_gpu.order.reorder import LATE
 from cer_gpu.predicates.placement import check_device
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -58,3 +59,11 @@ def check_options(
         is_pair = isinstance(share, tuple) and len(share) == 2 and all(type(number) is int for number in share)
         if not is_pair or not 0 <= share[0] < share[1]:
             raise OptionError(f"share must be (k, n) with 0 <= k < n, got {share!r}")
+
+
+def check_lateness(lateness: Lateness | None, late: str, time_column: str | None) -> None:
+    """Raise OptionError unless late events can be treated as asked for."""
+    if late not in LATE:
+        raise OptionError(f"late must be one of {', '.join(LATE)}, got {late!r}")
+    if lateness is not None and time_column is None:
+        raise OptionError("lateness is measured in time: name the time column\nhint: time_column=... (--time-column)")

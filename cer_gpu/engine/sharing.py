@@ -41,8 +41,8 @@ class Sharing:
 
     def add_partitions(self, keys: Keys) -> None:
         """Let queries with these keys of PARTITION BY share their partitions."""
-        if keys.types:
-            self._partitions.setdefault(keys.brackets, SharedPartitions(keys.types))
+        if keys.types and keys.brackets not in self._partitions:
+            self._partitions[keys.brackets] = SharedPartitions(keys.types)
 
     def partitions(self, keys: Keys, *, numbered: bool) -> ViewOfPartitions | None:
         """Return the view of one more query on the partitions of its keys; None: they are its own."""

@@ -55,10 +55,9 @@ class Keys:
     """
 
     def __init__(self, brackets: tuple[tuple[Name, ...], ...], schema: pa.Schema, text: str) -> None:
-        self._brackets = [[name.name for name in names] for names in brackets]
-        self.brackets = tuple(map(tuple, self._brackets))
-        self.names = [dotted(names[0]) for names in self._brackets]
-        self.columns = list(dict.fromkeys(name for names in self._brackets for name in names))
+        self.brackets = tuple(tuple(name.name for name in names) for names in brackets)
+        self.names = [dotted(names[0]) for names in self.brackets]
+        self.columns = list(dict.fromkeys(name for names in self.brackets for name in names))
         self.types = [_key_type(names, schema, text) for names in brackets]
 
     def arrays(self, batch: pa.RecordBatch, types: list[pa.DataType]) -> list[pa.Array]:
@@ -69,7 +68,7 @@ class Keys:
         types
             Types of the keys, to which columns of other types are cast; texts may keep their dictionary.
         """
-        return [self._key(batch, names, kind) for names, kind in zip(self._brackets, types, strict=True)]
+        return [self._key(batch, names, kind) for names, kind in zip(self.brackets, types, strict=True)]
 
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
         """Return the keys of some events, in these types."""
@@ -78,7 +77,7 @@ class Keys:
             _cast(key, kind, name) for key, kind, name in zip(self.arrays(batch, types), types, self.names, strict=True)
         ]
 
-    def _key(self, batch: pa.RecordBatch, names: list[str], kind: pa.DataType) -> pa.Array:
+    def _key(self, batch: pa.RecordBatch, names: tuple[str, ...], kind: pa.DataType) -> pa.Array:
         columns = [_readable(array_of(batch, name)) for name in names]
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
             return columns[0]
