@@ -128,8 +128,13 @@ class Awaiting:
         """Note the clocks of relevant events, in which complex events may begin."""
         partitions = events.partitions if len(events.partitions) else np.zeros(len(events.symbols), np.int32)
         numbers = events.ordinals if len(events.ordinals) else events.positions
-        fresh = (events.reported, events.window_clocks, partitions, numbers)
-        self._events = _Events(*(np.concatenate(pair) for pair in zip(self._events, fresh, strict=True)))
+        noted = self._events
+        self._events = _Events(
+            np.concatenate((noted.positions, events.reported)),
+            np.concatenate((noted.clocks, events.window_clocks)),
+            np.concatenate((noted.partitions, partitions)),
+            np.concatenate((noted.numbers, numbers)),
+        )
 
     def take(self, found: MatchBuffers, keys: list[pa.Array]) -> None:
         """Let complex events wait, and take back those that an event to be absent follows."""
