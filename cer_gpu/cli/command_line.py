@@ -147,11 +147,16 @@ def say_error(error: CerError | OSError, name: str | None = None) -> None:
 
 def say_errors(errors: Sequence[CerError], name: str | None) -> None:
     """Print all errors to standard error; `name` is the query file."""
+    say_errors_of([(file_of(error, name), error) for error in errors])
+
+
+def say_errors_of(errors: Sequence[tuple[str | None, CerError]]) -> None:
+    """Print all errors to standard error, each with the file in which it lies, if it lies in one."""
     if _errors_as_json.get():
-        say(to_json({"errors": [error_facts(error, file_of(error, name)) for error in errors]}))
+        say(to_json({"errors": [error_facts(error, name) for name, error in errors]}))
         return
-    for error in errors:
-        say_error(error, file_of(error, name))
+    for name, error in errors:
+        say_error(error, name)
 
 
 def say_notes(notes: Sequence[str]) -> None:

@@ -1,111 +1,218 @@
-"""The evaluation of a query that a command line shows or writes."""
+"""The evaluation that a command line shows or writes: of one query, or of several in one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
+from cer_gpu.cli.given_queries import for_each
 from cer_gpu.cli.progress import Watched
+from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.io.sources import Source
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import Query
+from cer_gpu.query_set import Found, QuerySet, QuerySetEvaluator
 from cer_gpu.stages import Stages
 
-MANY = 10_000_000
-"""Complex events after which a run without a file counts the rest, and on a terminal gives advice."""
 ADVICE = "WITHIN makes them fewer, --limit stops early, --output count lists none"
 
 
-class Evaluation:
-    """Evaluation of a query over its events, by the API.
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of an evaluation, as a command line has them; None: not given."""
+
+    output: str | None
+    limit: int | None
+    device: str
+    threads: int | None
+    sort: bool
+    lateness: str | None
+    late: str | None
+
+    @property
+    def reorders(self) -> bool:
+        """True if events are put in order as they arrive."""
+        return self.lateness is not None or self.late is not None
+
+    @property
+    def of_evaluator(self) -> dict[str, Any]:
+        """The options of every evaluator."""
+        order: dict[str, Any] = {"lateness": self.lateness or "0", "late": self.late or LATE[0]}
+        return {"output": self.output, "limit": self.limit, **(order if self.reorders else {})}
+
+
+class Evaluation(ABC):
+    """Evaluation of queries over their events, by the API.
+
+    Raises
+    ------
+    WrongQueries
+        When queries have no such output, or do not fit the events.
 
     Attributes
     ----------
-    schema : pyarrow.Schema
-        Schema of the results.
+    outputs : dict from str to str
+        Output of each query.
+    schemas : dict from str to pyarrow.Schema
+        Schema of the results of each query.
+    options : RunOptions
     n_rows : int or None
         Number of events, where it is known.
-    drops_late : bool
-        True if events that are too late are dropped.
+    n_done : int
+        Number of events that were evaluated, as far as the results tell that were yielded.
     """
 
-    def __init__(
-        self,
-        query: Query,
-        streams: Streams,
-        device: str,
-        output: str,
-        stages: Stages,
-        *,
-        sort: bool,
-        lateness: str | None,
-        late: str | None,
-        threads: int | None,
-        limit: int | None,
-    ) -> None:
-        self._query = query
-        self._threads = threads
-        self._reorders = lateness is not None or late is not None
-        self._keeps_order = not sort and not self._reorders and not streams.are_named
-        self._n_before = 0  # events that an evaluation before this one has read
-        self._counting = partial(
-            Evaluation,
-            query,
-            streams,
-            device,
-            "count",
-            stages,
-            sort=sort,
-            lateness=lateness,
-            late=late,
-            threads=threads,
-            limit=None,
-        )
-        self.drops_late = late == "drop"
-        options: dict[str, Any] = {"lateness": lateness or "0", "late": late or LATE[0]} if self._reorders else {}
-        self.evaluator = query.evaluator(device=device, output=output, stages=stages, limit=limit, **options)
-        self._source = query.source(streams.open(), sort=sort)
-        self.schema = query.output_schema(self._source.schema, output)
+    evaluator: Evaluator | QuerySetEvaluator
+
+    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: RunOptions, stages: Stages) -> None:
+        self._queries = queries
+        self._streams = streams
+        self._stages = stages
+        self.options = options
+        self.n_done = 0
+        plans = for_each(queries, lambda query: query.physical_plan(options.output or query.default_output))
+        self.outputs = {name: plan.output.name for name, plan in plans.items()}
+        self._open()
+        first = next(iter(queries.values()))
+        self._source = first.source(streams.open(), sort=options.sort)
+        schema = self._source.schema
+        self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
         self.n_rows = self._source.n_rows
 
-    def batches(self, tick: Callable[[], None]) -> Iterator[pa.RecordBatch]:
-        """Yield the results; `tick` is called before each batch of events."""
-        return self._query.matches(Watched(self._source, tick), self.evaluator, self._threads)
+    @abstractmethod
+    def _open(self) -> None:
+        """Make the evaluator."""
+
+    @abstractmethod
+    def _matches(self, source: Source) -> Found:
+        """Yield the results with the names of their queries."""
 
     @property
-    def n_read(self) -> int:
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Schema of `rows`.
+
+        Raises
+        ------
+        OptionError
+            When the results of the queries do not fit into one table.
+        """
+
+    @abstractmethod
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a query as rows of all results."""
+
+    @abstractmethod
+    def notes_of(self, name: str) -> list[str]:
+        """Return remarks on the events, as far as they concern a query."""
+
+    def batches(self, tick: Callable[[], None]) -> Found:
+        """Yield the results with the names of their queries; `tick` is called before each batch of events."""
+
+        def before_a_batch() -> None:
+            self.n_done = max(self.n_done, self._n_read)
+            tick()
+
+        for name, batch in self._matches(Watched(self._source, before_a_batch)):
+            self.n_done = max(self.n_done, self._n_done_with(batch))
+            yield name, batch
+        self.n_done = max(self.n_done, self._n_read)
+
+    @property
+    def _n_read(self) -> int:
         """Number of events read, late ones too."""
-        n_read = self.evaluator.n_pushed if self._reorders else self.evaluator.n_events
-        return max(n_read, self._n_before)
+        return self.evaluator.n_pushed if self.options.reorders else self.evaluator.n_events
 
-    def n_done(self, batch: pa.RecordBatch) -> int:
-        """Return the number of events up to the last complex event of a batch of results."""
-        if self._keeps_order and batch.num_rows and "end" in batch.schema.names:
+    def _n_done_with(self, batch: pa.RecordBatch) -> int:
+        """Return the number of events that were evaluated when a batch of results was found."""
+        keeps_order = not self.options.sort and not self.options.reorders and not self._streams.are_named
+        if len(self._queries) == 1 and keeps_order and batch.num_rows and "end" in batch.schema.names:
             return int(batch.column("end")[-1].as_py()) + 1
-        return self.n_read
+        return self._n_read
 
-    def counting(self, n_done: int) -> Evaluation | None:
+    def counting(self) -> Evaluation | None:
         """Return an evaluation that counts what this one lists, from the first event on.
 
-        None where that would not be faster after `n_done` events: a row is not a complex event, the count lists them
-        too, most events are done, or the events can be read only once.
+        None where that would not be faster: a row is not a complex event, the count lists them too, most events are
+        done, or the events can be read only once.
         """
-        options = self.evaluator
-        if not OUTPUTS[options.output].row_each or options.limit is not None or not self._source.rereadable:
+        if self.options.limit is not None or not self._source.rereadable:
             return None
-        if not self._query.physical_plan("count").counted or (self.n_rows is not None and 2 * n_done > self.n_rows):
+        if not all(OUTPUTS[output].row_each for output in self.outputs.values()):
             return None
-        counting = self._counting()
-        counting._n_before = self.n_read
+        if not all(query.physical_plan("count").counted for query in self._queries.values()):
+            return None
+        if self.n_rows is not None and 2 * self.n_done > self.n_rows:
+            return None
+        counting = type(self)(self._queries, self._streams, replace(self.options, output="count"), self._stages)
+        counting.n_done = self.n_done
         return counting
 
-    def advice(self, found: str, n_done: int, *, counts: bool) -> str:
-        """Return advice, a line, after `n_done` events with very many complex events, of which `found` tells."""
+    def advice(self, found: str, *, counts: bool) -> str:
+        """Return advice, a line, on very many complex events, of which `found` tells."""
         of_all = "" if self.n_rows is None else f" of {self.n_rows:,}"
-        share = f" ({n_done / self.n_rows:.1%})" if self.n_rows else ""
+        share = f" ({self.n_done / self.n_rows:.1%})" if self.n_rows else ""
         rest = "the rest is only counted; " if counts else ""
-        return f"{found} in {n_done:,}{of_all} rows{share}; {rest}{ADVICE}"
+        return f"{found} in {self.n_done:,}{of_all} rows{share}; {rest}{ADVICE}"
+
+
+class OneQuery(Evaluation):
+    """Evaluation of one query, whose name is ""."""
+
+    evaluator: Evaluator
+
+    def _open(self) -> None:
+        (self._query,) = self._queries.values()
+        self.evaluator = self._query.evaluator(
+            device=self.options.device, stages=self._stages, **self.options.of_evaluator
+        )
+
+    def _matches(self, source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
+        (name,) = self._queries
+        for batch in self._query.matches(source, self.evaluator, self.options.threads):
+            yield name, batch
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the results."""
+        return next(iter(self.schemas.values()))
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the results as they are."""
+        return batch
+
+    def notes_of(self, name: str) -> list[str]:
+        """Return remarks on the events."""
+        return self.evaluator.notes
+
+
+class QueriesTogether(Evaluation):
+    """Evaluation of several queries in one pass, on one thread."""
+
+    evaluator: QuerySetEvaluator
+
+    def _open(self) -> None:
+        self._set = QuerySet(self._queries)
+        self.evaluator = self._set.evaluator(**self.options.of_evaluator)
+
+    def _matches(self, source: Source) -> Found:
+        return self._set.matches(source, self.evaluator)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the results of all queries, with the column that names the query (`QuerySet.stream`)."""
+        return self._set.output_schema(self._source.schema, self.options.output)
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a query with the name of the query."""
+        return next(self._set.named(iter([(name, batch)]), self.schema))
+
+    def notes_of(self, name: str) -> list[str]:
+        """Return remarks on the events that concern a query."""
+        return self.evaluator.notes.get(name, [])

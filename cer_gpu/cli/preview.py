@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from abc import ABC, abstractmethod
 
 import click
 import pyarrow as pa
@@ -15,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from cer_gpu.cli.tally import Tally, Totals, counted
 from cer_gpu.io.texts import plain
 from cer_gpu.output.outputs import OUTPUTS
 
@@ -47,7 +49,23 @@ def table_width() -> int | None:
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else TEXT_WIDTH
 
 
-class FirstRows:
+class Preview(ABC):
+    """The part of the results that a run without a file shows."""
+
+    @abstractmethod
+    def take(self, name: str, batch: pa.RecordBatch) -> bool:
+        """Take results of a query; return True when there are enough to show."""
+
+    @abstractmethod
+    def show(self) -> None:
+        """Print them, once."""
+
+    @abstractmethod
+    def finish(self, totals: Totals, so_far: str = "") -> None:
+        """Print them, unless that is done, and how much there is of all."""
+
+
+class FirstRows(Preview):
     """The first rows of a result, shown as soon as there are enough of them.
 
     Parameters
@@ -56,27 +74,22 @@ class FirstRows:
         Number of rows to show.
     schema
         Schema of the rows.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of rows taken so far, at most `n_wanted`.
     """
 
     def __init__(self, n_wanted: int, schema: pa.Schema) -> None:
-        self.n_rows = 0
+        self._n_rows = 0
         self._n_wanted = n_wanted
         self._schema = schema
         self._pieces: list[pa.RecordBatch] = []
         self._is_shown = False
 
-    def take(self, batch: pa.RecordBatch) -> bool:
+    def take(self, name: str, batch: pa.RecordBatch) -> bool:
         """Take the rows of a batch that are wanted; return True with the last one."""
-        if self.n_rows >= self._n_wanted:
+        if self._n_rows >= self._n_wanted:
             return False
-        self._pieces.append(batch.slice(0, self._n_wanted - self.n_rows))
-        self.n_rows += self._pieces[-1].num_rows
-        return self.n_rows == self._n_wanted
+        self._pieces.append(batch.slice(0, self._n_wanted - self._n_rows))
+        self._n_rows += self._pieces[-1].num_rows
+        return self._n_rows == self._n_wanted
 
     def show(self) -> None:
         """Print the rows as a table, once."""
@@ -84,6 +97,60 @@ class FirstRows:
             self._is_shown = True
             click.echo(preview(pa.Table.from_batches(self._pieces, self._schema), table_width()))
             self._pieces.clear()
+
+    def finish(self, totals: Totals, so_far: str = "") -> None:
+        """Print the rows as a table, unless that is done, and the number of all."""
+        (tally,) = totals.of.values()
+        if tally.n_rows == 0:
+            click.echo(f"no complex events{so_far}")
+            return
+        self.show()
+        if self._n_rows < tally.n_rows:
+            click.echo(f"the first {self._n_rows:,} of {tally.rows}{so_far}")
+        else:
+            click.echo(str(tally) + so_far + (", and maybe more" if tally.is_full else ""))
+
+
+class QueryTable(Preview):
+    """The number of results of each query, with the first and the last of them, shown at the end."""
+
+    def __init__(self) -> None:
+        self._firsts: dict[str, pa.RecordBatch] = {}
+        self._lasts: dict[str, pa.RecordBatch] = {}
+
+    def take(self, name: str, batch: pa.RecordBatch) -> bool:
+        """Keep the first row and the last one."""
+        if batch.num_rows:
+            self._firsts.setdefault(name, batch.slice(0, 1))
+            self._lasts[name] = batch.slice(batch.num_rows - 1)
+        return False
+
+    def show(self) -> None:
+        """Print nothing before the end."""
+
+    def finish(self, totals: Totals, so_far: str = "") -> None:
+        """Print the table of the queries."""
+        numbers = {name: _number(tally) for name, tally in totals.of.items()}
+        width = max(map(len, numbers.values()))
+        table = {"query": list(numbers), "found": [number.rjust(width) for number in numbers.values()]}
+        if self._firsts:
+            table["first end"] = [_end(self._firsts.get(name)) for name in numbers]
+            table["last end"] = [_end(self._lasts.get(name)) for name in numbers]
+        click.echo(preview(pa.table(table), table_width()))
+        n_finding = sum(tally.n_rows > 0 for tally in totals.of.values())
+        found = totals.found if n_finding else "no complex events"
+        click.echo(f"{n_finding:,} of {counted(len(numbers), 'query')} found {found}{so_far}")
+
+
+def _number(tally: Tally) -> str:
+    n = tally.n_rows if tally.n_complex_events is None else tally.n_complex_events
+    return f"{n:,}{'+' if tally.is_full else ''}"
+
+
+def _end(row: pa.RecordBatch | None) -> str:
+    """Return the time, or else the position, of the end of a result; "" where there is none."""
+    names = [] if row is None else [name for name in ("end_time", "end") if name in row.schema.names]
+    return _cells(row.column(names[0]))[0] if row is not None and names else ""
 
 
 def preview(rows: pa.Table, width: int | None) -> str:

@@ -10,8 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
 from rich.text import Text
 
-from cer_gpu.cli.tally import Tally
-from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.cli.tally import Totals
 from cer_gpu.io.sources import Parts, Source
 from cer_gpu.stages import MeasuredStages
 
@@ -49,7 +48,7 @@ class Display:
     ----------
     n_rows
         Number of events, where it is known.
-    tally
+    totals
         Counts of the results.
     stages
         Hook of the evaluation: the bar names the stage that has taken the most time.
@@ -60,9 +59,9 @@ class Display:
     """
 
     def __init__(
-        self, n_rows: int | None, tally: Tally, stages: MeasuredStages, *, hidden: bool, sorts: bool = False
+        self, n_rows: int | None, totals: Totals, stages: MeasuredStages, *, hidden: bool, sorts: bool = False
     ) -> None:
-        self._tally = tally
+        self._totals = totals
         self._stages = stages
         self._first = "sorting" if sorts else "starting (the first run compiles the engine)"
         console = Console(stderr=True)
@@ -75,7 +74,7 @@ class Display:
             transient=True,
             disable=hidden or not console.is_terminal,
         )
-        self._task = self._progress.add_task(self._first, total=n_rows, found=str(tally))
+        self._task = self._progress.add_task(self._first, total=n_rows, found=str(totals))
 
     def __enter__(self) -> Display:
         """Show the bar."""
@@ -100,15 +99,14 @@ class Display:
         if not self._progress.disable:
             self._progress.console.print(Text(text), soft_wrap=True)
 
-    def tick(self, evaluator: Evaluator) -> None:
-        """Update the bar to the number of events that the evaluator has taken."""
-        n_events = evaluator.n_pushed
+    def tick(self, n_events: int) -> None:
+        """Update the bar to the number of events that were evaluated."""
         slowest = self._stages.slowest
         evaluating = "evaluating" if slowest is None else f"evaluating, mostly {slowest}"
         self._progress.update(
             self._task,
             completed=n_events,
-            found=str(self._tally),
+            found=str(self._totals),
             description=evaluating if n_events else self._first,
         )
 

@@ -1,8 +1,10 @@
-"""Counts of the rows and complex events of an output, and the rate of an evaluation, in words."""
+"""Counts of the rows and complex events of outputs, and the rate of an evaluation, in words."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -44,6 +46,11 @@ class Tally:
         if self._made.numbered and batch.num_rows:
             self._n_counted = batch.column("match")[-1].as_py() + 1
 
+    def add(self, other: Tally) -> None:
+        """Add the counts of another tally of the same output."""
+        self.n_rows += other.n_rows
+        self._n_counted += other._n_counted
+
     def take_counts(self, batch: pa.RecordBatch) -> None:
         """Count the complex events in a batch of output "count", in place of those listed so far."""
         self._n_recounted += _sum_of_counts(batch)
@@ -67,6 +74,16 @@ class Tally:
         return self.n_rows if self._made.row_each else None
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """The counts as plain data."""
+        return {
+            "output": self.output,
+            "n_rows": self.n_rows,
+            "n_complex_events": self.n_complex_events,
+            "is_full": self.is_full,
+        }
+
+    @property
     def rows(self) -> str:
         """Number of rows, in words."""
         return counted(self.n_rows, self._made.row)
@@ -76,6 +93,64 @@ class Tally:
         if not self._made.counted and not self._made.numbered:
             return self.rows
         return f"{counted(self._n_counted, 'complex event')} {'at' if self._made.counted else 'in'} {self.rows}"
+
+
+class Totals:
+    """Tallies of the results of queries, and their sums.
+
+    Parameters
+    ----------
+    outputs
+        Output of each query.
+    limit
+        As that of `Tally`, for each of them.
+
+    Attributes
+    ----------
+    of : dict from str to Tally
+    """
+
+    def __init__(self, outputs: Mapping[str, str], limit: int | None = None) -> None:
+        self.of = {name: Tally(output, limit) for name, output in outputs.items()}
+
+    @property
+    def output(self) -> str | None:
+        """The output of all queries; None where they have several."""
+        outputs = {tally.output for tally in self.of.values()}
+        return outputs.pop() if len(outputs) == 1 else None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows so far."""
+        return sum(tally.n_rows for tally in self.of.values())
+
+    @property
+    def n_listed(self) -> int:
+        """Number of rows so far that are listed (`Tally.n_listed`)."""
+        return sum(tally.n_listed for tally in self.of.values())
+
+    @property
+    def is_full(self) -> bool:
+        """True once all queries have reached the limit."""
+        return all(tally.is_full for tally in self.of.values())
+
+    @property
+    def n_complex_events(self) -> int | None:
+        """Number of complex events; None if a row of one of the outputs is neither one nor a count of them."""
+        numbers = [tally.n_complex_events for tally in self.of.values()]
+        return None if None in numbers else sum(n for n in numbers if n is not None)
+
+    @property
+    def found(self) -> str:
+        """The counts in words, those of queries of one output together."""
+        together: dict[str, Tally] = {}
+        for tally in self.of.values():
+            together.setdefault(tally.output, Tally(tally.output)).add(tally)
+        return " and ".join(map(str, together.values()))
+
+    def __str__(self) -> str:
+        """Return the counts in words, and the number of queries."""
+        return self.found + (f" of {counted(len(self.of), 'query')}" if len(self.of) > 1 else "")
 
 
 def _sum_of_counts(batch: pa.RecordBatch) -> int:
@@ -124,4 +199,5 @@ class Pace:
 def counted(n: int, what: str) -> str:
     """Return a number with its noun, such as "2 rows of bindings"."""
     head, of, rest = what.partition(" of ")
-    return f"{n:,} {head}" + ("" if n == 1 else "s") + of + rest
+    several = f"{head[:-1]}ies" if head.endswith("y") else f"{head}s"
+    return f"{n:,} {head if n == 1 else several}{of}{rest}"

@@ -1,0 +1,134 @@
+"""A run: the evaluation of queries from its first event to its last, what it found, and its summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cer_gpu.cli.evaluation import Evaluation, OneQuery, QueriesTogether, RunOptions
+from cer_gpu.cli.given_events import Streams
+from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
+from cer_gpu.cli.progress import Display
+from cer_gpu.cli.signals import Signals
+from cer_gpu.cli.tally import Pace, Totals, counted
+from cer_gpu.io.sinks import Sink
+from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.query import Query
+from cer_gpu.stages import MeasuredStages
+
+MANY = 10_000_000
+"""Complex events after which a run without a file counts the rest, and on a terminal gives advice."""
+
+
+class Run:
+    """Run of one query, or of several in one pass.
+
+    Parameters
+    ----------
+    queries
+    streams
+    options
+    is_set
+        True for the queries of a folder, which are evaluated in one pass; False for one query, whose name is "".
+
+    Attributes
+    ----------
+    evaluation : Evaluation
+        At the end that which counts the rest, if there is one.
+    totals : Totals
+        The results so far.
+    """
+
+    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: RunOptions, *, is_set: bool) -> None:
+        self._queries = queries
+        self._is_set = is_set
+        self._stages = MeasuredStages()
+        kind: type[Evaluation] = QueriesTogether if is_set else OneQuery
+        self.evaluation = kind(queries, streams, options, self._stages)
+        self.options = options
+        self.totals = Totals(self.evaluation.outputs, options.limit)
+        self._pace = Pace()
+
+    def preview(self) -> Preview:
+        """Return what shows the results on a terminal."""
+        if self._is_set:
+            return QueryTable()
+        ((name, output),) = self.evaluation.outputs.items()
+        limit = None if OUTPUTS[output].numbered else self.options.limit
+        return FirstRows(limit or rows_to_show(output), self.evaluation.schemas[name])
+
+    def display(self, *, hidden: bool) -> Display:
+        """Return the progress bar."""
+        return Display(self.evaluation.n_rows, self.totals, self._stages, hidden=hidden, sorts=self.options.sort)
+
+    def finish(self, sink: Sink | None, preview: Preview | None, display: Display, signals: Signals) -> None:
+        """Evaluate all events, and give the results to `sink` or `preview`."""
+
+        def tick() -> None:
+            signals.check()
+            display.tick(self.evaluation.n_done)
+
+        def before_a_batch() -> None:
+            self._pace.before_a_batch(self.evaluation.n_done)
+            tick()
+
+        is_advised = False
+        for name, batch in self.evaluation.batches(before_a_batch):
+            tally = self.totals.of[name]
+            tally.take(batch)
+            if sink is not None:
+                sink.write(self.evaluation.rows(name, batch))
+            elif preview is not None and preview.take(name, batch):
+                with display.cleared():
+                    preview.show()
+            if tally.is_full and self.totals.is_full:
+                return
+            tick()
+            if not is_advised and self.totals.n_listed >= MANY:
+                is_advised = True
+                counting = self.evaluation.counting() if sink is None else None
+                display.say(self.evaluation.advice(str(self.totals), counts=counting is not None))
+                if counting is not None:
+                    self.evaluation = counting
+                    break
+        else:
+            return
+        for name, batch in self.evaluation.batches(before_a_batch):
+            self.totals.of[name].take_counts(batch)
+            tick()
+
+    def facts(self) -> dict[str, Any]:
+        """Return the summary up to now as plain data."""
+        self._pace.finish(self.evaluation.n_done)
+        facts: dict[str, Any] = {
+            "n_events": self.evaluation.n_done,
+            "n_late": self.evaluation.evaluator.n_late,
+            "output": self.totals.output,
+            "n_rows": self.totals.n_rows,
+            "n_complex_events": self.totals.n_complex_events,
+            "is_full": self.totals.is_full,
+            "seconds": self._pace.seconds,
+            "rows_per_second": self._pace.rate,
+        }
+        if self._is_set:
+            facts["queries"] = {name: tally.facts for name, tally in self.totals.of.items()}
+        return facts
+
+    def summary(self) -> str:
+        """Return the summary up to now as a line."""
+        self._pace.finish(self.evaluation.n_done)
+        said = [counted(self.evaluation.n_done, "row"), str(self.totals)]
+        if self.options.late == "drop":
+            said.append(f"{counted(self.evaluation.evaluator.n_late, 'late event')} dropped")
+        said.append(str(self._pace))
+        return ", ".join(said) + (f"; stopped at --limit {self.options.limit}" if self.totals.is_full else "")
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
+        notes = []
+        for name, tally in self.totals.of.items():
+            own = [] if tally.is_full else self.evaluation.notes_of(name)
+            of_query = () if tally.n_rows else self._queries[name].notes
+            notes += [f"{name}: {note}" if name else note for note in (*own, *of_query)]
+        return notes
