@@ -1,24 +1,18 @@
-"""``cer-gpu check``: the errors of a query, without reading an event."""
+"""``cer-gpu check``: the errors of queries, without reading an event."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.cli.command_line import (
-    chosen_type_column,
-    file_of,
-    query_options,
-    read_query,
-    say,
-    say_errors,
-)
+from cer_gpu.cli.command_line import chosen_type_column, query_options, say
 from cer_gpu.cli.given_events import Streams, given_streams
+from cer_gpu.cli.given_queries import GivenQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import error_facts, to_json
-from cer_gpu.cli.options import events_argument, query_argument
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import CerError, QueryTypeError
 from cer_gpu.io.sources import open_events
@@ -35,14 +29,15 @@ MOST_TYPES = 8
 Examples:
   cer-gpu check late.ceql --time-column ts
   cer-gpu check late.ceql flights.parquet --time-column ts
-  cer-gpu check late.ceql flights.parquet --time-column ts --json"""
+  cer-gpu check late.ceql flights.parquet --time-column ts --json
+  cer-gpu check --queries rules flights.parquet --time-column ts"""
 )
-@query_argument
-@events_argument(required=False)
+@query_and_events_arguments(events_required=False)
 @query_options
 @click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
 def check(
-    query: str,
+    query: str | None,
+    queries: str | None,
     events: tuple[str, ...],
     type_column: str | None,
     no_type_column: bool,
@@ -52,14 +47,71 @@ def check(
 ) -> int:
     """Say what is wrong with QUERY; no event is read.
 
-    All errors are told at once, and with EVENTS also whether the query fits their columns.
-    The exit code is 1 when there are errors.
+    All errors are told at once, and with EVENTS also whether the query fits their columns; with --queries,
+    those of all queries of a folder. The exit code is 1 when there are errors.
     """
-    name, text = read_query(query)
+    given = read_queries(query, queries)
     types = chosen_type_column(type_column, no_type_column)
-    said, columns = dict[str, dict[str, Any]](), list[str]()
+    options = {"type_column": types, "time_column": time_column, "time_unit": time_unit}
     streams = given_streams(events)
-    compiled, _ = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit)
+    told = set[tuple[str | None, str]]()
+    checked = {name: _check(given, name, streams, options, None if as_json else told) for name in given.texts}
+    if as_json:
+        each = {name: found.facts(with_columns=bool(events)) for name, found in checked.items()}
+        is_ok = all(facts["ok"] for facts in each.values())
+        click.echo(to_json({"ok": is_ok, "queries": each} if given.is_set else each[""]))
+        return 0 if is_ok else 1
+    for name, found in checked.items():
+        for note in found.notes:
+            click.echo(f"note: {name}: {note}" if name else f"note: {note}")
+    if told:
+        wrong = {file for file, _ in told if file is not None}
+        of_all = f" in {len(wrong):,} of {counted(len(checked), 'query')}" if given.is_set and wrong else ""
+        say(counted(len(told), "error") + of_all)
+        return 1
+    who = f"the {counted(len(checked), 'query')}" if given.is_set else "the query"
+    several = len(checked) > 1
+    if not events:
+        click.echo(f"ok: {who} {'have' if several else 'has'} no errors")
+        return 0
+    columns = ", ".join(dict.fromkeys(column for found in checked.values() for column in found.columns))
+    fits, reads = ("fit", "read") if several else ("fits", "reads")
+    click.echo(f"ok: {who} {fits} {', '.join(events)}, and {reads} {columns or 'none of their columns'}")
+    named = list(dict.fromkeys(each for found in checked.values() for each in found.types))
+    if named:
+        listed = " and ".join(named[:MOST_TYPES]) + (", ..." if len(named) > MOST_TYPES else "")
+        click.echo(f"(no event was read: whether there are events of type {listed}, a run tells)")
+    return 0
+
+
+@dataclass
+class _Checked:
+    """Findings on one query: errors by their texts, notes, and what a query without errors reads."""
+
+    errors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+
+    def facts(self, *, with_columns: bool) -> dict[str, Any]:
+        """Return the findings as plain data."""
+        columns = self.columns if with_columns else None
+        return {"ok": not self.errors, "errors": list(self.errors.values()), "notes": self.notes, "columns": columns}
+
+
+def _check(
+    given: GivenQueries,
+    name: str,
+    streams: Streams,
+    options: dict[str, Any],
+    told: set[tuple[str | None, str]] | None,
+) -> _Checked:
+    """Check one query, also against the schemas of all events.
+
+    Its errors are printed, but for those in `told`, which takes them in: files and texts; None: print none.
+    """
+    found = _Checked()
+    compiled, _ = analyse(given.texts[name], **options)
     sources: list[tuple[str, Streams | None]] = list(streams.each())
     for shown, source in sources or [("", None)]:
         schema = None
@@ -68,36 +120,25 @@ def check(
             schema = None if source is None else _schema(compiled, source)
         except CerError as error:
             errors.append(error)
-        compiled, more = analyse(text, type_column=types, time_column=time_column, time_unit=time_unit, schema=schema)
+        compiled, more = analyse(given.texts[name], schema=schema, **options)
         errors += more
-        new = [error for error in errors if str(error) not in said]
-        for wrong in new:
+        texts = {str(error): (given.file_of(name, error), error) for error in errors}
+        for text, (file, wrong) in texts.items():
             of_events = (shown or None) if isinstance(wrong, QueryTypeError) else None
-            said[str(wrong)] = {**error_facts(wrong, file_of(wrong, name)), "events": of_events}
-        if not as_json:
-            say_errors(new, name)
+            found.errors.setdefault(text, {**error_facts(wrong, file), "events": of_events})
+        if told is not None:
+            new = [error for text, (file, error) in texts.items() if (file, text) not in told]
+            told.update((file, text) for text, (file, _) in texts.items())
+            given.say([(name, error) for error in new])
             if len(sources) > 1 and any(isinstance(error, QueryTypeError) for error in new):
                 say(f"(for the events in {shown})")
         if compiled is not None and schema is not None:
-            columns = [dotted(name) for name in compiled.columns(schema) if name not in (STREAM_COLUMN, ROW_COLUMN)]
-    notes = list(compiled.notes) if compiled else []
-    if as_json:
-        answer = {"ok": not said, "errors": list(said.values()), "notes": notes, "columns": columns if events else None}
-        click.echo(to_json(answer))
-        return 1 if said else 0
-    for note in notes:
-        click.echo(f"note: {note}")
-    if said:
-        say(counted(len(said), "error"))
-        return 1
-    if events:
-        click.echo(f"ok: the query fits {', '.join(events)}, and reads {', '.join(columns) or 'none of their columns'}")
-        if compiled is not None and compiled.types:
-            named = " and ".join(compiled.types[:MOST_TYPES]) + (", ..." if len(compiled.types) > MOST_TYPES else "")
-            click.echo(f"(no event was read: whether there are events of type {named}, a run tells)")
-    else:
-        click.echo("ok: the query has no errors")
-    return 0
+            found.columns = [
+                dotted(name) for name in compiled.columns(schema) if name not in (STREAM_COLUMN, ROW_COLUMN)
+            ]
+    found.notes = list(compiled.notes) if compiled else []
+    found.types = list(compiled.types) if compiled else []
+    return found
 
 
 def _schema(query: Query | None, streams: Streams) -> pa.Schema | None:

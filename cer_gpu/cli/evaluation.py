@@ -131,6 +131,8 @@ class Evaluation(ABC):
 
     def _n_done_with(self, batch: pa.RecordBatch) -> int:
         """Return the number of events that were evaluated when a batch of results was found."""
+        if len(self._queries) > 1 and not self.evaluator.is_full:
+            return self.n_done  # other queries have not read as far
         keeps_order = not self.options.sort and not self.options.reorders and not self._streams.are_named
         if len(self._queries) == 1 and keeps_order and batch.num_rows and "end" in batch.schema.names:
             return int(batch.column("end")[-1].as_py()) + 1

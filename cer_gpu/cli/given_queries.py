@@ -73,8 +73,10 @@ class GivenQueries:
         return queries
 
     def file_of(self, name: str, error: CerError) -> str | None:
-        """Return the file that a message on an error in a query names; of several queries it names one for each."""
-        return self.files[name] if self.is_set else file_of(error, self.files.get(name))
+        """Return the file that a message on an error names: that of a query, not that of events."""
+        if self.is_set and isinstance(error, QueryError | OptionError):
+            return self.files[name]
+        return file_of(error, self.files.get(name))
 
     def say(self, errors: Sequence[tuple[str, CerError]]) -> None:
         """Print errors, each with the name of its query, to standard error."""

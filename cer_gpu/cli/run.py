@@ -112,9 +112,7 @@ def run(
     format_ = chosen_format(out, format_)
     needs_time(time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
     if queries is not None and (device == "cuda" or (threads or 1) > 1):
-        raise click.UsageError(
-            "queries of a folder are evaluated on one thread of the CPU: leave out --device, --threads"
-        )
+        raise click.UsageError("--queries is evaluated on one thread of the CPU: leave out --device and --threads")
     options = RunOptions(output, limit, device, threads, sort, lateness, late)
     given = read_queries(query, queries)
     try:

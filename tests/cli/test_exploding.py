@@ -101,7 +101,8 @@ def test_the_first_rows_are_shown_at_once_and_ctrl_c_keeps_what_was_found():
     assert first[0].split() == ["start", "end", "positions", "A", "B", "C"]
     assert len(first[-1].split()) == 8
     assert re.fullmatch(r"the first 20 of [\d,]+ rows of bindings so far\n", rest)
-    assert re.fullmatch(r"100,000 rows, [\d,]+ rows of bindings, .*\ninterrupted\n", err)
+    told = re.fullmatch(r"([\d,]+) rows, [\d,]+ rows of bindings, .*\ninterrupted\n", err)
+    assert 0 < int(told[1].replace(",", "")) < 20_000  # as far as the rows that were listed go
 
 
 @pytest.mark.skipif(not hasattr(os, "openpty"), reason="there are no terminals here")
