@@ -56,6 +56,9 @@ class Preview(ABC):
     def take(self, name: str, batch: pa.RecordBatch) -> bool:
         """Take results of a query; return True when there are enough to show."""
 
+    def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
+        """Take rows of output "count", in place of results that are no longer listed."""
+
     @abstractmethod
     def show(self) -> None:
         """Print them, once."""
@@ -124,6 +127,10 @@ class QueryTable(Preview):
             self._firsts.setdefault(name, batch.slice(0, 1))
             self._lasts[name] = batch.slice(batch.num_rows - 1)
         return False
+
+    def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
+        """Keep the last row."""
+        self.take(name, batch)
 
     def show(self) -> None:
         """Print nothing before the end."""

@@ -95,6 +95,8 @@ class Run:
             return
         for name, batch in self.evaluation.batches(before_a_batch):
             self.totals.of[name].take_counts(batch)
+            if preview is not None:
+                preview.take_counts(name, batch)
             tick()
 
     def facts(self) -> dict[str, Any]:
