@@ -56,6 +56,7 @@ class Preview(ABC):
     def take(self, name: str, batch: pa.RecordBatch) -> bool:
         """Take results of a query; return True when there are enough to show."""
 
+    @abstractmethod
     def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
         """Take rows of output "count", in place of results that are no longer listed."""
 
@@ -93,6 +94,9 @@ class FirstRows(Preview):
         self._pieces.append(batch.slice(0, self._n_wanted - self._n_rows))
         self._n_rows += self._pieces[-1].num_rows
         return self._n_rows == self._n_wanted
+
+    def take_counts(self, name: str, batch: pa.RecordBatch) -> None:
+        """Leave the first rows as they are."""
 
     def show(self) -> None:
         """Print the rows as a table, once."""

@@ -1,19 +1,23 @@
-"""``cer-gpu report``: the results of a query as one HTML page."""
+"""``cer-gpu report``: the results of a query, or of those of a folder, as one HTML page."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from cer_gpu.cli.command_line import chosen_type_column, query_options, read_query, say, say_errors, say_notes
-from cer_gpu.cli.given_events import STANDARD, analyse_over, given_streams
+from cer_gpu.cli.command_line import chosen_type_column, query_options, say, say_notes
+from cer_gpu.cli.given_events import STANDARD, given_streams
+from cer_gpu.cli.given_queries import WrongQueries, for_each, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import to_json
-from cer_gpu.cli.options import complete_files, events_argument, needs_time, query_argument, sort_option, threads_option
+from cer_gpu.cli.options import complete_files, needs_time, sort_option, threads_option
 from cer_gpu.cli.progress import working
 from cer_gpu.cli.tally import counted
-from cer_gpu.errors import QueryError
+from cer_gpu.query_set import QuerySet
 from cer_gpu.report import write_report
+from cer_gpu.report.counted import in_words
+from cer_gpu.report.events import rereadable
 
 
 @click.command(
@@ -21,12 +25,12 @@ from cer_gpu.report import write_report
 Examples:
   cer-gpu report late.ceql flights.parquet --time-column ts -o late.html
   cer-gpu report 'SELECT * FROM S WHERE A ; B WITHIN 100 EVENTS' events.csv -o found.html
+  cer-gpu report --queries rules flights.parquet --time-column ts -o rules.html
 
 \b
 The page appears whole at the end or not at all."""
 )
-@query_argument
-@events_argument()
+@query_and_events_arguments()
 @click.option(
     "-o",
     "out",
@@ -41,7 +45,8 @@ The page appears whole at the end or not at all."""
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @threads_option
 def report(
-    query: str,
+    query: str | None,
+    queries: str | None,
     events: tuple[str, ...],
     out: str,
     title: str | None,
@@ -55,33 +60,42 @@ def report(
 ) -> int:
     """Show what QUERY finds in EVENTS as one HTML page.
 
-    It needs no network and no other file. QUERY and EVENTS are those of run; the events are read three
-    times, and those of standard input kept in memory.
+    It needs no network and no other file. QUERY and EVENTS are those of run; with --queries, the page has a
+    table of the queries of a folder and what each finds. Complex events are counted before they are listed.
+    The events are read four times, and those of standard input kept in memory.
     """
     streams = given_streams(events)
     types = chosen_type_column(type_column, no_type_column)
     needs_time(time_column, {"--sort": sort})
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
-    name, text = read_query(query)
-    compiled, errors = analyse_over(text, streams, type_column=types, time_column=time_column, time_unit=time_unit)
-    if compiled is None:
-        say_errors(errors, name)
-        return 1
-    title = title or f"{Path(name).name if name else 'Complex events'} in {', '.join(events)}"
-    inputs = [query] if name else []
-    given = streams.open()
+    given = read_queries(query, queries)
+    named = queries or (Path(given.files[""]).name if given.files else "Complex events")
+    title = title or f"{named} in {', '.join(events)}"
+    inputs = [*given.files.values()]
     try:
+        compiled = given.compile(streams, type_column=types, time_column=time_column, time_unit=time_unit)
+        first = next(iter(compiled.values()))
+        asked = QuerySet(compiled) if given.is_set else first
+        source = rereadable(streams.open())
+        schema = first.source(source).schema
+        for_each(compiled, lambda each: each.output_schema(schema))
         with working("evaluating (the first run compiles the engine)"):
-            made = write_report(compiled, given, out, title=title, sort=sort, threads=threads, inputs=inputs)
-    except QueryError as error:
-        say_errors([error], name)
+            tell = None if as_json else say
+            made = write_report(asked, source, out, title=title, sort=sort, threads=threads, inputs=inputs, tell=tell)
+    except WrongQueries as wrong:
+        given.say(wrong.errors)
         return 1
     if as_json:
-        facts = {"n_events": made.n_events, "n_complex_events": made.n_matches, "n_bytes": made.n_bytes}
+        facts: dict[str, Any] = {"n_events": made.n_events, "n_complex_events": made.n_matches, "n_bytes": made.n_bytes}
+        if given.is_set:
+            facts["queries"] = {name: {"n_complex_events": n} for name, n in made.of.items()}
         click.echo(to_json({**facts, "out": out, "notes": made.notes}))
         return 0
-    found = f"{counted(made.n_events, 'row')}, {counted(made.n_matches, 'complex event')}"
-    say(f"{found}, {made.n_bytes / 1e6:.1f} MB -> {out}")
-    say_notes([note for note in made.notes if not made.n_matches or note not in compiled.notes])
+    n_found = made.n_matches
+    found = f"{in_words(n_found)} complex events" if n_found != 1 else "1 complex event"
+    of_all = f" of {counted(len(compiled), 'query')}" if given.is_set else ""
+    say(f"{counted(made.n_events, 'row')}, {found}{of_all}, {made.n_bytes / 1e6:.1f} MB -> {out}")
+    own = {f"{name}: {note}" if name else note for name, n in made.of.items() if n for note in compiled[name].notes}
+    say_notes([note for note in made.notes if note not in own])
     return 0

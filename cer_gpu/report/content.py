@@ -19,7 +19,9 @@ from cer_gpu.io.texts import plain
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.query import Query
-from cer_gpu.report.found import Events, Found, find, variables_of
+from cer_gpu.report.counted import Counted, in_words
+from cer_gpu.report.events import Events
+from cer_gpu.report.found import Found, find, variables_of
 
 MAX_CELL = 120
 """Most characters of one value of a row."""
@@ -33,11 +35,21 @@ MAX_ROW_BYTES = 1 << 23
 _MILLISECONDS = {"s": 1000.0, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
 
 
-def content(query: Query, events: Any, *, sort: bool = False, threads: int | None = None) -> dict[str, Any]:
-    """Evaluate a query and return the content of its report; arguments are those of `cer_gpu.report.write_report`."""
-    rereadable = Events(query, events, sort=sort)
-    found = find(query, rereadable, threads)
+def content(
+    query: Query, events: Events, counted: Counted | None, *, threads: int | None = None, n_pages: int = 1
+) -> dict[str, Any]:
+    """Evaluate a query and return the content of its page.
+
+    Parameters
+    ----------
+    counted
+        Counts of its complex events, where there are some.
+    n_pages
+        Number of queries that share the room of one file.
+    """
+    found = find(query, events, threads, counted, n_pages)
     keys = [dotted(names[0]) for names in query.keys]
+    is_whole = found.n_listed == found.n_matches
     held: dict[str, Any] = {
         "query": query.text,
         "strategies": [*STRATEGIES],
@@ -45,38 +57,45 @@ def content(query: Query, events: Any, *, sort: bool = False, threads: int | Non
         "notes": [*query.notes, *found.notes],
         "n_events": found.n_events,
         "n_matches": found.n_matches,
+        "found": in_words(found.n_matches),
+        "n_listed": found.n_listed,
+        "most_at_an_end": 0 if is_whole or counted is None else counted.most_at_an_end,
         "step": found.step,
         "keys": keys,
         "n_partitions": len(found.labels),
     }
     if query.default_output == "measures":
-        held["measures"] = _measures(query, rereadable, threads)
+        held["measures"] = _measures(query, events, threads, max(MAX_MEASURED // n_pages, 1), is_whole=is_whole)
     if found.drawn is None or found.detailed is None:
         return held
     axis, starts, ends = _axis(query, found.drawn)
     used, codes = _partitions(found)
     begin = found.drawn["start"].to_numpy()
+    matches = {
+        "from": packed(starts),
+        "length": packed(ends - starts),
+        "start": packed(begin),
+        "span": packed(found.drawn["end"].to_numpy() - begin),
+        "n": packed(found.drawn["n_kept"].to_numpy()),
+        "partition": packed(codes),
+    }
+    if not is_whole:
+        matches["stands_for"] = packed(found.drawn["stands_for"].to_numpy())
     return held | {
         "axis": axis,
         "labels": [found.labels[code] for code in used],
-        "counts": packed(np.array([found.counts[code] for code in used], np.int64)),
-        "matches": {
-            "from": packed(starts),
-            "length": packed(ends - starts),
-            "start": packed(begin),
-            "span": packed(found.drawn["end"].to_numpy() - begin),
-            "n": packed(found.drawn["n_kept"].to_numpy()),
-            "partition": packed(codes),
-        },
-        "rows": _rows(query, rereadable, found, threads),
+        "counts": packed(np.array([found.counts[code] for code in used], np.float64)),
+        "matches": matches,
+        "rows": _rows(query, events, found, threads, MAX_ROW_BYTES // n_pages),
     }
 
 
-def _measures(query: Query, events: Events, threads: int | None) -> dict[str, Any]:
-    """Return the first rows of output "measures" as texts, and the number of all."""
+def _measures(query: Query, events: Events, threads: int | None, most: int, *, is_whole: bool) -> dict[str, Any]:
+    """Return the first rows of output "measures" as texts, and the number of all; None where they are too many."""
     pieces, n_rows = list[pa.RecordBatch](), 0
-    for batch in query.matches(events.numbered(), query.evaluator(output="measures"), threads):
-        left = MAX_MEASURED - n_rows
+    evaluator = query.evaluator(output="measures", limit=None if is_whole else most)
+    for batch in query.matches(events.numbered(), evaluator, threads):
+        left = most - n_rows
         if left > 0 or not pieces:
             pieces.append(batch.slice(0, max(left, 0)))
         n_rows += batch.num_rows
@@ -87,7 +106,8 @@ def _measures(query: Query, events: Events, threads: int | None) -> dict[str, An
         pc.utf8_slice_codeunits(plain(column.combine_chunks()), 0, MAX_CELL).to_pylist() for column in table.columns
     ]
     names = [name[:MAX_CELL] for name in table.column_names]
-    return {"columns": names, "rows": list(map(list, zip(*columns, strict=True))), "n_rows": n_rows}
+    rows = list(map(list, zip(*columns, strict=True)))
+    return {"columns": names, "rows": rows, "n_rows": n_rows if is_whole else None}
 
 
 def _words(query: Query) -> list[str]:
@@ -169,7 +189,7 @@ def _partitions(found: Found) -> tuple[list[int], npt.NDArray[np.int64]]:
 # ---- rows ---------------------------------------------------------------------------------------------------------
 
 
-def _rows(query: Query, events: Events, found: Found, threads: int | None) -> dict[str, Any]:
+def _rows(query: Query, events: Events, found: Found, threads: int | None, most_bytes: int) -> dict[str, Any]:
     """Return the rows of the detailed complex events, each with the variables that hold it."""
     assert found.detailed is not None
     detailed, step = found.detailed, found.detail_step
@@ -178,7 +198,7 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None) -> di
     names, attributes = binding.attribute_schema.names, binding.attributes[:MAX_COLUMNS]
     positions = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
     texts, rows = _texts(events, attributes, positions)
-    while _size(texts) > MAX_ROW_BYTES and detailed.num_rows > 1:
+    while _size(texts) > most_bytes and detailed.num_rows > 1:
         step *= 2
         detailed = detailed.filter(pa.array(detailed["number"].to_numpy() % step == 0))
         fewer = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
@@ -187,7 +207,7 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None) -> di
         positions = fewer
     lists = detailed["positions"].combine_chunks()
     references = pc.list_flatten(lists).to_numpy()
-    variables = variables_of(query, events, detailed, found.n_matches, threads)
+    variables = variables_of(found.valued, events, detailed, found.n_listed, threads)
     told, roles = _coded_roles(variables, pc.list_value_length(lists).to_pylist())
     return {
         "step": step,

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError
-from cer_gpu.io.sources import Source, open_events
-from cer_gpu.io.texts import plain, to_json
-from cer_gpu.order.rows import without_rows
+from cer_gpu.io.sources import Source
 from cer_gpu.query import Query
+from cer_gpu.report.counted import Counted
+from cer_gpu.report.events import Events
+from cer_gpu.report.partitions import Partitions
 from cer_gpu.report.samples import Sample, fingerprints
 
 MAX_DRAWN = 200_000
@@ -31,8 +27,6 @@ MAX_WAYS = 16
 """Most valuations of one complex event that give roles to its rows."""
 MAX_VALUATIONS = 1 << 20
 """Most valuations that are read, beyond eight for each complex event."""
-MAX_LABEL = 80
-"""Most characters of the name of a partition."""
 
 
 @dataclass(frozen=True)
@@ -41,24 +35,33 @@ class Found:
 
     Attributes
     ----------
-    n_events, n_matches : int
+    n_events : int
+    n_matches : int or None
+        Number of complex events; None: more than int64 holds at one end.
+    n_listed : int
+        Number of those that were listed: all, or some at each end.
+    valued : Query
+        Query whose valuations tell the variables of the events of these.
     notes : tuple of str
         Remarks on the events.
     drawn : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``n_kept`` (number of kept events), ``partition`` (a code) and with a time
-        column ``start_time`` and ``end_time`` of a sample of the complex events, every `step`-th.
+        column ``start_time`` and ``end_time`` of a sample of those listed, every `step`-th; and ``stands_for`` (the
+        number of complex events of the end for each that is listed of it) where not all are listed.
     detailed : pyarrow.Table or None
         ``number``, ``start``, ``end``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and ``fingerprint`` of a smaller
-        sample, every `detail_step`-th of all complex events.
+        sample, every `detail_step`-th of those listed.
     labels : list of str
         The names of the partitions, by their codes.
     counts : list of int
-        Number of complex events of each partition, by its code; all of them, not only the sample.
+        Number of complex events of each partition, by its code; of all, if they could be counted.
     """
 
     n_events: int
     notes: tuple[str, ...]
-    n_matches: int
+    n_matches: int | None
+    n_listed: int
+    valued: Query
     drawn: pa.Table | None
     step: int
     detailed: pa.Table | None
@@ -67,68 +70,39 @@ class Found:
     counts: list[int]
 
 
-class Events:
-    """Events that can be read several times.
+def find(
+    query: Query, events: Events, threads: int | None = None, counted: Counted | None = None, n_pages: int = 1
+) -> Found:
+    """Evaluate a query, and keep the results that a report needs.
 
     Parameters
     ----------
-    events
-        Anything that `cer_gpu.Query.evaluate` takes; events that can be read only once are kept in memory.
+    counted
+        Counts of the complex events, where there are some: of too many, some at each end are listed.
+    n_pages
+        Number of queries that share the room of one file.
     """
-
-    def __init__(self, query: Query, events: Any, *, sort: bool = False) -> None:
-        self._events = _rereadable(events)
-        self._query = query
-        self._sort = sort
-
-    def open(self) -> Source:
-        """Open the events from the beginning; positions count them in the order in which they are read."""
-        return without_rows(self.numbered())
-
-    def numbered(self) -> Source:
-        """Open the events with the numbers of their rows in the input, if they come in another order."""
-        return self._query.source(self._events, sort=self._sort)
-
-
-def paths(events: Any) -> list[str]:
-    """Return the files and folders among events."""
-    if isinstance(events, Mapping):
-        return [path for each in events.values() for path in paths(each)]
-    if isinstance(events, str | os.PathLike):
-        return [os.fspath(events)]
-    if isinstance(events, Sequence) and not isinstance(events, bytes):
-        return [os.fspath(each) for each in events if isinstance(each, str | os.PathLike)]
-    return []
-
-
-def _rereadable(events: Any) -> Any:
-    if isinstance(events, Mapping):
-        return {name: _rereadable(each) for name, each in events.items()}
-    if isinstance(events, os.PathLike | Sequence):  # str is a Sequence
-        return events
-    source = open_events(events)
-    if source.rereadable:
-        return source
-    return pa.Table.from_batches(source.batches(source.schema.names), source.schema)
-
-
-def find(query: Query, events: Events, threads: int | None = None) -> Found:
-    """Evaluate a query, and keep the results that a report needs."""
-    drawn, detailed = Sample(MAX_DRAWN), Sample(MAX_REFERENCES)
-    partitions = _Partitions([dotted(names[0]) for names in query.keys])
+    if counted is not None and counted.n_matches == 0:
+        return Found(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, [], [])
+    drawn, detailed = Sample(MAX_DRAWN // n_pages), Sample(MAX_REFERENCES // n_pages)
+    partitions = Partitions(query)
+    some = None if counted is None or counted.is_listed_whole else counted
+    listed = query if some is None else some.of_each_end()
     # of what HAVING drops, only valuations are told apart
-    evaluator = query.evaluator(output="bindings" if query.drops_rows else "positions")
-    n_matches = 0
-    for batch in query.matches(events.open(), evaluator, threads):
+    evaluator = listed.evaluator(output="bindings" if query.drops_rows else "positions")
+    n_listed = 0
+    for batch in listed.matches(events.open(), evaluator, threads):
         if not batch.num_rows:
             continue
         positions = batch.column("positions")
         n_kept = pc.list_value_length(positions)
-        numbers = pa.array(np.arange(n_matches, n_matches + batch.num_rows))
-        n_matches += batch.num_rows
+        numbers = pa.array(np.arange(n_listed, n_listed + batch.num_rows))
+        n_listed += batch.num_rows
         columns = {"number": numbers, "start": batch.column("start"), "end": batch.column("end")}
         shown = {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
         shown |= {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
+        if some is not None:
+            shown["stands_for"] = pa.array(some.weights(batch.column("end").to_numpy()))
         drawn.add(pa.table(columns | shown), np.ones(batch.num_rows, np.int64))
         rows = detailed.of_step(pa.table(columns | {"positions": positions}))  # before the costly steps
         weights = 1 + np.minimum(pc.list_value_length(rows["positions"]).to_numpy(), MAX_ROWS_OF_ONE).astype(np.int64)
@@ -139,64 +113,34 @@ def find(query: Query, events: Events, threads: int | None = None) -> Found:
     return Found(
         n_events=evaluator.n_events,
         notes=tuple(evaluator.notes),
-        n_matches=n_matches,
+        n_matches=n_listed if some is None else some.n_matches,
+        n_listed=n_listed,
+        valued=query.without_choice() if some is None else some.of_each_end(MAX_WAYS),
         drawn=drawn.rows(),
         step=drawn.step,
         detailed=detailed.rows(),
         detail_step=detailed.step,
         labels=partitions.labels,
-        counts=partitions.counts,
+        counts=partitions.counts if some is None or some.overflows else partitions.counts_in(some.partitions),
     )
-
-
-class _Partitions:
-    """Codes of partitions, and the number of complex events of each."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = names
-        self._codes: dict[str, int] = {}
-        self._counter = Counter[int]()
-        self.labels: list[str] = []
-
-    @property
-    def counts(self) -> list[int]:
-        return [self._counter[code] for code in range(len(self.labels))]
-
-    def codes(self, batch: pa.RecordBatch) -> npt.NDArray[np.int32]:
-        """Return the code of the partition of each complex event; 0 without PARTITION BY."""
-        if not self._names:
-            return np.zeros(batch.num_rows, np.int32)
-        keys = [batch.column(name) for name in self._names]
-        separator = pa.scalar(",", pa.large_string())
-        found = pc.binary_join_element_wise(*map(to_json, keys), separator).dictionary_encode()
-        indices = found.indices.to_numpy()
-        firsts = np.unique(indices, return_index=True)[1]  # the dictionary is in the order of first occurrence
-        texts = [plain(key.take(pa.array(firsts))).to_pylist() for key in keys]
-        codes = np.empty(len(firsts), np.int32)
-        for i, name in enumerate(found.dictionary.to_pylist()):
-            codes[i] = self._codes.setdefault(name, len(self.labels))
-            if codes[i] == len(self.labels):
-                self.labels.append(", ".join(str(column[i]) for column in texts)[:MAX_LABEL])
-        for code, n in zip(codes.tolist(), np.bincount(indices).tolist(), strict=True):
-            self._counter[code] += n
-        numbered: npt.NDArray[np.int32] = codes[indices]
-        return numbered
 
 
 # ---- roles of rows ------------------------------------------------------------------------------------------------
 
 
 def variables_of(
-    query: Query, events: Events, detailed: pa.Table, n_matches: int, threads: int | None = None
+    query: Query, events: Events, detailed: pa.Table, n_listed: int, threads: int | None = None
 ) -> list[list[str]] | None:
     """Return the role of each row of complex events: the variables that hold it, in each valuation.
 
     Parameters
     ----------
+    query
+        `Found.valued`.
     detailed
         `Found.detailed`.
-    n_matches
-        Number of all complex events.
+    n_listed
+        `Found.n_listed`.
 
     Returns
     -------
@@ -205,7 +149,6 @@ def variables_of(
         valuations are joined by " or ".  A complex event whose valuations were not reached has an empty list.  None:
         a variable has the name of another column.
     """
-    query = query.without_choice()
     names = _variables(query, events.open())
     if names is None:
         return None
@@ -214,7 +157,7 @@ def variables_of(
     prints = prints[order]
     ways: list[dict[tuple[tuple[str, ...], ...], None]] = [{} for _ in range(len(prints))]
     positions = detailed["positions"].to_pylist()
-    left = MAX_VALUATIONS + 8 * n_matches
+    left = MAX_VALUATIONS + 8 * n_listed
     for batch in _valuations(query, events, threads):
         own = fingerprints(batch)
         places = np.minimum(np.searchsorted(prints, own), len(prints) - 1)

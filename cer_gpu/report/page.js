@@ -1,24 +1,26 @@
 
 "use strict";
-(() => {
-  const $ = (id) => document.getElementById(id);
-  const held = JSON.parse($("held").textContent);
+
+const $ = (id) => document.getElementById(id);
+const counted = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
+
+/** An element that holds text or other elements; text is never read as HTML. */
+function element(name, held = "", className = "") {
+  const made = document.createElement(name);
+  made.append(...[held].flat());
+  if (className) made.className = className;
+  return made;
+}
+
+function facts(list, pairs) {
+  list.replaceChildren(...pairs.map(([term, text]) => element("div", [element("dt", term), element("dd", text)])));
+}
+
+/** Show what one query found; return the function that ends it. */
+function showPage(held, factsList) {
+  const gone = new AbortController();
 
   // ---- texts ------------------------------------------------------------------------------------------------------
-
-  const counted = (n, what) => `${n.toLocaleString("en")} ${what}${n === 1 ? "" : "s"}`;
-
-  /** An element that holds text or other elements; text is never read as HTML. */
-  function element(name, held = "", className = "") {
-    const made = document.createElement(name);
-    made.append(...[held].flat());
-    if (className) made.className = className;
-    return made;
-  }
-
-  function facts(list, pairs) {
-    list.replaceChildren(...pairs.map(([term, text]) => element("div", [element("dt", term), element("dd", text)])));
-  }
 
   function showQuery() {
     const words = "SELECT|NXT|NONE|FROM|WHERE|PARTITION|BY|WITHIN|EVENTS?|HOURS?|MINUTES?|SECONDS?|CONSUME|LIMIT|FILTER" +
@@ -46,32 +48,36 @@
     const head = element("tr", columns.map((name) => element("th", name)));
     const lines = rows.map((row) => element("tr", row.map(cell)));
     $("measured").replaceChildren(element("thead", [head]), element("tbody", lines));
-    $("measures-note").textContent = rows.length < n_rows
+    $("measures-note").textContent = n_rows === null ? `The first ${counted(rows.length, "row")}.` : rows.length < n_rows
       ? `The first ${rows.length.toLocaleString("en")} of ${n_rows.toLocaleString("en")} rows.` : "";
     $("measures").hidden = false;
   }
 
   $("limits").append(...limits().map((limit) => element("li", limit)));
-  facts($("facts"), [
-    [held.n_matches === 1 ? "complex event" : "complex events", held.n_matches.toLocaleString("en")],
+  facts(factsList, [
+    [held.n_matches === 1 ? "complex event" : "complex events", held.found],
     [held.n_events === 1 ? "event read" : "events read", held.n_events.toLocaleString("en")],
     ...(held.keys.length ? [["partitions with any", held.n_partitions.toLocaleString("en")]] : []),
   ]);
   showQuery();
   if (held.measures) showMeasures(held.measures);
-  document.querySelector("main").hidden = false;
-  if (!held.n_matches) {
+  if (held.n_matches === 0) {
     $("found").replaceChildren(element("p", "The query found no complex events."));
-    return;
+    return () => {};
   }
 
   function limits() {
-    if (!held.n_matches) return [];
+    if (held.n_matches === 0) return [];
     const { rows, step } = held;
     const nth = (n) => `one complex event in ${n.toLocaleString("en")}`;
+    const some = held.most_at_an_end;
     const is_cut = rows.columns.some((column) => column.values.some((value) => value && value.length >= 120));
     return [
-      step > 1 && `There are too many complex events for one page: it draws ${nth(step)}, spread evenly, and estimates ` +
+      some > 0 && `There are too many complex events to list: of those that end at one event, at most ` +
+        `${some.toLocaleString("en")} are listed, ${held.n_listed.toLocaleString("en")} in all` +
+        (step > 1 ? `, and ${nth(step)} of these is drawn` : "") + ". They tell nothing about the duration of the others. " +
+        (held.n_matches === null ? "Counts are of those listed." : "Counts over time and of partitions are of all."),
+      some === 0 && step > 1 && `There are too many complex events for one page: it draws ${nth(step)}, spread evenly, and estimates ` +
         "counts over time and durations from these. The counts of partitions are of all.",
       rows.step > 1 && `It holds the rows of ${nth(rows.step)}.`,
       rows.most >= 200 && "Of one complex event it holds the first 200 rows.",
@@ -97,6 +103,7 @@
   const span = unpack(held.matches.span);
   const size = unpack(held.matches.n);
   const partition = unpack(held.matches.partition);
+  const stands_for = held.matches.stands_for && unpack(held.matches.stands_for);
   const counts = unpack(held.counts);
   const ends = unpack(rows.ends);
   const references = unpack(rows.references);
@@ -290,6 +297,7 @@
   function draw(what = 2) {
     if (!due) {
       requestAnimationFrame(() => {
+        if (gone.signal.aborted) return;
         drawTimeline();
         drawOver(due === 2);
         if (due === 2) drawLengths();
@@ -361,7 +369,7 @@
       pen.globalAlpha = 1;
       pen.fillRect(x, y, wide, high);
     }
-    const all = counted(shown.length, "complex event") + (held.step > 1 ? " drawn" : "") + (wanted ? " of this filter" : "");
+    const all = counted(shown.length, "complex event") + (held.step > 1 || stands_for ? " drawn" : "") + (wanted ? " of this filter" : "");
     $("view").textContent = `${n_visible.toLocaleString("en")} of ${all} in view, ` +
       `from ${edgeText(Math.max(view[0], extent[0]))} to ${edgeText(Math.min(view[1], extent[1]))}`;
   }
@@ -436,7 +444,9 @@
     const [low, high] = padded(extent);
     if (is_new) {
       bins = new Array(Math.max(1, Math.floor(width / 5))).fill(0);
-      for (const i of shown) bins[Math.floor(((from[i] + length[i] - low) / (high - low)) * bins.length)]++;
+      for (const i of shown) {
+        bins[Math.floor(((from[i] + length[i] - low) / (high - low)) * bins.length)] += stands_for ? stands_for[i] : 1;
+      }
     }
     const n_bins = bins.length;
     const most = Math.max(1, ...bins);
@@ -450,7 +460,7 @@
       pen.fillRect((at * width) / n_bins, height - high, width / n_bins - 1, high);
     });
     pen.fillStyle = colour("dim");
-    pen.fillText(`${held.step > 1 ? "about " : ""}${(most * held.step).toLocaleString("en")}`, 2, 10);
+    pen.fillText(`${held.step > 1 ? "about " : ""}${Math.round(most * held.step).toLocaleString("en")}`, 2, 10);
   }
 
   function drawLengths() {
@@ -484,7 +494,8 @@
       pen.fillRect(bin * wide, height - high, Math.max(1, wide - 1.5), high);
     });
     pen.fillStyle = colour("dim");
-    pen.fillText(`${held.step > 1 ? "about " : ""}${(most * held.step).toLocaleString("en")}`, 2, 10);
+    const scale = stands_for ? 1 : held.step; // those listed of an end do not stand for the duration of the others
+    pen.fillText(`${scale > 1 ? "about " : ""}${(most * scale).toLocaleString("en")}`, 2, 10);
     $("lengths-text").textContent = `shortest ${lengthText(sorted[0])}, median ${lengthText(at(0.5))}, ` +
       `nine in ten at most ${lengthText(at(0.9))}, longest ${lengthText(longest)}` +
       (cap < longest ? "; the last bar holds all that are longer" : "");
@@ -515,7 +526,8 @@
     chosen = i;
     const number = i * held.step;
     $("chosen").hidden = false;
-    $("chosen-title").textContent = `Complex event ${(number + 1).toLocaleString("en")} of ${held.n_matches.toLocaleString("en")}`;
+    $("chosen-title").textContent = `Complex event ${(number + 1).toLocaleString("en")} of ${held.n_listed.toLocaleString("en")}` +
+      (stands_for ? " listed" : "");
     facts($("chosen-facts"), [
       ...(labels.length ? [[held.keys.join(", "), labels[partition[i]]]] : []),
       ...(axis.kind === "position" ? [] : [["from", pointText(from[i])], ["to", pointText(from[i] + length[i])]]),
@@ -629,7 +641,7 @@
   const tip = element("div");
   tip.id = "tip";
   tip.hidden = true;
-  document.body.append(tip);
+  $("page").append(tip);
 
   function point(event) {
     const k = event.buttons ? -1 : pick(event.offsetX, event.offsetY);
@@ -682,10 +694,57 @@
   $("filter").addEventListener("input", filter);
   $("previous").addEventListener("click", () => step(-1));
   $("next").addEventListener("click", () => step(1));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw());
-  new ResizeObserver(() => draw()).observe(document.body);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(), { signal: gone.signal });
+  const resized = new ResizeObserver(() => draw());
+  resized.observe(document.body);
+  gone.signal.addEventListener("abort", () => resized.disconnect());
 
   choose();
   showPartitions();
   show(0);
+  return () => gone.abort();
+}
+
+// ---- the queries ----------------------------------------------------------------------------------------------------
+
+(() => {
+  const all = JSON.parse($("held").textContent);
+  let close = () => {};
+
+  function open(at) {
+    close();
+    $("page").replaceChildren($("page-of-one").content.cloneNode(true));
+    if (all.length > 1) {
+      $("name").textContent = all[at].name;
+      $("of-query").hidden = false;
+      for (const [i, row] of [...$("list").tBodies[0].rows].entries()) row.ariaCurrent = i === at ? "true" : null;
+    }
+    close = showPage(all[at], $(all.length > 1 ? "own-facts" : "facts"));
+  }
+
+  if (all.length > 1) {
+    const found = all.filter((held) => held.n_matches !== 0);
+    facts($("facts"), [
+      ["queries", all.length.toLocaleString("en")],
+      ["found something", found.length.toLocaleString("en")],
+      ["events read", Math.max(...all.map((held) => held.n_events)).toLocaleString("en")],
+    ]);
+    const most = Math.max(...all.map((held) => held.n_matches ?? 2 ** 63));
+    const head = element("tr", ["query", "complex events", ""].map((name) => element("th", name)));
+    const lines = all.map((held, at) => {
+      const button = element("button", held.name);
+      button.type = "button";
+      button.addEventListener("click", () => { location.hash = encodeURIComponent(held.name); });
+      const bar = element("div", "", "share");
+      // a bar of one hundredth is the narrowest that can be seen
+      bar.style.setProperty("--share", held.n_matches === 0 ? 0 : Math.max(0.01, (held.n_matches ?? most) / most));
+      return element("tr", [element("td", button), element("td", held.found, "number"), element("td", bar, "wide")]);
+    });
+    $("list").append(element("thead", head), element("tbody", lines));
+    $("queries").hidden = false;
+  }
+  const named = () => all.findIndex((held) => encodeURIComponent(held.name) === location.hash.slice(1));
+  const first = Math.max(0, all.findIndex((held) => held.n_matches !== 0));
+  addEventListener("hashchange", () => open(named() < 0 ? first : named()));
+  open(named() < 0 ? first : named());
 })();

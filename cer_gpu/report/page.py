@@ -7,16 +7,18 @@ import hashlib
 import html
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from string import Template
 from typing import Any
 
 from cer_gpu.io.sinks import naming, result_file
 from cer_gpu.query import Query
+from cer_gpu.query_set import QuerySet
 from cer_gpu.report.content import content
-from cer_gpu.report.found import paths
+from cer_gpu.report.counted import count, n_pages, too_many
+from cer_gpu.report.events import Events, paths
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,25 @@ class Report:
     ----------
     n_events : int
         Events that were read.
-    n_matches : int
-        Complex events that were found.
+    n_matches : int or None
+        Complex events that were found; None: more than int64 holds end at one event.
     n_bytes : int
         The size of the page.
     notes : tuple of str
-        Remarks on the query and on the events, which the page shows too.
+        Remarks on the query and on the events, which the page shows too; of several queries after their names.
+    of : dict from str to (int or None)
+        Complex events of each query of several.
     """
 
     n_events: int
-    n_matches: int
+    n_matches: int | None
     n_bytes: int
     notes: tuple[str, ...] = ()
+    of: dict[str, int | None] = field(default_factory=dict)
 
 
 def write_report(
-    query: Query,
+    query: Query | QuerySet,
     events: Any,
     path: str | os.PathLike[str],
     *,
@@ -50,8 +55,9 @@ def write_report(
     sort: bool = False,
     threads: int | None = None,
     inputs: Sequence[str] = (),
+    tell: Callable[[str], None] | None = None,
 ) -> Report:
-    """Write the complex events of a query as one HTML page, which needs no network and no other file.
+    """Write the complex events of a query, or of each of several, as one HTML page, which needs nothing else.
 
     It shows the query, the complex events on a line of time (of positions without a time column), their number over
     time, the partitions that have most of them, their durations, and the rows of the one that the reader selects.
@@ -73,6 +79,8 @@ def write_report(
         Number of threads that evaluate; None: as many as help.
     inputs
         Files and folders, besides the events, that must not be overwritten.
+    tell
+        Called with a line that tells how many complex events there are, before any is listed, if only some will be.
 
     Returns
     -------
@@ -88,7 +96,9 @@ def write_report(
     Notes
     -----
     The page is bounded, however much is found: 200,000 complex events, spread evenly over all, 100,000 rows of complex
-    events, up to 200 of one, 40 columns, values of 120 characters, and 8 MB of them.  The page says what was left out.
+    events, up to 200 of one, 40 columns, values of 120 characters, and 8 MB of them; several queries share this room.
+    Of more than 2,000,000 complex events some of each end are listed, where they can be counted without listing all
+    (docs/language.md).  The page says what was left out.
 
     Examples
     --------
@@ -100,16 +110,30 @@ def write_report(
     >>> report.n_matches
     2
     """
+    queries: Mapping[str, Query] = query if isinstance(query, QuerySet) else {"": query}
     with result_file(path, [*paths(events), *inputs]) as file:
-        held = content(query, events, sort=sort, threads=threads)
+        rereadable = Events(next(iter(queries.values())), events, sort=sort)
+        counted = count(queries, rereadable, threads)
+        line = too_many(counted, len(queries))
+        if tell is not None and line is not None:
+            tell(line)
+        pages = {
+            name: content(each, rereadable, counted.get(name), threads=threads, n_pages=n_pages(queries, counted))
+            for name, each in queries.items()
+        }
+        held = [{"name": name, **page} for name, page in pages.items()]
         written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
         with naming(os.fspath(path)):
             file.write(written)
-    return Report(held["n_events"], held["n_matches"], len(written), tuple(held["notes"]))
+    of = {name: page["n_matches"] for name, page in pages.items()}
+    notes = [f"{name}: {note}" if name else note for name, page in pages.items() for note in page["notes"]]
+    n_events = max(page["n_events"] for page in pages.values())
+    n_matches = None if None in of.values() else sum(of.values())
+    return Report(n_events, n_matches, len(written), tuple(notes), of)
 
 
-def render(held: dict[str, Any], title: str) -> str:
-    """Return the page that shows a content (`cer_gpu.report.content`).
+def render(held: list[dict[str, Any]], title: str) -> str:
+    """Return the page that shows contents (`cer_gpu.report.content`), one of them at a time.
 
     Its content security policy allows nothing but its own style and script, by their digests; the content is JSON
     without ``<``, so that no text in it can end the element around it.

@@ -106,9 +106,13 @@ class CountOutput:
         return CountBuffers(*(each.copy() for each in found))
 
 
-def too_many_at(position: int) -> EventsError:
+class CountOverflow(EventsError):
+    """Count that int64 does not hold."""
+
+
+def too_many_at(position: int) -> CountOverflow:
     """Return the error for a count that int64 does not hold."""
-    return EventsError(
+    return CountOverflow(
         f"more than 2**63 - 1 complex events end at event {position}\n"
         "hint: a shorter WITHIN, or a selection strategy such as SELECT MAX"
     )

@@ -21,7 +21,13 @@ TRADES = pa.table(
 
 
 def held(path):
-    """Return the content of a page."""
+    """Return the content of a page of one query."""
+    (content,) = all_held(path)
+    return content
+
+
+def all_held(path):
+    """Return the contents of a page, one for each query."""
     text = path.read_text(encoding="utf-8")
     return json.loads(re.search(r'<script type="application/json" id="held">(.*?)</script>', text, re.DOTALL)[1])
 

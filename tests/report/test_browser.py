@@ -77,7 +77,7 @@ def test_a_page_opens_draws_and_shows_rows(browse, page):
     head, *lines = rows(browser)
     assert head == ["position", "variable", *TRADES.column_names]
     assert lines[0][:5] == ["0", "s", "SELL", "MSFT", "101.0"]
-    assert lines[1][:5] == ["1", "BUY, b", "BUY", "MSFT", "99.5"]
+    assert lines[1][:5] == ["1", "b", "BUY", "MSFT", "99.5"]
     browser.run("document.getElementById('next').click()")
     assert browser.text("#chosen-title") == "Complex event 2 of 3"
     assert [line[0] for line in rows(browser)[1:]] == ["2", "3"]

@@ -1,0 +1,142 @@
+"""Counts of the complex events of queries, before any is listed for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.query import Query
+from cer_gpu.query_set import QuerySet
+from cer_gpu.report.events import Events
+from cer_gpu.report.partitions import Partitions
+from cer_gpu.runtime.counts import CountOverflow
+
+MAX_LISTED = 2_000_000
+"""Most complex events that are listed for a page, where they can be counted without that."""
+
+
+@dataclass
+class Counted:
+    """Complex events of one query, by the event that they end at.
+
+    Attributes
+    ----------
+    query : Query
+    partitions : Partitions
+        Counts of all complex events.
+    overflows : bool
+        True if more than int64 holds end at one event; what was counted is then left out.
+    n_events : int
+    notes : tuple of str
+        Remarks on the events (`cer_gpu.Evaluator.notes`).
+    """
+
+    query: Query
+    partitions: Partitions
+    overflows: bool = False
+    n_events: int = 0
+    notes: tuple[str, ...] = ()
+    _ends: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    _counts: list[npt.NDArray[np.int64]] = field(default_factory=list)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows of output "count"."""
+        counts = batch.column("count").to_numpy()
+        self._ends.append(batch.column("end").to_numpy())
+        self._counts.append(counts)
+        self.partitions.codes(batch, counts)
+
+    @property
+    def n_matches(self) -> int | None:
+        """Number of complex events; None: more than int64 holds at one event."""
+        # the sum of counts that fit 64 bits may not
+        exact = [pc.sum(pa.array(counts).cast(pa.decimal128(38, 0))).as_py() for counts in self._counts]
+        return None if self.overflows else int(sum(filter(None, exact)))
+
+    @property
+    def is_listed_whole(self) -> bool:
+        """True if there are few enough to list them all."""
+        return self.n_matches is not None and self.n_matches <= MAX_LISTED
+
+    @property
+    def most_at_an_end(self) -> int:
+        """Number of those of one end to list, so that not too many are listed in all."""
+        return 1 if self.overflows else max(1, MAX_LISTED // max(1, sum(map(len, self._ends))))
+
+    def of_each_end(self, n: int = 1) -> Query:
+        """Return the query that finds `most_at_an_end` of those that end at one event, `n` times as many."""
+        most = n * self.most_at_an_end
+        plan = self.query.bindings.plan
+        return Query(replace(plan, limit=most if plan.limit is None else min(plan.limit, most)), self.query.notes)
+
+    def weights(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return the number of complex events for which each of those listed by `of_each_end` stands, by their ends."""
+        if self.overflows:
+            return np.ones(len(ends))
+        counts = np.concatenate(self._counts)[np.searchsorted(np.concatenate(self._ends), ends)]
+        return counts / np.minimum(counts, self.most_at_an_end)
+
+
+def count(queries: Mapping[str, Query], events: Events, threads: int | None = None) -> dict[str, Counted]:
+    """Count the complex events of the queries where that takes no listing of them; several in one pass.
+
+    Returns
+    -------
+    dict from str to Counted
+        Without the queries whose complex events cannot be counted without listing them.
+    """
+    countable = {
+        name: query for name, query in queries.items() if query.physical_plan("count").counted and not query.drops_rows
+    }
+    counted = {name: Counted(query, Partitions(query)) for name, query in countable.items()}
+    if len(countable) > 1:
+        together = QuerySet(countable)
+        evaluator = together.evaluator(output="count")
+        try:
+            for name, batch in together.matches(events.open(), evaluator):
+                counted[name].add(batch)
+        except CountOverflow:
+            return {name: _count_one(query, events, threads) for name, query in countable.items()}
+        notes = evaluator.notes
+        for name, each in counted.items():
+            each.n_events, each.notes = evaluator.n_events, tuple(notes.get(name, ()))
+        return counted
+    return {name: _count_one(query, events, threads) for name, query in countable.items()}
+
+
+def _count_one(query: Query, events: Events, threads: int | None) -> Counted:
+    counted = Counted(query, Partitions(query))
+    evaluator = query.evaluator(output="count")
+    try:
+        for batch in query.matches(events.open(), evaluator, threads):
+            counted.add(batch)
+    except CountOverflow:
+        return Counted(query, Partitions(query), overflows=True)
+    counted.n_events, counted.notes = evaluator.n_events, tuple(evaluator.notes)
+    return counted
+
+
+def too_many(counted: Mapping[str, Counted], n_queries: int) -> str | None:
+    """Return a line on the number of complex events, if not all will be listed, and None if all will."""
+    some = [each.most_at_an_end for each in counted.values() if not each.is_listed_whole]
+    if not some:
+        return None
+    numbers = [each.n_matches for each in counted.values()]
+    known = in_words(None if None in numbers else sum(filter(None, numbers)))
+    of_all = f" of {n_queries:,} queries" if n_queries > 1 else ""
+    return f"{known} complex events{of_all}: the page has at most {max(some):,} of those that end at one event"
+
+
+def in_words(n: int | None) -> str:
+    """Return a number of complex events in words; None: more than int64 holds."""
+    return "more than 9.2e18" if n is None else f"{n:,}"
+
+
+def n_pages(queries: Mapping[str, Query], counted: Mapping[str, Counted]) -> int:
+    """Return the number of queries that share the room of a file: those that may have found something."""
+    return max(1, sum(name not in counted or counted[name].n_matches != 0 for name in queries))
