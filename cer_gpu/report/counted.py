@@ -91,7 +91,7 @@ def count(queries: Mapping[str, Query], events: Events, threads: int | None = No
         Without the queries whose complex events cannot be counted without listing them.
     """
     countable = {
-        name: query for name, query in queries.items() if query.physical_plan("count").counted and not query.drops_rows
+        name: query for name, query in queries.items() if not query.drops_rows and query.physical_plan("count").counted
     }
     counted = {name: Counted(query, Partitions(query)) for name, query in countable.items()}
     if len(countable) > 1:

@@ -56,7 +56,7 @@ function showPage(held, factsList) {
   $("limits").append(...limits().map((limit) => element("li", limit)));
   facts(factsList, [
     [held.n_matches === 1 ? "complex event" : "complex events", held.found],
-    [held.n_events === 1 ? "event read" : "events read", held.n_events.toLocaleString("en")],
+    ...(held.name ? [] : [[held.n_events === 1 ? "event read" : "events read", held.n_events.toLocaleString("en")]]),
     ...(held.keys.length ? [["partitions with any", held.n_partitions.toLocaleString("en")]] : []),
   ]);
   showQuery();
@@ -70,14 +70,9 @@ function showPage(held, factsList) {
     if (held.n_matches === 0) return [];
     const { rows, step } = held;
     const nth = (n) => `one complex event in ${n.toLocaleString("en")}`;
-    const some = held.most_at_an_end;
     const is_cut = rows.columns.some((column) => column.values.some((value) => value && value.length >= 120));
     return [
-      some > 0 && `There are too many complex events to list: of those that end at one event, at most ` +
-        `${some.toLocaleString("en")} are listed, ${held.n_listed.toLocaleString("en")} in all` +
-        (step > 1 ? `, and ${nth(step)} of these is drawn` : "") + ". They tell nothing about the duration of the others. " +
-        (held.n_matches === null ? "Counts are of those listed." : "Counts over time and of partitions are of all."),
-      some === 0 && step > 1 && `There are too many complex events for one page: it draws ${nth(step)}, spread evenly, and estimates ` +
+      !held.most_at_an_end && step > 1 && `There are too many complex events for one page: it draws ${nth(step)}, spread evenly, and estimates ` +
         "counts over time and durations from these. The counts of partitions are of all.",
       rows.step > 1 && `It holds the rows of ${nth(rows.step)}.`,
       rows.most >= 200 && "Of one complex event it holds the first 200 rows.",
@@ -97,6 +92,14 @@ function showPage(held, factsList) {
   }
 
   const { axis, labels, rows } = held;
+  if (held.most_at_an_end) {
+    $("some").textContent = "There are too many complex events to list: of those that end at one event, at most " +
+      `${held.most_at_an_end.toLocaleString("en")} are listed, ${held.n_listed.toLocaleString("en")} in all` +
+      (held.step > 1 ? `, and one in ${held.step.toLocaleString("en")} of these is drawn` : "") +
+      ". They tell nothing about the duration of the others. " +
+      (held.n_matches === null ? "Counts below are of those listed." : "Counts over time and of partitions stand for all.");
+    $("lengths-title").textContent = "How long those listed last";
+  }
   const from = unpack(held.matches.from);
   const length = unpack(held.matches.length);
   const first = unpack(held.matches.start);
@@ -730,7 +733,7 @@ function showPage(held, factsList) {
       ["events read", Math.max(...all.map((held) => held.n_events)).toLocaleString("en")],
     ]);
     const most = Math.max(...all.map((held) => held.n_matches ?? 2 ** 63));
-    const head = element("tr", ["query", "complex events", ""].map((name) => element("th", name)));
+    const head = element("tr", [element("th", "query"), element("th", "complex events", "number"), element("th")]);
     const lines = all.map((held, at) => {
       const button = element("button", held.name);
       button.type = "button";

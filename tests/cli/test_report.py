@@ -54,6 +54,36 @@ def test_report_reads_events_from_standard_input(piped):
     assert (code, err[:26]) == (0, "7 rows, 7 complex events, "), err
 
 
+def test_report_has_the_queries_of_a_folder(cli):
+    Path("rules").mkdir()
+    Path("rules/late.ceql").write_text(QUERY)
+    Path("rules/never.ceql").write_text("SELECT * FROM S WHERE C ; As")
+    asked = ["report", "--queries", "rules", "events.parquet", "--time-column", "ts", "-o", "report.html"]
+    code, out, err = cli(*asked)
+    assert (code, out) == (0, "")
+    note = "note: never: no event has the type 'As'; did you mean 'A'?\n"
+    assert err == "7 rows, 4 complex events of 2 queries, 0.0 MB -> report.html\n" + note
+    assert "<title>rules in events.parquet</title>" in Path("report.html").read_text()
+    assert json.loads(cli(*asked, "--json")[1])["queries"] == {
+        "late": {"n_complex_events": 4},
+        "never": {"n_complex_events": 0},
+    }
+    Path("rules/never.ceql").write_text("SELECT * FROM S WHERE C FILTER C[x > 1]")
+    Path("rules/late.ceql").write_text("SELECT * FROM S WHERE C FILTER C[y > 1]")
+    code, _, err = cli(*asked)
+    assert (code, err.count("error: rules/")) == (1, 2)
+    assert cli(*asked[:6], "-o", "rules/late.ceql")[2].count("error: rules/") == 2
+
+
+def test_report_says_how_many_there_are_if_it_lists_some(cli):
+    pq.write_table(pa.table({"type": ["A"] * 3000}), "long.parquet")
+    code, _, err = cli("report", "SELECT * FROM S WHERE A ; A ; A", "long.parquet", "-o", "report.html")
+    assert code == 0
+    first, last = err.splitlines()
+    assert first == "4,495,501,000 complex events: the page has at most 667 of those that end at one event"
+    assert last.startswith("3,000 rows, 4,495,501,000 complex events, ")
+
+
 @pytest.mark.parametrize(
     ("args", "code", "message"),
     [

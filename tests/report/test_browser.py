@@ -6,6 +6,7 @@ import pytest
 from report.pages import HOSTILE, TRADES
 
 import cer_gpu
+from cer_gpu.report import counted as counted_module
 from cer_gpu.report import found as found_module
 from cer_gpu.report import write_report
 
@@ -230,3 +231,36 @@ def test_a_page_without_complex_events_says_so(browse, page):
     browser = browse(page("SELECT * FROM S WHERE BUY FILTER BUY[price > 1000]", TRADES))
     assert browser.text("#found") == "The query found no complex events."
     assert not browser.run("return document.getElementById('chosen').checkVisibility()")
+
+
+def test_a_table_opens_the_page_of_each_query(browse, tmp_path):
+    rules = {
+        "none": "SELECT * FROM S WHERE C",
+        "a/b c": "SELECT * FROM S WHERE SELL",
+        HOSTILE: "SELECT * FROM S WHERE BUY : BUY",
+    }
+    write_report(cer_gpu.compile_all(rules), TRADES, tmp_path / "report.html")
+    browser = browse(tmp_path / "report.html")
+    assert facts(browser) == {"queries": "3", "found something": "2", "events read": "6"}
+    lines = "return [...document.querySelectorAll('#list tbody tr')].map((row) => row.innerText.trim().split(/\\s*\\t\\s*/))"
+    assert browser.run(lines) == [["none", "0"], ["a/b c", "3"], [HOSTILE, "1"]]
+    assert browser.text("#name") == "a/b c"  # the first that found something
+    assert browser.text("#chosen-title") == "Complex event 1 of 3"
+    for at, title in [(2, "Complex event 1 of 1"), (1, "Complex event 1 of 3")]:
+        browser.run("document.querySelectorAll('#list button')[arguments[0]].click()", at)
+        assert browser.text("#name") == list(rules)[at]
+        assert browser.text("#chosen-title") == title
+        assert LIGHT_BAR in browser.run(INKED, "over")
+    browser.run("document.querySelectorAll('#list button')[0].click()")
+    assert browser.text("#found") == "The query found no complex events."
+    assert browser.run("return document.querySelectorAll('#list [aria-current]').length") == 1
+
+
+def test_the_page_says_that_not_all_are_listed(browse, page, monkeypatch):
+    monkeypatch.setattr(counted_module, "MAX_LISTED", 100)
+    browser = browse(page("SELECT * FROM S WHERE A ; A", pa.table({"type": ["A"] * 40})))
+    assert facts(browser)["complex events"] == "780"
+    said = browser.text("#some")
+    assert "of those that end at one event, at most 2 are listed, 77 in all." in said
+    assert browser.text("#chosen-title") == "Complex event 1 of 77 listed"
+    assert LIGHT_BAR in browser.run(INKED, "over")

@@ -9,11 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from report.pages import HOSTILE, TRADES, held, rows_of, unpacked
+from report.pages import HOSTILE, TRADES, all_held, held, rows_of, unpacked
 
 import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.report import content as content_module
+from cer_gpu.report import counted as counted_module
 from cer_gpu.report import found as found_module
 from cer_gpu.report import write_report
 from cer_gpu.report.content import packed
@@ -213,6 +214,86 @@ def test_too_many_complex_events_are_sampled_evenly(page, monkeypatch):
     assert unpacked(made["matches"]["start"]) == [2 * n for n in numbers]
     assert sum(unpacked(made["counts"])) == 500  # of all complex events, not of the sample
     assert [row[:2] for row in rows_of(made, 64)] == [(128, "A"), (129, "B")]
+
+
+@pytest.mark.parametrize("end", ["", " PARTITION BY [k]", " WITHIN 100 EVENTS LIMIT 300"])
+def test_of_more_complex_events_than_can_be_listed_some_of_each_end_are(page, monkeypatch, end):
+    """Their weights add up to the exact number at each end, and the partitions have their exact counts."""
+    text = "SELECT * FROM S WHERE A AS a ; B ; C" + end
+    events = pa.table({"type": ["A", "B", "C"] * 100, "k": pa.array([0, 1, 1, 1, 0, 0] * 50)})
+    found = cer_gpu.compile(text).evaluate(events)
+    monkeypatch.setattr(counted_module, "MAX_LISTED", 1000)
+    told = []
+    made = page(text, events, tell=told.append)
+    assert (made["n_events"], made["n_matches"]) == (300, found.num_rows)
+    most = made["most_at_an_end"]
+    assert told == [f"{found.num_rows:,} complex events: the page has at most {most} of those that end at one event"]
+    matches = {name: unpacked(numbers) for name, numbers in made["matches"].items()}
+    all_of = {(row["start"], row["end"]) for row in found.to_pylist()}
+    drawn = [(start, start + span) for start, span in zip(matches["start"], matches["span"], strict=True)]
+    assert len(drawn) == made["n_listed"] <= 1000
+    assert set(drawn) <= all_of
+    weights = dict.fromkeys(found["end"].to_pylist(), 0.0)
+    for (_, last), weight in zip(drawn, matches["stands_for"], strict=True):
+        weights[last] += weight
+    counts = cer_gpu.compile(text).evaluate(events, output="count").to_pylist()
+    assert weights == pytest.approx({row["end"]: row["count"] for row in counts})
+    if "k" in found.column_names:
+        each = dict(zip(made["labels"], unpacked(made["counts"]), strict=True))
+        assert each == {str(k): found["k"].to_pylist().count(k) for k in (0, 1)}
+    assert [role for _, role, *_ in rows_of(made, 0)] == ["a", "B", "C"]
+
+
+def test_a_count_beyond_64_bits_is_told_as_more(page, tmp_path):
+    events = pa.table({"type": ["A"] * 100})
+    told = []
+    made = page("SELECT * FROM S WHERE A+", events, tell=told.append)
+    assert (made["n_matches"], made["found"], made["n_listed"]) == (None, "more than 9.2e18", 100)
+    assert told == ["more than 9.2e18 complex events: the page has at most 1 of those that end at one event"]
+    assert unpacked(made["matches"]["stands_for"]) == [1] * 100
+
+
+def test_measures_of_too_many_complex_events_are_the_first(page, monkeypatch):
+    monkeypatch.setattr(counted_module, "MAX_LISTED", 10)
+    monkeypatch.setattr(content_module, "MAX_MEASURED", 7)
+    measured = page("SELECT COUNT(*) AS n FROM S WHERE A ; A", pa.table({"type": ["A"] * 20}))["measures"]
+    assert (len(measured["rows"]), measured["n_rows"]) == (7, None)
+
+
+def test_queries_that_cannot_be_counted_are_listed(page, monkeypatch):
+    monkeypatch.setattr(counted_module, "MAX_LISTED", 1)
+    text = "SELECT b.price - s.price AS gain FROM S WHERE SELL AS s ; BUY AS b HAVING gain > 0"
+    assert page(text)["n_matches"] == cer_gpu.compile(text).evaluate(TRADES).num_rows == 1
+
+
+def test_a_page_of_several_queries_has_what_each_has_alone(page, tmp_path):
+    rules = {
+        "one": QUERY,
+        "none": "SELECT * FROM S WHERE BUYS",
+        "two": QUERY + " PARTITION BY [name]",
+        "gain": "SELECT b.price - s.price AS gain FROM S WHERE SELL AS s ; BUY AS b HAVING gain > 0",
+    }
+    report = write_report(cer_gpu.compile_all(rules, time_column="ts"), TRADES, tmp_path / "all.html")
+    assert report.of == {"one": 5, "none": 0, "two": 3, "gain": 1}
+    assert (report.n_events, report.n_matches) == (6, 9)
+    assert "none: no event has the type 'BUYS'; did you mean 'BUY'?" in report.notes
+    for content in all_held(tmp_path / "all.html"):
+        alone = page(rules[content["name"]], time_column="ts")
+        assert {**content, "name": ""} == alone
+
+
+def test_several_queries_share_the_room_of_a_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(found_module, "MAX_DRAWN", 100)
+    events = pa.table({"type": ["A"] * 80})
+    rules = {"a": "SELECT * FROM S WHERE A", "b": "SELECT * FROM S WHERE A", "c": "SELECT * FROM S WHERE C"}
+    write_report(cer_gpu.compile_all(rules), events, tmp_path / "all.html")
+    assert [content["step"] for content in all_held(tmp_path / "all.html")] == [2, 2, 1]
+
+
+def test_a_query_that_overflows_leaves_the_counts_of_the_others(tmp_path):
+    rules = {"many": "SELECT * FROM S WHERE A+", "few": "SELECT * FROM S WHERE A"}
+    report = write_report(cer_gpu.compile_all(rules), pa.table({"type": ["A"] * 100}), tmp_path / "all.html")
+    assert (report.of, report.n_matches) == ({"many": None, "few": 100}, None)
 
 
 def test_long_complex_events_columns_and_values_are_cut(page, monkeypatch):
