@@ -97,8 +97,8 @@ def write_report(
     -----
     The page is bounded, however much is found: 200,000 complex events, spread evenly over all, 100,000 rows of complex
     events, up to 200 of one, 40 columns, values of 120 characters, and 8 MB of them; several queries share this room.
-    Of more than 2,000,000 complex events some of each end are listed, where they can be counted without listing all
-    (docs/language.md).  The page says what was left out.
+    If there are more than 2,000,000 complex events, and they can be counted without listing them, some of each end are
+    listed.  The page says what was left out.
 
     Examples
     --------
