@@ -182,6 +182,8 @@ SECTIONS: dict[str, list[str]] = {
         "run 'SELECT x FROM S WHERE A+ AS x HAVING COUNT(x) > 2' events.parquet --output count",
     ],
     "Files and folders": [
+        "check --queries wrong_rules events.parquet",
+        "run --queries empty_folder events.parquet",
         f"run {AB} event.parquet",
         f"run {AB} nowhere/events.parquet",
         f"run {AB} ''",
@@ -232,11 +234,15 @@ SECTIONS: dict[str, list[str]] = {
         f"run {AB} - events.parquet",
         f"report {AB} events.parquet",
         f"report {AB} events.parquet -o -",
+        "run --queries rules",
+        "run late.ceql events.parquet --queries rules",
+        "run --queries rules events.parquet --threads 4",
     ],
     "Output": [
         f"run {AB} events.parquet -o found.txt",
         f"run {AB} events.parquet -o nowhere/found.csv",
         f"run {AB} events.parquet -o empty_folder",
+        "run --queries rules events.parquet -o found.csv",
         f"run {AB} events.parquet -o events.parquet",
         f"run {AB} events.parquet --format csv",
         f"run {AB} events.parquet -o - --format parquet",
@@ -322,6 +328,14 @@ def make_files() -> None:
     Path("latin.ceql").write_bytes("-- für\nSELECT * FROM S WHERE A".encode("latin-1"))
     Path("late.ceql").write_text("SELECT * FROM S WHERE A ; B")
     Path("empty_folder").mkdir()
+    folders = {
+        "rules": {"most": "SELECT MAX(A.price) AS x FROM S WHERE A+", "number": "SELECT COUNT(A) AS x FROM S WHERE A+"},
+        "wrong_rules": {"late": "SELECT * FROM S WHERE A ;", "price": "SELECT * FROM S WHERE A FILTER A[prise > 1]"},
+    }
+    for folder, queries in folders.items():
+        Path(folder).mkdir()
+        for name, text in queries.items():
+            Path(folder, f"{name}.ceql").write_text(text)
 
 
 def run(line: str) -> tuple[str, int]:
