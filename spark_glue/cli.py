@@ -36,6 +36,7 @@ from spark_glue.local_session import session
 from spark_glue.match import SOURCES, check_order
 from spark_glue.result import FORMATS
 from spark_glue.watch import in_another_thread
+from spark_glue.work import work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -179,7 +180,7 @@ def run_command(
     if compiled is None:
         say_errors(errors, name)
         return 1
-    choose(compiled, strategy, order_by[0])
+    choose(work_of(compiled, output), strategy, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
         compiled = _fitted(events, name, text, order_by, types, time_column, time_unit)
@@ -266,7 +267,7 @@ def explain_command(
     if not inputs:
         click.echo(explain(compiled, strategy))
         return 0
-    choose(compiled, strategy, order_by[0])
+    choose(work_of(compiled, output), strategy, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
         events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
         compiled = _fitted(events, name, text, order_by, types, time_column, time_unit)

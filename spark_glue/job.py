@@ -13,7 +13,7 @@ from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.deal import Done
 from spark_glue.errors import plain_errors
-from spark_glue.match import asked_output, matching
+from spark_glue.match import matching
 from spark_glue.result import Result
 from spark_glue.sessions import active_session, described, is_connect, require_classic, short
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
@@ -195,13 +195,13 @@ def run(
                 check=result.check,
             )
         planned_at = time.perf_counter()
-        with described(spark, f"{short(query.text)}: evaluate by {found.strategy}, and write {out}"):
+        with described(spark, f"{short(found.work.text)}: evaluate by {found.strategy}, and write {out}"):
             result.write(found.df)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(
         out=out,
-        output=asked_output(query, output),
+        output=found.work.output,
         n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
         n_found=sum(part.n_found for part in parts),
         seconds=seconds,

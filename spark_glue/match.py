@@ -17,6 +17,7 @@ from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
+from spark_glue.work import Work, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -98,11 +99,6 @@ def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
     return matching(df, query, **options).df
 
 
-def asked_output(query: Query, output: str | None) -> str:
-    """Return the output that is asked for; where none is, "measures" if SELECT has some, else "events"."""
-    return output or ("events" if query.default_output == "positions" else query.default_output)
-
-
 @dataclass(frozen=True)
 class Matching:
     """Result of `match`, and the way to it.
@@ -111,6 +107,7 @@ class Matching:
     ----------
     df
         The complex events.
+    work : Work
     strategy, reason
         The strategy, and the reason for it.
     source, source_reason
@@ -125,6 +122,7 @@ class Matching:
     """
 
     df: DataFrame
+    work: Work
     strategy: str
     reason: str
     source: str
@@ -141,6 +139,7 @@ class Way:
 
     Attributes
     ----------
+    work : Work
     df : DataFrame or None
         The events as rows that Spark reads; None: tasks read the files.
     plan : FilePlan or None
@@ -148,9 +147,10 @@ class Way:
     strategy, reason, source_reason
     spark
     events : pyarrow.Schema
-    order, n_parts, output
+    order, n_parts
     """
 
+    work: Work
     df: DataFrame | None
     plan: FilePlan | None
     strategy: str
@@ -160,7 +160,6 @@ class Way:
     events: pa.Schema
     order: tuple[str, ...]
     n_parts: int
-    output: str
 
 
 def way_of(
@@ -172,7 +171,7 @@ def way_of(
     tasks: int | None = None,
     output: str | None = None,
     source: str = "auto",
-    check: Callable[[pa.Schema], None] = lambda schema: None,
+    check: Callable[[Work, pa.Schema], None] = lambda work, schema: None,
 ) -> Way:
     """Find the way of events to tasks; footers of files are read, and no rows.
 
@@ -181,14 +180,14 @@ def way_of(
     events, query, order_by, strategy, tasks, output, source
         As for `match`.
     check
-        Function that is called with the schema of the events once they fit the options.
+        Function that is called with the work and the schema of the events once they fit the options.
 
     Raises
     ------
     CerError
         As for `match`.
     """
-    check_compiled(query)
+    work = work_of(query, output)
     if source not in SOURCES:
         hint = did_you_mean(str(source), SOURCES, "sources")
         raise OptionError(f"source must be one of {', '.join(SOURCES)}, got {source!r}\nhint: {hint}")
@@ -197,25 +196,24 @@ def way_of(
         raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
     found = _Events(events, source)
     check_order(found.schema.names, order)
-    chosen, reason = choose(query, strategy, order[0])
-    check(found.schema)
+    chosen, reason = choose(work, strategy, order[0])
+    check(work, found.schema)
     n_parts = tasks_at_once(found.spark) if tasks is None else tasks
     if type(n_parts) is not int or n_parts < 1:
         raise OptionError(f"tasks must be a positive number, got {tasks!r}")
     if n_parts > MOST_PARTS:
         raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
-    output = asked_output(query, output)
-    given = (found.spark, found.schema, order, n_parts, output)
+    given = (found.spark, found.schema, order, n_parts)
     if found.scan is not None:
         from spark_glue.files.job import plan_files
 
         try:
-            with described(found.spark, f"{short(query.text)}: plan by files"):
-                plan = plan_files(found.spark, found.scan, query, order, strategy, n_parts, output)
-            return Way(None, plan, plan.strategy, plan.reason, found.reason, *given)
+            with described(found.spark, f"{short(work.text)}: plan by files"):
+                plan = plan_files(found.spark, found.scan, work, order, strategy, n_parts)
+            return Way(work, None, plan, plan.strategy, plan.reason, found.reason, *given)
         except NotByFilesError as error:
             found.by_rows(error)
-    return Way(found.rows(), None, chosen, reason, found.reason, *given)
+    return Way(work, found.rows(), None, chosen, reason, found.reason, *given)
 
 
 class _Events:
@@ -319,8 +317,8 @@ def matching(
     """
     from spark_glue.schema import to_spark
 
-    def check_result(schema: pa.Schema) -> None:
-        check(to_spark(query.output_schema(schema, asked_output(query, output))))
+    def check_result(work: Work, events: pa.Schema) -> None:
+        check(to_spark(work.output_schema(events)))
 
     way = way_of(
         events,
@@ -337,6 +335,7 @@ def matching(
 
         return Matching(
             df=found_of(way.spark, way.plan, report),
+            work=way.work,
             strategy=way.strategy,
             reason=way.reason,
             source="files",
@@ -348,12 +347,13 @@ def matching(
         )
     assert way.df is not None
     _check_names(way.df)
-    schema = to_spark(query.output_schema(way.events, way.output))
-    with described(way.spark, f"{short(query.text)}: count the events"):
-        dealt = deal_rows(way.df, query, way.order, way.strategy, way.n_parts, way.output, way.events, schema, report)
+    schema = to_spark(way.work.output_schema(way.events))
+    with described(way.spark, f"{short(way.work.text)}: count the events"):
+        dealt = deal_rows(way.df, way.work, way.order, way.strategy, way.n_parts, way.events, schema, report)
     how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
     return Matching(
         df=dealt.df,
+        work=way.work,
         strategy=way.strategy,
         reason=way.reason,
         source="rows",
@@ -363,19 +363,6 @@ def matching(
         was_in_order=dealt.was_in_order,
         how=how,
     )
-
-
-def check_compiled(query: Any) -> None:
-    """Refuse anything but a compiled query.
-
-    Raises
-    ------
-    OptionError
-    """
-    if not isinstance(query, Query):
-        raise OptionError(
-            f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
-        )
 
 
 def check_order(names: Sequence[str], order: Sequence[str]) -> None:

@@ -27,10 +27,7 @@ from spark_glue.files.ranges import ranges_of
 from spark_glue.stage import plain
 
 if TYPE_CHECKING:
-    from cer_gpu.query import Query
-
-MOST_SHARERS = 64
-"""Most tasks of which each reads all rows, and evaluates its share of the keys."""
+    from spark_glue.work import Work
 
 
 @dataclass(frozen=True)
@@ -78,8 +75,7 @@ class FilePlan:
     ----------
     found : Found
         The files, without their row groups.
-    query : Query
-    output : str
+    work : Work
     order : tuple of str
         Columns that order the stream.
     strategy, reason
@@ -92,11 +88,11 @@ class FilePlan:
         Words on how the rows are put in order.
     pieces : tuple of Piece
     share : str or None
-        "ends": each piece lists its share of the complex events; "keys": it evaluates its share of the keys; None: all.
+        "ends": each piece has its share of the work; "keys": it evaluates its share of the keys; None: all.
     columns : tuple of str
-        Columns and fields that the query reads.
+        Columns and fields that are read.
     types : tuple of str or None
-        Types of the events that the query needs, if row groups without them can be left out; None: all are read.
+        Types of the events that are needed, if row groups without them can be left out; None: all are read.
     schema : pyarrow.Schema
         Columns of the results.
     limits : Limits
@@ -104,8 +100,7 @@ class FilePlan:
     """
 
     found: Found
-    query: Query
-    output: str
+    work: Work
     order: tuple[str, ...]
     strategy: str
     reason: str
@@ -166,11 +161,10 @@ class _Dealt:
 
 def plan(
     found: Found,
-    query: Query,
+    work: Work,
     order: Sequence[str],
     strategy: str,
     n_tasks: int,
-    output: str,
     *,
     limits: Limits | None = None,
     opener: Opener | None = None,
@@ -187,40 +181,37 @@ def plan(
     Parameters
     ----------
     found
-    query
+    work
     order
         Columns that order the stream.
     strategy
         "auto", "range", "partition" or "replicate".
     n_tasks
         Most pieces; with one, it reads the whole stream.
-    output
-        As for ``query.evaluate``.
     limits, opener
         None: the usual ones, and the opener of the scan.
 
     Raises
     ------
     OptionError
-        If the strategy is unknown, or not exact for the query.
+        If the strategy is unknown, or not exact.
     QueryTypeError
-        If the query does not fit the events, or the first column of the order is NULL somewhere.
+        If a query does not fit the events, or the first column of the order is NULL somewhere.
     NotByFilesError
         If tasks cannot read the files by themselves, or not fast enough.
     """
     limits = limits or Limits()
     schema = found.scan.schema
-    columns = tuple(query.columns(schema, output))
+    columns = tuple(work.columns(schema))
     _check_order(found, order)
     n_tasks = min(n_tasks, MOST_PARTS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.of(units, single=len(order) == 1)
-    chosen, reason, dealt = _dealt(found, query, order, strategy, n_tasks, limits, layout)
-    may_skip = not found.scan.filters and not times_beside(query, order[0])
+    chosen, reason, dealt = _dealt(found, work, order, strategy, n_tasks, limits, layout)
+    may_skip = not found.scan.filters and not times_beside(work, order[0])
     return FilePlan(
         found=replace(found, groups=()),
-        query=query,
-        output=output,
+        work=work,
         order=tuple(order),
         strategy=chosen,
         reason=reason,
@@ -230,8 +221,8 @@ def plan(
         pieces=tuple(dealt.pieces),
         share=dealt.share,
         columns=columns,
-        types=query.needed_types if may_skip else None,
-        schema=plain(empty_batch(query.output_schema(schema, output))).schema,
+        types=work.needed_types if may_skip else None,
+        schema=plain(empty_batch(work.output_schema(schema))).schema,
         limits=limits,
         opener=opener or Opener(found.scan.options),
     )
@@ -261,7 +252,7 @@ def _check_order(found: Found, order: Sequence[str]) -> None:
 
 def _dealt(
     found: Found,
-    query: Query,
+    work: Work,
     order: Sequence[str],
     strategy: str,
     n_tasks: int,
@@ -269,77 +260,77 @@ def _dealt(
     layout: Layout,
 ) -> tuple[str, str, _Dealt]:
     """Return the strategy, the reason for it, and the pieces."""
-    exact = query.physical_plan().dealing.tasks
+    exact = work.dealing.tasks
     if strategy not in STRATEGIES or (strategy != "auto" and exact[strategy] is not None):
-        choose(query, strategy)  # raises
+        choose(work, strategy)  # raises
     if n_tasks == 1:
         chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
         piece = Piece((_whole(layout, found, limits),))
         words = "one task reads the whole stream"
         return chosen if strategy == "auto" else strategy, words, _Dealt([piece], words)
     against = {
-        "range": against_ranges(found, query, order),
-        "partition": _against_partition(found, query, order, n_tasks),
+        "range": against_ranges(found, work, order),
+        "partition": _against_partition(found, work, order, n_tasks),
         "replicate": None,
     }
     if strategy != "auto":
         if (why := against[strategy]) is not None:
             raise NotByFilesError(f"strategy {strategy!r} is not exact by files: {why}")
-        return strategy, "as asked", _pieces(strategy, found, query, order, n_tasks, limits, layout)
+        return strategy, "as asked", _pieces(strategy, found, work, order, n_tasks, limits, layout)
     chosen = next(name for name, why in against.items() if why is None)
     before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
     before = before[: list(against).index(chosen)]
     reason = "; ".join(before) or "a range needs only the window before it, whatever the keys"
-    return chosen, reason, _pieces(chosen, found, query, order, n_tasks, limits, layout)
+    return chosen, reason, _pieces(chosen, found, work, order, n_tasks, limits, layout)
 
 
-def against_ranges(found: Found, query: Query, order: Sequence[str]) -> str | None:
-    """Return the reason why ranges of the files are not exact for a query, or None if they are."""
-    against = query.physical_plan().dealing.against_ranges
+def against_ranges(found: Found, work: Work, order: Sequence[str]) -> str | None:
+    """Return the reason why ranges of the files are not exact, or None if they are."""
+    against = work.dealing.against_ranges
     if against is not None:
         return against
     first, filters = order[0], bool(found.scan.filters)
-    if query.window_kind == "events":
-        if filters:
-            return "WITHIN n EVENTS counts the events that pass the filters, which no footer tells"
-    else:
-        column = query.window_attribute if query.window_kind == "attribute" else query.time_column
-        if column != first:
-            return f"the window is measured by {dotted(str(column))!r}, and the stream is ordered by {dotted(first)!r}"
-    beside = times_beside(query, first)
+    assert work.window is not None
+    column = work.window.column
+    if column is None and filters:
+        return "WITHIN n EVENTS counts the events that pass the filters, which no footer tells"
+    if column is not None and column != first:
+        return f"the window is measured by {dotted(column)!r}, and the stream is ordered by {dotted(first)!r}"
+    beside = times_beside(work, first)
     if beside and filters:
         return f"that {dotted(beside[0])!r} never decreases is to be seen only where all events that pass are together"
     return None
 
 
-def _against_partition(found: Found, query: Query, order: Sequence[str], n_tasks: int) -> str | None:
-    against = query.physical_plan().dealing.against_keys
+def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
+    against = work.dealing.against_keys
     if against is not None:
         return against
-    if streams_of(found, query, order) is None and n_tasks > MOST_SHARERS:
+    if streams_of(found, work, order) is None and n_tasks > work.most_sharers:
         return f"each of {n_tasks} tasks would read all events, as no folder or bucket tells the keys"
     return None
 
 
 def _pieces(
-    strategy: str, found: Found, query: Query, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+    strategy: str, found: Found, work: Work, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> _Dealt:
     if strategy == "range":
-        length = query.window_units(found.scan.schema)
+        length = work.window_units(found.scan.schema)
+        assert work.window is not None
         assert length is not None
         stretches = ranges_of(
             layout,
             n_tasks,
             int(length),
-            counts=query.window_kind == "events",
-            after_one=bool(times_beside(query, order[0])),
+            counts=work.window.column is None,
+            after_one=bool(times_beside(work, order[0])),
             as_they_lie=not found.scan.filters,
             most_held=limits.held,
             times_read=limits.times_read,
         )
         pieces = [Piece((stretch,)) for stretch in stretches]
         return _Dealt(pieces, "each task reads a range of the stream and the window before it")
-    if strategy == "partition" and (streams := streams_of(found, query, order)) is not None:
+    if strategy == "partition" and (streams := streams_of(found, work, order)) is not None:
         return _by_streams(streams, found, n_tasks, limits, layout.single)
     whole = _whole(layout, found, limits)
     if whole.on_disk:
@@ -347,7 +338,7 @@ def _pieces(
     pieces = [Piece((whole,))] * n_tasks
     if strategy == "partition":
         return _Dealt(pieces, "each task reads all events, and evaluates its share of the keys", "keys")
-    return _Dealt(pieces, "each task reads all events, and lists its share of the complex events", "ends")
+    return _Dealt(pieces, f"each task reads all events, and {work.share}", "ends")
 
 
 def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
@@ -357,17 +348,17 @@ def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
     return Stretch(layout.units, as_they_lie=stretch.as_they_lie, flows=stretch.flows, on_disk=on_disk)
 
 
-def streams_of(found: Found, query: Query, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
+def streams_of(found: Found, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
     """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
 
     None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
     without a key is in no partition.
     """
-    if times_beside(query, order[0]):
+    if times_beside(work, order[0]):
         return None
     scan = found.scan
     # a bracket of several names takes the first that is not NULL, which may be another one than the folder's
-    keys = {names[0]: scan.stored.get(names[0], names[0]) for names in query.keys if len(names) == 1}
+    keys = {names[0]: scan.stored.get(names[0], names[0]) for names in work.keys if len(names) == 1}
     of_folders = [stored for stored in keys.values() if stored in scan.folders]
     stored = set(keys.values())
     shown = {stored: name for name, stored in keys.items()}

@@ -21,8 +21,8 @@ from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import FilePlan, plan
 from spark_glue.files.scan import scan_of_paths
-from spark_glue.match import asked_output
 from spark_glue.source.options import Asked
+from spark_glue.work import OneQuery, asked_output
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -98,9 +98,10 @@ class StoredQuery:
         """
         order = self.asked.order_by
         try:
-            tops = columns_with(self.scan.schema, [*self.query.columns(self.scan.schema, self.output), *order])
+            work = OneQuery(self.query, self.output)
+            tops = columns_with(self.scan.schema, [*work.columns(self.scan.schema), *order])
             found = find(self.scan, self.query.type_column, order[0], columns=list(tops), opener=self.opener)
-            return plan(found, self.query, order, self.asked.strategy, self.asked.tasks or parallelism, self.output)
+            return plan(found, work, order, self.asked.strategy, self.asked.tasks or parallelism)
         except NotByFilesError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
@@ -131,8 +132,8 @@ def stored_query(asked: Asked) -> StoredQuery:
         time_unit=asked.time_unit,
         schema=scan.schema,
     )
-    choose(query, asked.strategy)
     output = asked_output(query, asked.output)
+    choose(OneQuery(query, output), asked.strategy)
     whole = types_of.to_arrow(types_of.to_spark(_results(query, scan, output)))
     stored = StoredQuery(asked, query, scan, opener, output, whole)
     return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored

@@ -16,6 +16,7 @@ from stored_streams import stored_stream, surveyed
 
 import cer_gpu
 from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose, even_ranges, ranges
+from spark_glue.work import work_of
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "40")))
 STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
@@ -120,12 +121,12 @@ def test_the_table_of_a_single_process(seed):
     expected = query.evaluate(given, output=output)
     for strategy in ("partition", "range", "replicate"):
         try:
-            choose(query, strategy)
+            choose(work_of(query, output), strategy)
         except cer_gpu.OptionError:
             continue
         parts, firsts = dealt(rng, events, query, strategy, n_parts)
         reports = Reports()
-        task = Task(query, output, strategy, tuple(columns), tuple(firsts), n_parts, reports)
+        task = Task(work_of(query, output), strategy, tuple(columns), tuple(firsts), n_parts, reports)
         # parts may share a task of Spark, and each task begins anew
         n_tasks = rng.randint(1, n_parts)
         found = []

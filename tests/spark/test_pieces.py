@@ -22,6 +22,7 @@ from spark_glue.files.footers import find
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.pieces import Limits, plan
 from spark_glue.files.scan import scan_of_paths
+from spark_glue.work import work_of
 
 SEEDS = range(int(os.environ.get("CER_GPU_FILE_CASES", "40")))
 MOST_FOUND = 4_000
@@ -76,7 +77,7 @@ def case(seed: int, folder: str):
     n_tasks = rng.choice([1, 2, 3, 5, 7])
     for strategy in ("range", "partition", "replicate", "auto"):
         try:
-            planned = plan(found, query, order, strategy, n_tasks, output, limits=limits)
+            planned = plan(found, work_of(query, output), order, strategy, n_tasks, limits=limits)
         except (OptionError, NotByFilesError) as error:
             yield strategy, None, error, expected
             continue
@@ -131,7 +132,7 @@ def test_rows_that_come_out_of_order_late_change_results_of_earlier_ones(tmp_pat
         writer.write_table(events.slice(60))
     query = cer_gpu.compile("SELECT * FROM S WHERE A : B WITHIN 20 [t]")
     found = find(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
-    planned = plan(found, query, order, "auto", 1, "positions", limits=Limits(batch=7, gathered=1))
+    planned = plan(found, work_of(query, "positions"), order, "auto", 1, limits=Limits(batch=7, gathered=1))
     assert "as they lie" in planned.in_order
     result = pa.Table.from_batches(planned.evaluate(0), planned.schema)
     by = np.lexsort([events[name].to_numpy() for name in reversed(order)])
