@@ -217,6 +217,8 @@ class Task:
         "partition", "range" or "replicate".
     columns : tuple of str
         The columns and fields of the events that the rows have, one after the other.
+    results : pyarrow.Schema
+        Columns of the results, in the types of Spark.
     firsts : tuple of int
         For "range", the first position of each part.
     n_parts : int
@@ -230,6 +232,7 @@ class Task:
     work: Work
     strategy: str
     columns: tuple[str, ...]
+    results: pa.Schema
     firsts: tuple[int, ...]
     n_parts: int
     report: Any = None
@@ -293,7 +296,7 @@ class Task:
         first = self.firsts[number] if self.strategy == "range" and self.firsts else 0
         position = POSITION if self.counted_by is None else None
         options = Options(share=share, first_end=first, position_column=position)
-        return _Part(number, self.work.evaluator(options, schema), numbered=self.work.numbered)
+        return _Part(number, self.work.evaluator(options, schema, self.results), numbered=self.work.numbered)
 
     def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import counted
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def explain(
-    query: Query,
+    query: Query | Mapping[str, Any],
     strategy: str = "auto",
     events: Any = None,
     order_by: str | Sequence[str] | None = None,
@@ -25,7 +25,7 @@ def explain(
     output: str | None = None,
     source: str = "auto",
 ) -> str:
-    """Return the strategy for a query with its reason, and the other strategies with theirs, as text.
+    """Return the strategy for a query or a set with its reason, and the other strategies with theirs, as text.
 
     Parameters
     ----------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ class Summary:
     ----------
     out
     output
+        None: each query of a set has its own.
     n_rows
         Number of events in the stream; in files, before filters.
     n_found
@@ -56,7 +57,7 @@ class Summary:
     """
 
     out: str
-    output: str
+    output: str | None
     n_rows: int
     n_found: int
     seconds: float
@@ -100,8 +101,10 @@ class Summary:
 
     def __str__(self) -> str:
         """Return the summary as a few lines of text."""
-        output = OUTPUTS[self.output]
-        found = counted(self.n_found, "complex event" if output.counted or output.numbered else output.row)
+        output = None if self.output is None else OUTPUTS[self.output]
+        found = counted(
+            self.n_found, "complex event" if output is None or output.counted or output.numbered else output.row
+        )
         counting = "counted before in" if self.was_counted else "nothing was counted before; planned in"
         if self.source == "rows" and not self.was_counted:
             counting = "counted by the tasks; planned in"
@@ -128,7 +131,7 @@ class Summary:
 
 def run(
     events: Any,
-    query: Query,
+    query: Query | Mapping[str, Any],
     out: str,
     *,
     order_by: str | Sequence[str],

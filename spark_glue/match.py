@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
 from spark_glue.deal import MOST_PARTS, choose
@@ -17,7 +18,7 @@ from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
-from spark_glue.work import Work, work_of
+from spark_glue.work import Work, holds_times, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +32,7 @@ SOURCES = ("auto", "files", "rows")
 
 def match(
     events: Any,
-    query: Query | None = None,
+    query: Query | Mapping[str, Any] | None = None,
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
@@ -46,8 +47,10 @@ def match(
     events : DataFrame, path, or list of paths
         The events; paths are those of files and folders, of Parquet or Arrow IPC, and use the active session. Without
         them, `match` returns a function of a DataFrame: ``df.transform(match(query, order_by="ts"))``.
-    query : Query
-        Result of `cer_gpu.compile`, pickled to the workers.
+    query : Query or QuerySet
+        Result of `cer_gpu.compile` or `cer_gpu.compile_all`, pickled to the workers.  All queries of a set are
+        evaluated in one job.  A mapping from names to texts is compiled, with ``type`` as the column of types, and the
+        first column of `order_by` as the time column, if it holds times.
     order_by
         The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
         on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
@@ -59,7 +62,7 @@ def match(
         Number of parts; None for as many as the session runs at once.
     output
         As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
-        unique, and those of one task follow one another.
+        unique, and those of one task follow one another.  Of a set, as for `QuerySet.evaluate`.
     source
         "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
         and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).
@@ -67,7 +70,8 @@ def match(
     Returns
     -------
     DataFrame
-        The rows of ``query.evaluate``, in any order. By files, positions are the numbers of the rows in the files in
+        The rows of ``query.evaluate``, in any order; of a set, those of `QuerySet.stream`, with the column ``query``
+        (string) before the columns of all queries.  By files, positions are the numbers of the rows in the files in
         the order of their paths; by rows, they count the rows of the whole stream in its order.  The call reads the
         footers of the files; by rows, where tasks do not get all events, it reads the ordering columns, to count the
         rows and cut them into ranges.  The rest runs when the result is requested.
@@ -88,14 +92,14 @@ def match(
         "output": output,
         "source": source,
     }
-    if query is None and isinstance(events, Query):
+    if query is None and isinstance(events, Query | Mapping):
         return partial(_match, events, options)
     if query is None:
         raise OptionError("expected a compiled query\nhint: match(events, query, order_by=...)")
     return matching(events, query, **options).df
 
 
-def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
+def _match(query: Query | Mapping[str, Any], options: dict[str, Any], df: DataFrame) -> DataFrame:
     return matching(df, query, **options).df
 
 
@@ -164,7 +168,7 @@ class Way:
 
 def way_of(
     events: Any,
-    query: Query,
+    query: Query | Mapping[str, Any],
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
@@ -187,7 +191,6 @@ def way_of(
     CerError
         As for `match`.
     """
-    work = work_of(query, output)
     if source not in SOURCES:
         hint = did_you_mean(str(source), SOURCES, "sources")
         raise OptionError(f"source must be one of {', '.join(SOURCES)}, got {source!r}\nhint: {hint}")
@@ -196,6 +199,8 @@ def way_of(
         raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
     found = _Events(events, source)
     check_order(found.schema.names, order)
+    time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
+    work = work_of(query, output, time_column=time_column)
     chosen, reason = choose(work, strategy, order[0])
     check(work, found.schema)
     n_parts = tasks_at_once(found.spark) if tasks is None else tasks
@@ -301,7 +306,7 @@ class _Events:
 
 def matching(
     events: Any,
-    query: Query,
+    query: Query | Mapping[str, Any],
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
@@ -347,9 +352,8 @@ def matching(
         )
     assert way.df is not None
     _check_names(way.df)
-    schema = to_spark(way.work.output_schema(way.events))
     with described(way.spark, f"{short(way.work.text)}: count the events"):
-        dealt = deal_rows(way.df, way.work, way.order, way.strategy, way.n_parts, way.events, schema, report)
+        dealt = deal_rows(way.df, way.work, way.order, way.strategy, way.n_parts, way.events, report)
     how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
     return Matching(
         df=dealt.df,

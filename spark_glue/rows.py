@@ -11,11 +11,12 @@ import pyarrow as pa
 from spark_glue.deal import PART, PART_ROWS, PLACE, POSITION, Task, times_beside
 from spark_glue.keys import part_of_key
 from spark_glue.number import Cut, Numbered, as_sent, located_by_path, number, order_key, quoted, sent, sort_columns
+from spark_glue.schema import to_spark
+from spark_glue.stage import plain_schema
 from spark_glue.survey import WHERE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
     from spark_glue.work import Work
 
@@ -48,7 +49,6 @@ def deal_rows(
     strategy: str,
     n_parts: int,
     events: pa.Schema,
-    schema: StructType,
     report: Any = None,
 ) -> Dealt:
     """Deal the rows of a DataFrame to tasks.
@@ -65,8 +65,6 @@ def deal_rows(
     n_parts
     events
         Schema of the DataFrame.
-    schema
-        Schema of the complex events.
     report
         That of `spark_glue.deal.Task`.
 
@@ -75,16 +73,16 @@ def deal_rows(
     QueryTypeError
         If the first column of the order is NULL in some row, or of another type than times and numbers.
     """
-    columns = work.columns(events)
+    columns, results = work.columns(events), plain_schema(work.output_schema(events))
     types = _needed(work, order[0])
     if columns and (n_parts == 1 or (strategy == "replicate" and types is None)):
-        return _counted_by_tasks(df, work, order, strategy, n_parts, columns, schema, report)
+        return _counted_by_tasks(df, work, order, strategy, n_parts, columns, results, report)
     numbered = number(df, order, columns, n_parts, _cut(work, events) if strategy == "range" else None)
     firsts = numbered.ranges.firsts if numbered.ranges else ()
-    task = Task(work, strategy, tuple(columns), firsts, n_parts, report)
+    task = Task(work, strategy, tuple(columns), results, firsts, n_parts, report)
     dealt = _dealt(numbered, work, columns, strategy, n_parts, types)
     parts = _parted(dealt, [PLACE, *sent(columns)], n_parts)
-    found = parts.sortWithinPartitions(PLACE).mapInArrow(task, schema)
+    found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
     return Dealt(found, numbered.n_rows, numbered.was_in_order)
 
 
@@ -110,7 +108,7 @@ def _counted_by_tasks(
     strategy: str,
     n_parts: int,
     columns: Sequence[str],
-    schema: StructType,
+    results: pa.Schema,
     report: Any,
 ) -> Dealt:
     """Give all rows to each task, sorted by the order: one pass in all."""
@@ -138,8 +136,8 @@ def _counted_by_tasks(
         keys.insert(0, PART)
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
     first = names.get(order[0], _NULL)
-    task = Task(work, strategy, tuple(columns), (), n_parts, report, (first, order[0]))
-    return Dealt(ordered.mapInArrow(task, schema), None, False)
+    task = Task(work, strategy, tuple(columns), results, (), n_parts, report, (first, order[0]))
+    return Dealt(ordered.mapInArrow(task, to_spark(results)), None, False)
 
 
 def _cut(work: Work, events: pa.Schema) -> Cut:

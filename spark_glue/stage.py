@@ -127,11 +127,13 @@ def refuse_parts() -> None:
 
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with the types that Spark takes: no dictionaries, durations in microseconds."""
-    kinds = [_plain(kind) for kind in batch.schema.types]
-    if kinds == batch.schema.types:
-        return batch
-    fields = [f.with_type(kind) for f, kind in zip(batch.schema, kinds, strict=True)]
-    return batch.cast(pa.schema(fields))
+    schema = plain_schema(batch.schema)
+    return batch if schema.types == batch.schema.types else batch.cast(schema)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with the types that Spark takes, as `plain`."""
+    return pa.schema([field.with_type(_plain(field.type)) for field in schema])
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

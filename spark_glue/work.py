@@ -5,19 +5,20 @@ Plans, tasks and explanations know `Work` alone.  This module needs no Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.engine.options import Options
 from cer_gpu.errors import OptionError
 from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.planning.dealing import Dealing
 from cer_gpu.query import Query
-
-if TYPE_CHECKING:
-    from cer_gpu.engine.options import Options
-    from cer_gpu.planning.dealing import Dealing
+from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
 
 MOST_SHARERS = 64
 """Most tasks of which each reads all rows, and evaluates its share of the keys."""
@@ -110,15 +111,17 @@ class Work(Protocol):
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of its column; None: there is none."""
 
-    def evaluator(self, part: Options, schema: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """Return an evaluator of a part of the work.
 
         Parameters
         ----------
         part
             The share, the deal of keys, the first event and the first end; other options are of no effect.
-        schema
+        events
             Schema of the first batch.
+        results
+            `output_schema` in the types of Spark.
         """
 
 
@@ -193,32 +196,197 @@ class OneQuery:
         """See `Work`."""
         return self.query.window_units(schema)
 
-    def evaluator(self, part: Options, schema: pa.Schema) -> WorkEvaluator:
+    def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """See `Work`."""
         found = self.query.evaluator(
             output=self.output, share=part.share, position_column=part.position_column, first_end=part.first_end
         )
         if part.begin or part.deal is not None:
-            found.expect(schema)
+            found.expect(events)
             return found.part(part.begin, part.first_end) if part.deal is None else found.of_keys(*part.deal)
         return found
 
 
-def work_of(query: Any, output: str | None = None) -> Work:
+@dataclass(frozen=True)
+class ManyQueries:
+    """Work of the queries of a set, over the same events; `query`, the first column of the results, names them.
+
+    Attributes
+    ----------
+    queries : QuerySet
+    output : str or None
+        Output of all queries; None: the default of each.
+    """
+
+    queries: QuerySet
+    output: str | None = None
+
+    share = "evaluates its share of the queries"
+    most_sharers = 0  # a share of the queries costs each task less than all queries over a share of the keys
+
+    def __post_init__(self) -> None:
+        """Refuse an output that a query cannot have."""
+        for name, query in self.queries.items():
+            try:
+                query.physical_plan(self.output)
+            except OptionError as error:
+                raise OptionError(f"query {name!r}: {error}") from None
+
+    @cached_property
+    def _each(self) -> dict[str, OneQuery]:
+        return {name: OneQuery(query, self.output or query.default_output) for name, query in self.queries.items()}
+
+    @property
+    def text(self) -> str:
+        """Their number and names."""
+        return f"{len(self.queries)} queries: {', '.join(self.queries)}"
+
+    @property
+    def numbered(self) -> bool:
+        """See `Work`."""
+        return self.output is not None and OUTPUTS[self.output].numbered
+
+    @property
+    def type_column(self) -> str | None:
+        """See `Work`."""
+        return next(iter(self.queries.values())).type_column
+
+    @property
+    def times(self) -> tuple[str, ...]:
+        """See `Work`."""
+        return tuple(dict.fromkeys(name for one in self._each.values() for name in one.times))
+
+    @property
+    def keys(self) -> tuple[tuple[str, ...], ...]:
+        """Brackets that all queries have: events that differ in one of them are of other partitions of each query."""
+        first, *others = (one.keys for one in self._each.values())
+        return tuple(bracket for bracket in first if all(bracket in keys for keys in others))
+
+    @cached_property
+    def dealing(self) -> Dealing:
+        """Ways that are exact for each query, and by which all can be dealt together."""
+        by_key = by_range = None
+        for name, one in self._each.items():
+            keys, ranges = one.dealing.against_keys, one.dealing.against_ranges
+            by_key = by_key or (keys and f"query {name!r}: {keys}")
+            by_range = by_range or (ranges and f"query {name!r}: {ranges}")
+        if by_key is None and not self.keys:
+            by_key = "the queries have no key of PARTITION BY in common"
+        if by_range is None and self.window is None:
+            measures = {one.window: f"{_measure(one.window)} in query {name!r}" for name, one in self._each.items()}
+            by_range = f"windows are measured by {' and by '.join(measures.values())}"
+        return Dealing(by_key, by_range)
+
+    @property
+    def window(self) -> Window | None:
+        """Window of all queries; None: they have none, or measure theirs in several ways."""
+        windows = {one.window for one in self._each.values()}
+        return windows.pop() if len(windows) == 1 else None
+
+    @property
+    def needed_types(self) -> tuple[str, ...] | None:
+        """See `Work`."""
+        found = [one.needed_types for one in self._each.values()]
+        return None if None in found else tuple(dict.fromkeys(name for types in found for name in types or ()))
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """See `Work`."""
+        self.output_schema(schema)  # its errors name the query
+        return self.queries.columns(schema, self.output)
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """See `Work`."""
+        return self.queries.output_schema(schema, self.output)
+
+    def window_units(self, schema: pa.Schema) -> int | float | None:
+        """Return the length of the longest window."""
+        lengths = [one.window_units(schema) for one in self._each.values()]
+        return max((length for length in lengths if length is not None), default=None)
+
+    def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
+        """See `Work`."""
+        queries, share = self._of_share(*(part.share or (0, 1)))
+        evaluator = QuerySetEvaluator(
+            queries, output=self.output, lateness=None, late="refuse", limit=None, part=replace(part, share=share)
+        )
+        return _NamedResults(evaluator, results)
+
+    def _of_share(self, k: int, n: int) -> tuple[dict[str, Query], tuple[int, int] | None]:
+        """Return the queries of a share, and the share of their complex events: of more shares than queries."""
+        # queries with the same keys go together, as they share their partitions
+        names = sorted(self.queries, key=lambda name: self.queries[name].keys)
+        if n <= len(names):
+            own = names[k * len(names) // n : (k + 1) * len(names) // n]
+            return {name: self.queries[name] for name in own}, None
+        i, of_query = k % len(names), k // len(names)
+        return {names[i]: self.queries[names[i]]}, (of_query, len(range(i, n, len(names))))
+
+
+def _measure(window: Window | None) -> str:
+    assert window is not None
+    return "events" if window.column is None else repr(dotted(window.column))
+
+
+class _NamedResults:
+    """Evaluator of a set whose results are rows of one table.
+
+    Parameters
+    ----------
+    evaluator
+    schema
+        Columns of the results of all queries, after that of the query.
+    """
+
+    def __init__(self, evaluator: QuerySetEvaluator, schema: pa.Schema) -> None:
+        self._evaluator, self._schema = evaluator, schema
+
+    @property
+    def n_events(self) -> int:
+        """See `WorkEvaluator`."""
+        return self._evaluator.n_events
+
+    @property
+    def n_matches(self) -> int:
+        """Number of complex events of all queries so far."""
+        return sum(self._evaluator.n_matches.values())
+
+    def push_batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """See `WorkEvaluator`."""
+        return QuerySet.named(self._evaluator.push_batches(batch), self._schema)
+
+    def finish_batches(self) -> Iterator[pa.RecordBatch]:
+        """See `WorkEvaluator`."""
+        return QuerySet.named(self._evaluator.finish_batches(), self._schema)
+
+
+def work_of(query: Any, output: str | None = None, *, time_column: str | None = None) -> Work:
     """Return the work of anything that `spark_glue.match` takes for a query.
 
     Parameters
     ----------
-    query : Query
+    query : Query, QuerySet, or mapping from names to queries or their texts
     output
         None: the usual one.
+    time_column
+        Time column of texts.
 
     Raises
     ------
     OptionError
-        For anything else.
+        For anything else, and for an output that a query cannot have.
+    QueryError
+        When a text is wrong; the message begins with the name of the query.
     """
-    return one_query(query, output)
+    if isinstance(query, Mapping) and not isinstance(query, QuerySet):
+        compiled = bool(query) and all(isinstance(each, Query) for each in query.values())
+        query = QuerySet(query) if compiled else compile_all(query, time_column=time_column)
+    return ManyQueries(query, output) if isinstance(query, QuerySet) else one_query(query, output)
+
+
+def holds_times(kind: pa.DataType | None) -> bool:
+    """Return True for a type of times: a first column of the order that has it is the time column by default."""
+    is_time = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_duration)
+    return kind is not None and any(each(kind) for each in is_time)
 
 
 def one_query(query: Any, output: str | None = None) -> OneQuery:
@@ -229,6 +397,11 @@ def one_query(query: Any, output: str | None = None) -> OneQuery:
     OptionError
         For anything else.
     """
+    if isinstance(query, Mapping):
+        raise OptionError(
+            f"expected one query, got {len(query)}\n"
+            "hint: a call for each: for query in queries.values() (spark_glue.match takes all at once)"
+        )
     if not isinstance(query, Query):
         raise OptionError(
             f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"

@@ -161,7 +161,7 @@ class PieceEvaluation:
             first_end=first_end,
             position_column=POSITION if positions == POSITION else None,
         )
-        return plan.work.evaluator(part, self._sent(rows[0].batch, positions).schema)
+        return plan.work.evaluator(part, self._sent(rows[0].batch, positions).schema, plan.schema)
 
     def _sent(self, batch: pa.RecordBatch, positions: str | None) -> pa.RecordBatch:
         """Return the columns that are read, and the numbers of the rows in a column of this name."""

@@ -15,7 +15,6 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, kind_of
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.engine.evaluator import empty_batch
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.deal import MOST_PARTS, POSITION, STRATEGIES, choose, times_beside
@@ -24,7 +23,7 @@ from spark_glue.files.found import Found, NotByFilesError
 from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
 from spark_glue.files.opening import Opener
 from spark_glue.files.ranges import ranges_of
-from spark_glue.stage import plain
+from spark_glue.stage import plain_schema
 
 if TYPE_CHECKING:
     from spark_glue.work import Work
@@ -222,7 +221,7 @@ def plan(
         share=dealt.share,
         columns=columns,
         types=work.needed_types if may_skip else None,
-        schema=plain(empty_batch(work.output_schema(schema))).schema,
+        schema=plain_schema(work.output_schema(schema)),
         limits=limits,
         opener=opener or Opener(found.scan.options),
     )

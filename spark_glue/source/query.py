@@ -22,7 +22,7 @@ from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import FilePlan, plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.source.options import Asked
-from spark_glue.work import OneQuery, asked_output
+from spark_glue.work import OneQuery, asked_output, holds_times
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -142,9 +142,7 @@ def stored_query(asked: Asked) -> StoredQuery:
 def _time_of(asked: Asked, schema: pa.Schema) -> str | None:
     """Return the first column of the order where it holds times, or integers of a unit that is told."""
     name = asked.order_by[0]
-    kind = schema.field(name).type
-    is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind)
-    return name if is_time or asked.time_unit is not None else None
+    return name if holds_times(schema.field(name).type) or asked.time_unit is not None else None
 
 
 def _results(query: Query, scan: Scan, output: str) -> pa.Schema:

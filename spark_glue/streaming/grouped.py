@@ -16,7 +16,7 @@ from spark_glue.errors import SparkSetupError
 from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
 from spark_glue.number import order_key, quoted, sent
-from spark_glue.stage import match_schema, plain
+from spark_glue.stage import match_schema, plain_schema
 from spark_glue.streaming.evaluation import Evaluation, microseconds
 from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack
 from spark_glue.work import OneQuery, one_query
@@ -171,8 +171,7 @@ def read_columns(query: Query, events: pa.Schema, output: str, order: Sequence[s
 
 def found_schema(query: Query, events: pa.Schema, output: str) -> pa.Schema:
     """Return the schema of the complex events, in types of Spark."""
-    schema = query.output_schema(events, output)
-    return plain(pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)).schema
+    return plain_schema(query.output_schema(events, output))
 
 
 def _n_groups(df: DataFrame, work: OneQuery, order: Sequence[str], groups: int | None) -> int:

@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
-from stored_files import found_of, in_spark_order, random_events, random_files, random_order, random_query
+from stored_files import (
+    counted,
+    evaluated,
+    found_of,
+    in_spark_order,
+    random_events,
+    random_files,
+    random_order,
+    random_work,
+)
 
 import cer_gpu
 from cer_gpu.errors import CerError, OptionError
@@ -35,21 +44,21 @@ def comparable(table: pa.Table) -> list[object]:
         return sorted_rows(table)
     of_match = defaultdict(list)
     for row in table.to_pylist():
-        of_match[row.pop("match")].append(repr(row))
+        of_match[row.get("query"), row.pop("match")].append(repr(row))
     return sorted(map(repr, of_match.values()))
 
 
-def case(seed: int, folder: str):
+def case(seed: int, folder: str, *, many: bool):
     """Return what is found by one process, and by the pieces of each strategy; errors stand for themselves."""
     rng = random.Random(seed)
-    query, output = random_query(rng)
+    work = random_work(rng, many=many)
     events = random_events(rng, rng.choice([rng.choice([0, 1, 5]), *[rng.randint(50, 400)] * 9]))
-    order = random_order(rng, query)
+    order = random_order(rng, work)
     if rng.random() < 0.12 and len(events):
         t = events["t"].to_numpy().copy()
         t[rng.randrange(len(t))] -= rng.randrange(4)
         events = events.set_column(events.column_names.index("t"), "t", pa.array(t))
-    keys = [names[0] for names in query.keys if len(names) == 1]
+    keys = [names[0] for names in work.keys if len(names) == 1]
     scan, lying = random_files(rng, events, order, folder, keys)
     filters = tuple(rng.sample(FILTERS, rng.choice([0, 0, 0, 1, 2])))
     if scan.folders:
@@ -61,12 +70,12 @@ def case(seed: int, folder: str):
         lying = lying.filter(each)
     try:
         given = in_spark_order(lying, order)
-        if pc.sum(query.evaluate(given, output="count", threads=1)["count"], min_count=0).as_py() > MOST_FOUND:
+        if counted(work, given) > MOST_FOUND:
             return
-        expected = query.evaluate(given, output=output)
+        expected = evaluated(work, given)
     except CerError as error:
         expected = error
-    found = found_of(scan, query, order)
+    found = found_of(scan, work, order)
     limits = Limits(
         held=rng.choice([3, 30, 1 << 22]),
         batch=rng.choice([rng.choice([1, 7]), 64, 64, 1 << 20]),
@@ -77,7 +86,7 @@ def case(seed: int, folder: str):
     n_tasks = rng.choice([1, 2, 3, 5, 7])
     for strategy in ("range", "partition", "replicate", "auto"):
         try:
-            planned = plan(found, work_of(query, output), order, strategy, n_tasks, limits=limits)
+            planned = plan(found, work, order, strategy, n_tasks, limits=limits)
         except (OptionError, NotByFilesError) as error:
             yield strategy, None, error, expected
             continue
@@ -90,10 +99,10 @@ def case(seed: int, folder: str):
         yield strategy, planned, pa.Table.from_batches(batches, planned.schema), expected
 
 
-def verify(seed: int, folder: str) -> Counter[str]:
+def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
     """Compare the pieces of one random case with one process; return how often each way was taken."""
     seen: Counter[str] = Counter()
-    for strategy, planned, result, expected in case(seed, folder):
+    for strategy, planned, result, expected in case(seed, folder, many=many):
         if planned is None:
             seen["refused: " + str(result)[:60]] += 1
             continue
@@ -114,9 +123,10 @@ def verify(seed: int, folder: str) -> Counter[str]:
     return seen
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["query", "set"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pieces_give_the_rows_of_one_process(seed, tmp_path):
-    verify(seed, str(tmp_path))
+def test_pieces_give_the_rows_of_one_process(seed, many, tmp_path):
+    verify(seed, str(tmp_path), many=many)
 
 
 @pytest.mark.parametrize(("order", "n_first"), [(["t"], 40), (["t", "x"], 40), (["t", "x"], 60)])
