@@ -7,19 +7,19 @@ events of a batch in pieces before it asks for the next one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cer_gpu.errors import OptionError
+from cer_gpu.query import Query
 from spark_glue.errors import StreamSplitError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-    from cer_gpu.query import Query
 
 
 def match_stage(
@@ -45,6 +45,8 @@ def match_stage(
 
     Raises
     ------
+    OptionError
+        For anything but one compiled query.
     StreamSplitError
         On the worker, if a row comes from a partition other than the first, or from a streaming DataFrame, where
         every micro-batch would be a stream of its own. A worker does not know the number of partitions; further ones
@@ -52,6 +54,7 @@ def match_stage(
     CerError
         On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
+    check_query(query)
     return MatchStage(query, output)
 
 
@@ -122,6 +125,24 @@ def refuse_parts() -> None:
             "match_stage evaluates one stream, but the rows come in several partitions "
             f"(this task has partition {task.partitionId()}), each of which would be a stream of its own\n"
             "hint: put them into one, in order: df.coalesce(1).sortWithinPartitions(time column)"
+        )
+
+
+def check_query(query: Any) -> None:
+    """Refuse anything but one compiled query.
+
+    Raises
+    ------
+    OptionError
+    """
+    if isinstance(query, Mapping):
+        raise OptionError(
+            f"expected one query, got a set of {len(query)}\n"
+            "hint: match(df, queries, ...) evaluates a set; here each query needs a call of its own"
+        )
+    if not isinstance(query, Query):
+        raise OptionError(
+            f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
         )
 
 

@@ -19,6 +19,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
+from spark_glue.stage import check_query
 
 MOST_SHARERS = 64
 """Most tasks of which each reads all rows, and evaluates its share of the keys."""
@@ -397,15 +398,7 @@ def one_query(query: Any, output: str | None = None) -> OneQuery:
     OptionError
         For anything else.
     """
-    if isinstance(query, Mapping):
-        raise OptionError(
-            f"expected one query, got {len(query)}\n"
-            "hint: a call for each: for query in queries.values() (spark_glue.match takes all at once)"
-        )
-    if not isinstance(query, Query):
-        raise OptionError(
-            f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
-        )
+    check_query(query)
     return OneQuery(query, asked_output(query, output))
 
 
