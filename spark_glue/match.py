@@ -208,17 +208,19 @@ def way_of(
         raise OptionError(f"tasks must be a positive number, got {tasks!r}")
     if n_parts > MOST_PARTS:
         raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
-    given = (found.spark, found.schema, order, n_parts)
+    given = (found.spark, found.schema, order)
     if found.scan is not None:
         from spark_glue.files.job import plan_files
 
         try:
             with described(found.spark, f"{short(work.text)}: plan by files"):
                 plan = plan_files(found.spark, found.scan, work, order, strategy, n_parts)
-            return Way(work, None, plan, plan.strategy, plan.reason, found.reason, *given)
+            return Way(work, None, plan, plan.strategy, plan.reason, found.reason, *given, n_parts)
         except NotByFilesError as error:
             found.by_rows(error)
-    return Way(work, found.rows(), None, chosen, reason, found.reason, *given)
+    if tasks is None and chosen == "replicate":
+        n_parts = min(n_parts, work.most_copies or n_parts)
+    return Way(work, found.rows(), None, chosen, reason, found.reason, *given, n_parts)
 
 
 class _Events:

@@ -23,6 +23,8 @@ from spark_glue.stage import check_query
 
 MOST_SHARERS = 64
 """Most tasks of which each reads all rows, and evaluates its share of the keys."""
+QUERIES_A_COPY = 256
+"""Queries of a set whose evaluation takes about as long as Spark takes to send their events once more."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,10 @@ class Work(Protocol):
     def most_sharers(self) -> int:
         """Most tasks that read all events for the sake of a share of the keys."""
 
+    @property
+    def most_copies(self) -> int | None:
+        """Most tasks to send all events to if none are asked for; None: as many as the session runs at once."""
+
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns that are read from events of a schema, as `Query.columns`."""
 
@@ -141,6 +147,7 @@ class OneQuery:
 
     share = "reports its share of the complex events"
     most_sharers = MOST_SHARERS
+    most_copies = None
 
     @property
     def text(self) -> str:
@@ -236,6 +243,11 @@ class ManyQueries:
     @cached_property
     def _each(self) -> dict[str, OneQuery]:
         return {name: OneQuery(query, self.output or query.default_output) for name, query in self.queries.items()}
+
+    @property
+    def most_copies(self) -> int:
+        """See `Work`."""
+        return -(-len(self.queries) // QUERIES_A_COPY)
 
     @property
     def text(self) -> str:
@@ -360,7 +372,7 @@ class _NamedResults:
         return QuerySet.named(self._evaluator.finish_batches(), self._schema)
 
 
-def work_of(query: Any, output: str | None = None, *, time_column: str | None = None) -> Work:
+def work_of(query: Any, output: str | None = None, *, time_column: str | None = None) -> OneQuery | ManyQueries:
     """Return the work of anything that `spark_glue.match` takes for a query.
 
     Parameters

@@ -138,6 +138,17 @@ def test_times_that_are_not_the_order_need_all_events_together():
         choose(work_of(query), "partition", "id")
 
 
+def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):
+    """The window before a range is measured by the time, not by the numbers that order the events."""
+    table = random_events(60).select(["type", "ts"]).append_column("id", pa.array([i * 10**9 for i in range(60)]))
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 30 SECONDS", time_column="ts")
+    expected = query.evaluate(table)
+    assert expected.num_rows > 50
+    df = spark.createDataFrame(table)
+    found = match(df, query, order_by="id", strategy="range", tasks=4, output="positions").toArrow()
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
+
+
 @pytest.mark.parametrize("change", ["distinct", "map", "union", "explode"])
 def test_rows_that_are_not_those_of_files(spark, tmp_path, change):
     """They have no number in a file; duplicates that were taken out stay out."""
