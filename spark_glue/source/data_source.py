@@ -118,8 +118,8 @@ class CerDataSource(DataSource):
             return given
         if kept is None:
             raise OptionError(
-                "expected the option query or queryFile or queries, got none of them: Spark keeps no options of a table "
-                "that declares its columns\n"
+                "expected the option query or queryFile or queries, got none of them: Spark keeps no options of a "
+                "table that declares its columns\n"
                 "hint: CREATE TABLE matches USING cer OPTIONS (query '...', ...), and the option columns for some"
             )
         more = [name for name in given if name in NAMES]
