@@ -5,7 +5,8 @@ Plans, tasks and explanations know `Work` alone.  This module needs no Spark.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -74,6 +75,10 @@ class Work(Protocol):
         """True if rows carry the numbers of their complex events, which no two tasks may share."""
 
     @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+
+    @property
     def type_column(self) -> str | None:
         """Column of event types."""
 
@@ -118,6 +123,9 @@ class Work(Protocol):
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of its column; None: there is none."""
 
+    def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
+        """Return the queries that fit and have one window, the most of them, and the others; None: there are none."""
+
     def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """Return an evaluator of a part of the work.
 
@@ -148,6 +156,7 @@ class OneQuery:
     share = "reports its share of the complex events"
     most_sharers = MOST_SHARERS
     most_copies = None
+    n_queries = 1
 
     @property
     def text(self) -> str:
@@ -204,6 +213,10 @@ class OneQuery:
         """See `Work`."""
         return self.query.window_units(schema)
 
+    def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
+        """See `Work`."""
+        return (self, None) if fits(self) else (None, self)
+
     def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """See `Work`."""
         found = self.query.evaluator(
@@ -245,9 +258,14 @@ class ManyQueries:
         return {name: OneQuery(query, self.output or query.default_output) for name, query in self.queries.items()}
 
     @property
+    def n_queries(self) -> int:
+        """Number of queries."""
+        return len(self.queries)
+
+    @property
     def most_copies(self) -> int:
         """See `Work`."""
-        return -(-len(self.queries) // QUERIES_A_COPY)
+        return -(-self.n_queries // QUERIES_A_COPY)
 
     @property
     def text(self) -> str:
@@ -315,6 +333,16 @@ class ManyQueries:
         """Return the length of the longest window."""
         lengths = [one.window_units(schema) for one in self._each.values()]
         return max((length for length in lengths if length is not None), default=None)
+
+    def parted(self, fits: Callable[[Work], bool]) -> tuple[ManyQueries | None, ManyQueries | None]:
+        """See `Work`."""
+        windows = {name: one.window for name, one in self._each.items() if fits(one)}
+        if not windows:
+            return None, self
+        most, _ = Counter(windows.values()).most_common(1)[0]
+        fitting = {name: query for name, query in self.queries.items() if name in windows and windows[name] == most}
+        others = {name: query for name, query in self.queries.items() if name not in fitting}
+        return replace(self, queries=QuerySet(fitting)), replace(self, queries=QuerySet(others)) if others else None
 
     def evaluator(self, part: Options, events: pa.Schema, results: pa.Schema) -> WorkEvaluator:
         """See `Work`."""

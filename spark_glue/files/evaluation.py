@@ -51,10 +51,11 @@ class PieceEvaluation:
         self._plan, self._number = plan, number
         self._piece = plan.pieces[number]
         schema = plan.found.scan.schema
-        read = list(dict.fromkeys([*plan.columns, *plan.order]))
+        self._part = self._piece.part
+        read = list(dict.fromkeys([*self._part.columns, *plan.order]))
         self._groups = Groups(plan.found, read, plan.opener, plan.limits.batch)
         self._ordered = Ordered(self._groups, plan.order, plan.limits.held, plan.limits.memory)
-        tops = set(columns_with(schema, plan.columns))
+        tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
         self._first_number = 0  # of the complex events of the next stretch
         self.n_rows = self.n_found = 0
@@ -75,7 +76,7 @@ class PieceEvaluation:
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results in the declared types, with numbers that no other piece gives."""
-        batch = plain(apart(batch, self._number, self._first_number) if self._plan.work.numbered else batch)
+        batch = plain(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
 
     def _stretch(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
@@ -103,7 +104,7 @@ class PieceEvaluation:
         NotAsTheyLieError
             If they are not.
         """
-        types = self._plan.types
+        types = self._part.types
         if types is not None:
             n_skipped = sum(unit.n_rows for unit in stretch.units if unit.without(types))
             types = types if n_skipped and n_skipped * SKIP_FROM >= stretch.n_rows else None
@@ -152,16 +153,16 @@ class PieceEvaluation:
 
     def _evaluator(self, rows: list[Rows], first_end: int, positions: str | None) -> WorkEvaluator:
         """Return the evaluator of a stretch that begins with some rows."""
-        plan = self._plan
-        mine = (self._number, plan.n_pieces)
-        part = Options(
-            share=mine if plan.share == "ends" else None,
-            deal=mine if plan.share == "keys" else None,
+        part = self._part
+        mine = (self._piece.number, part.n_pieces)
+        options = Options(
+            share=mine if part.share == "ends" else None,
+            deal=mine if part.share == "keys" else None,
             begin=rows[0].first if positions is None else 0,
             first_end=first_end,
             position_column=POSITION if positions == POSITION else None,
         )
-        return plan.work.evaluator(part, self._sent(rows[0].batch, positions).schema, plan.schema)
+        return part.work.evaluator(options, self._sent(rows[0].batch, positions).schema, self._plan.schema)
 
     def _sent(self, batch: pa.RecordBatch, positions: str | None) -> pa.RecordBatch:
         """Return the columns that are read, and the numbers of the rows in a column of this name."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -55,10 +55,43 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Work of some pieces.
+
+    Attributes
+    ----------
+    work : Work
+    columns : tuple of str
+        Columns and fields that it reads.
+    types : tuple of str or None
+        Types of the events that it needs, if row groups without them can be left out; None: all are read.
+    share : str or None
+        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None: all.
+    n_pieces : int
+    """
+
+    work: Work
+    columns: tuple[str, ...]
+    types: tuple[str, ...] | None
+    share: str | None
+    n_pieces: int
+
+
+@dataclass(frozen=True)
 class Piece:
-    """Stretches that one task evaluates, each by itself; they are streams of different keys if there are several."""
+    """Stretches that one task evaluates, each by itself; they are streams of different keys if there are several.
+
+    Attributes
+    ----------
+    stretches : tuple of Stretch
+    part : Part
+    number : int
+        Number among the pieces of its part.
+    """
 
     stretches: tuple[Stretch, ...]
+    part: Part
+    number: int
 
     @property
     def n_rows(self) -> int:
@@ -74,7 +107,6 @@ class FilePlan:
     ----------
     found : Found
         The files, without their row groups.
-    work : Work
     order : tuple of str
         Columns that order the stream.
     strategy, reason
@@ -86,12 +118,6 @@ class FilePlan:
     in_order
         Words on how the rows are put in order.
     pieces : tuple of Piece
-    share : str or None
-        "ends": each piece has its share of the work; "keys": it evaluates its share of the keys; None: all.
-    columns : tuple of str
-        Columns and fields that are read.
-    types : tuple of str or None
-        Types of the events that are needed, if row groups without them can be left out; None: all are read.
     schema : pyarrow.Schema
         Columns of the results.
     limits : Limits
@@ -99,7 +125,6 @@ class FilePlan:
     """
 
     found: Found
-    work: Work
     order: tuple[str, ...]
     strategy: str
     reason: str
@@ -107,9 +132,6 @@ class FilePlan:
     was_in_order: bool
     in_order: str
     pieces: tuple[Piece, ...]
-    share: str | None
-    columns: tuple[str, ...]
-    types: tuple[str, ...] | None
     schema: pa.Schema
     limits: Limits
     opener: Opener
@@ -150,12 +172,12 @@ class FilePlan:
 
 @dataclass(frozen=True)
 class _Dealt:
-    """Pieces by one strategy, with words on them."""
+    """Stretches of each piece by one strategy, with words on them."""
 
-    pieces: list[Piece]
+    work: Work
+    stretches: Sequence[tuple[Stretch, ...]]
     way: str
     share: str | None = None
-    layout: Layout | None = field(default=None, compare=False)
 
 
 def plan(
@@ -201,30 +223,40 @@ def plan(
     """
     limits = limits or Limits()
     schema = found.scan.schema
-    columns = tuple(work.columns(schema))
+    work.columns(schema)  # refuses work that does not fit
     _check_order(found, order)
     n_tasks = min(n_tasks, MOST_PARTS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.of(units, single=len(order) == 1)
     chosen, reason, dealt = _dealt(found, work, order, strategy, n_tasks, limits, layout)
-    may_skip = not found.scan.filters and not times_beside(work, order[0])
+    pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
     return FilePlan(
         found=replace(found, groups=()),
-        work=work,
         order=tuple(order),
         strategy=chosen,
         reason=reason,
-        way=dealt.way,
+        way="; ".join(each.way for each in dealt),
         was_in_order=not layout.overlaps,
-        in_order=_words(layout, dealt.pieces, bool(found.scan.filters)),
-        pieces=tuple(dealt.pieces),
-        share=dealt.share,
-        columns=columns,
-        types=work.needed_types if may_skip else None,
+        in_order=_words(layout, pieces, bool(found.scan.filters)),
+        pieces=tuple(pieces),
         schema=plain_schema(work.output_schema(schema)),
         limits=limits,
         opener=opener or Opener(found.scan.options),
     )
+
+
+def _pieces_of(dealt: _Dealt, found: Found, order: Sequence[str]) -> list[Piece]:
+    """Return the pieces of some work."""
+    work = dealt.work
+    may_skip = not found.scan.filters and not times_beside(work, order[0])
+    part = Part(
+        work=work,
+        columns=tuple(work.columns(found.scan.schema)),
+        types=work.needed_types if may_skip else None,
+        share=dealt.share,
+        n_pieces=len(dealt.stretches),
+    )
+    return [Piece(stretches, part, number) for number, stretches in enumerate(dealt.stretches)]
 
 
 def _check_order(found: Found, order: Sequence[str]) -> None:
@@ -257,30 +289,54 @@ def _dealt(
     n_tasks: int,
     limits: Limits,
     layout: Layout,
-) -> tuple[str, str, _Dealt]:
-    """Return the strategy, the reason for it, and the pieces."""
+) -> tuple[str, str, list[_Dealt]]:
+    """Return the strategy, the reason for it, and the stretches; of several works where the parts of one differ."""
     exact = work.dealing.tasks
     if strategy not in STRATEGIES or (strategy != "auto" and exact[strategy] is not None):
         choose(work, strategy)  # raises
     if n_tasks == 1:
         chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
-        piece = Piece((_whole(layout, found, limits),))
         words = "one task reads the whole stream"
-        return chosen if strategy == "auto" else strategy, words, _Dealt([piece], words)
+        dealt = _Dealt(work, [(_whole(layout, found, limits),)], words)
+        return chosen if strategy == "auto" else strategy, words, [dealt]
     against = {
         "range": against_ranges(found, work, order),
         "partition": _against_partition(found, work, order, n_tasks),
         "replicate": None,
     }
+    given = (found, order, n_tasks, limits, layout)
     if strategy != "auto":
         if (why := against[strategy]) is not None:
             raise NotByFilesError(f"strategy {strategy!r} is not exact by files: {why}")
-        return strategy, "as asked", _pieces(strategy, found, work, order, n_tasks, limits, layout)
+        return strategy, "as asked", [_stretches(strategy, work, *given)]
     chosen = next(name for name, why in against.items() if why is None)
     before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
-    before = before[: list(against).index(chosen)]
-    reason = "; ".join(before) or "a range needs only the window before it, whatever the keys"
-    return chosen, reason, _pieces(chosen, found, work, order, n_tasks, limits, layout)
+    reason = "; ".join(before[: list(against).index(chosen)])
+    if chosen == "replicate" and (both := _by_two_ways(work, *given)) is not None:
+        return "range", f"for {both[0].work.n_queries} of {work.n_queries} queries; {against['range']}", both
+    reason = reason or "a range needs only the window before it, whatever the keys"
+    return chosen, reason, [_stretches(chosen, work, *given)]
+
+
+def _by_two_ways(
+    work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+) -> list[_Dealt] | None:
+    """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
+
+    None: there are no such queries, or the row groups make too few ranges.
+    """
+    ranged, rest = work.parted(lambda each: against_ranges(found, each, order) is None)
+    if ranged is None or rest is None:
+        return None
+    try:
+        by_range = _stretches("range", ranged, found, order, n_tasks, limits, layout)
+    except NotByFilesError:
+        return None
+    if len(by_range.stretches) <= n_tasks // 2:
+        return None
+    n_shares = min(n_tasks, rest.n_queries)
+    by_share = _stretches("replicate", rest, found, order, n_shares, limits, layout)
+    return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
 
 
 def against_ranges(found: Found, work: Work, order: Sequence[str]) -> str | None:
@@ -310,8 +366,8 @@ def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: 
     return None
 
 
-def _pieces(
-    strategy: str, found: Found, work: Work, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+def _stretches(
+    strategy: str, work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> _Dealt:
     if strategy == "range":
         length = work.window_units(found.scan.schema)
@@ -327,17 +383,17 @@ def _pieces(
             most_held=limits.held,
             times_read=limits.times_read,
         )
-        pieces = [Piece((stretch,)) for stretch in stretches]
-        return _Dealt(pieces, "each task reads a range of the stream and the window before it")
+        ranges = [(stretch,) for stretch in stretches]
+        return _Dealt(work, ranges, "each task reads a range of the stream and the window before it")
     if strategy == "partition" and (streams := streams_of(found, work, order)) is not None:
-        return _by_streams(streams, found, n_tasks, limits, layout.single)
+        return _by_streams(work, streams, found, n_tasks, limits, layout.single)
     whole = _whole(layout, found, limits)
     if whole.on_disk:
         raise NotByFilesError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
-    pieces = [Piece((whole,))] * n_tasks
+    everything = [(whole,)] * n_tasks
     if strategy == "partition":
-        return _Dealt(pieces, "each task reads all events, and evaluates its share of the keys", "keys")
-    return _Dealt(pieces, f"each task reads all events, and {work.share}", "ends")
+        return _Dealt(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
+    return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 
 
 def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
@@ -384,7 +440,7 @@ def _value(value: Any) -> Any:
 
 
 def _by_streams(
-    streams: Mapping[tuple[Any, ...], list[int]], found: Found, n_tasks: int, limits: Limits, single: bool
+    work: Work, streams: Mapping[tuple[Any, ...], list[int]], found: Found, n_tasks: int, limits: Limits, single: bool
 ) -> _Dealt:
     """Deal the streams to pieces of about equal rows."""
     stream_of = {file: i for i, files in enumerate(streams.values()) for file in files}
@@ -399,9 +455,9 @@ def _by_streams(
         n_rows, i = heapq.heappop(loads)
         dealt[i].append(stretch)
         heapq.heappush(loads, (n_rows + stretch.n_rows, i))
-    pieces = [Piece(tuple(each)) for each in dealt if each] or [Piece(())]
+    stretches = [tuple(each) for each in dealt if each] or [()]
     what = "buckets" if found.scan.bucket_by and next(iter(streams), (None,))[-1] is not None else "folders"
-    return _Dealt(pieces, f"each task reads {what} of some keys")
+    return _Dealt(work, stretches, f"each task reads {what} of some keys")
 
 
 def _words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:

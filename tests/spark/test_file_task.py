@@ -274,7 +274,7 @@ def test_refusals(tmp_path, events, text, strategy, options, kind, reason):
 )
 def test_what_auto_chooses(tmp_path, events, text, n_tasks, strategy, share):
     made = planned(stored(tmp_path, events), text, n_tasks)
-    assert (made.strategy, made.share) == (strategy, share)
+    assert (made.strategy, made.pieces[0].part.share) == (strategy, share)
     assert made.n_pieces == n_tasks
 
 

@@ -112,7 +112,8 @@ def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
             continue
         assert not isinstance(result, CerError), (seed, strategy, str(result))
         assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, strategy)
-        seen[f"{planned.strategy} {planned.share} {min(planned.n_pieces, 2)}"] += 1
+        shares = dict.fromkeys(str(piece.part.share) for piece in planned.pieces)
+        seen[f"{planned.strategy} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
         stretches = [stretch for piece in planned.pieces for stretch in piece.stretches]
         seen["rows"] += len(expected)
         for name in ("as_they_lie", "flows", "on_disk"):
