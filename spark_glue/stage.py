@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.errors import OptionError
-from cer_gpu.query import Query
 from spark_glue.errors import StreamSplitError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+    from cer_gpu.query import Query
 
 
 def match_stage(
@@ -46,7 +47,7 @@ def match_stage(
     Raises
     ------
     OptionError
-        For anything but one compiled query.
+        For a set of queries.
     StreamSplitError
         On the worker, if a row comes from a partition other than the first, or from a streaming DataFrame, where
         every micro-batch would be a stream of its own. A worker does not know the number of partitions; further ones
@@ -54,7 +55,7 @@ def match_stage(
     CerError
         On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
-    check_query(query)
+    refuse_set(query)
     return MatchStage(query, output)
 
 
@@ -128,8 +129,8 @@ def refuse_parts() -> None:
         )
 
 
-def check_query(query: Any) -> None:
-    """Refuse anything but one compiled query.
+def refuse_set(query: Any) -> None:
+    """Refuse several queries.
 
     Raises
     ------
@@ -139,10 +140,6 @@ def check_query(query: Any) -> None:
         raise OptionError(
             f"expected one query, got a set of {len(query)}\n"
             "hint: match(df, queries, ...) evaluates a set; here each query needs a call of its own"
-        )
-    if not isinstance(query, Query):
-        raise OptionError(
-            f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
         )
 
 

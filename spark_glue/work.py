@@ -20,7 +20,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.dealing import Dealing
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
-from spark_glue.stage import check_query
+from spark_glue.stage import refuse_set
 
 MOST_SHARERS = 64
 """Most tasks of which each reads all rows, and evaluates its share of the keys."""
@@ -438,7 +438,11 @@ def one_query(query: Any, output: str | None = None) -> OneQuery:
     OptionError
         For anything else.
     """
-    check_query(query)
+    refuse_set(query)
+    if not isinstance(query, Query):
+        raise OptionError(
+            f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
+        )
     return OneQuery(query, asked_output(query, output))
 
 
