@@ -11,7 +11,6 @@ import pyarrow as pa
 from spark_glue.deal import PART, PART_ROWS, PLACE, POSITION, Task, times_beside
 from spark_glue.keys import part_of_key
 from spark_glue.number import Cut, Numbered, as_sent, located_by_path, number, order_key, quoted, sent, sort_columns
-from spark_glue.schema import to_spark
 from spark_glue.stage import plain_schema
 from spark_glue.survey import WHERE
 
@@ -73,6 +72,8 @@ def deal_rows(
     QueryTypeError
         If the first column of the order is NULL in some row, or of another type than times and numbers.
     """
+    from spark_glue.schema import to_spark
+
     columns, results = work.columns(events), plain_schema(work.output_schema(events))
     types = _needed(work, order[0])
     if columns and (n_parts == 1 or (strategy == "replicate" and types is None)):
@@ -113,6 +114,8 @@ def _counted_by_tasks(
 ) -> Dealt:
     """Give all rows to each task, sorted by the order: one pass in all."""
     from pyspark.sql import functions as sf
+
+    from spark_glue.schema import to_spark
 
     order_key(df, order[0])  # checks its type
     names = dict(zip(columns, sent(columns), strict=True))
