@@ -304,6 +304,11 @@ class QuerySetEvaluator:
     Between batches queries may be added and removed.  For each, the concatenated results are those of
     `cer_gpu.Evaluator`, and do not depend on the cut of the stream into batches.
 
+    Parameters
+    ----------
+    part
+        The share, the first event, the first end and the column of positions, for events taken from a larger stream.
+
     Attributes
     ----------
     n_pushed : int
@@ -320,19 +325,20 @@ class QuerySetEvaluator:
         lateness: Lateness | None,
         late: str,
         limit: int | None,
+        part: Options | None = None,
     ) -> None:
         self._first_name, self._first = next(iter(queries.items()))
         check_options(limit=limit)
         check_lateness(lateness, late, self._first.time_column)
         self.output = output
         self.n_pushed = 0
-        self._options = Options(device=CPU, limit=limit)
+        self._options = replace(part or Options(), device=CPU, limit=limit)
         self._lateness, self._late = lateness, late
         self._evaluators: dict[str, Evaluator] = {}
         self._turns: dict[str, Turn] = {}
         several = STREAM_COLUMN if self._first.bindings.plan.several_streams else None
         self._sharing = Sharing(self._first.type_column, several)
-        self._blocks = Blocks((), None, 0)
+        self._blocks = Blocks((), self._options.position_column, self._options.begin)
         self._reorder: Reorder | None = None
         self._schema: pa.Schema | None = None
         self._refusal = ""

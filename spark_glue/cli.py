@@ -6,14 +6,16 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import cer_gpu
+from cer_gpu.ceql.query_file import queries_in
 from cer_gpu.cli.command_line import (
     Commands,
     chosen_type_column,
@@ -36,12 +38,13 @@ from spark_glue.local_session import session
 from spark_glue.match import SOURCES, check_order
 from spark_glue.result import FORMATS
 from spark_glue.watch import in_another_thread
+from spark_glue.work import work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-    from cer_gpu.query import Query
+    from cer_gpu import Query, QuerySet
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -49,6 +52,11 @@ def main(args: Sequence[str] | None = None) -> int:
     return run_commands(commands, "spark_glue", args)
 
 
+_queries_option = click.option(
+    "--queries",
+    metavar="FOLDER",
+    help="In place of QUERY: the folder of query files (*.ceql) to evaluate in one job; the column `query` names them.",
+)
 _strategy_option = click.option(
     "--strategy",
     type=click.Choice(STRATEGIES),
@@ -112,12 +120,14 @@ Examples:
       --read-option delimiter=';' --order-by ts --order-by id -o found --out-format json
   python -m spark_glue run late.ceql --input events --format table --order-by ts -o found \\
       --output count --partition-by tailnum --overwrite
+  python -m spark_glue run --queries rules --input logs --order-by ts -o found --partition-by query
 
 \b
 The folder OUT appears whole at the end or not at all. In a program that spark-submit
 started, the session is as it was asked for there, and --cores and --conf do nothing.""",
 )
-@click.argument("query")
+@click.argument("query", required=False)
+@_queries_option
 @click.option(
     "--input", "inputs", multiple=True, required=True, metavar="PATH", help="Files, folders, or a table's name."
 )
@@ -143,7 +153,8 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.pass_obj
 def run_command(
     signals: Signals,
-    query: str,
+    query: str | None,
+    queries: str | None,
     inputs: tuple[str, ...],
     format_: str,
     read_options: tuple[str, ...],
@@ -168,21 +179,20 @@ def run_command(
 ) -> int:
     """Find the complex events of QUERY in the events of --input, and write them to OUT.
 
-    QUERY is a file or the text itself.  The first column of --order-by is the time column, if it holds times.
+    QUERY is a file or the text itself; --queries takes all queries of a folder.
+
+    The first column of --order-by is the time column, if it holds times.
     """
-    types = chosen_type_column(type_column, no_type_column)
-    name, text = read_query(query)
+    given = _given(query, queries, chosen_type_column(type_column, no_type_column), time_unit)
     settings, options = _pairs(config, "--conf"), _pairs(read_options, "--read-option")
     # check the query before starting Spark, which takes seconds
-    assumed = time_column or order_by[0]
-    compiled, errors = analyse(text, type_column=types, time_column=assumed, time_unit=time_unit)
+    compiled = given.compiled(time_column or order_by[0])
     if compiled is None:
-        say_errors(errors, name)
         return 1
-    choose(compiled, strategy, order_by[0])
+    choose(work_of(compiled, output), strategy, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
-        compiled = _fitted(events, name, text, order_by, types, time_column, time_unit)
+        compiled = _fitted(events, given, order_by, time_column)
         if compiled is None:
             return 1
         try:
@@ -201,7 +211,7 @@ def run_command(
                 show_progress=not no_progress,
             )
         except CerError as error:
-            say_errors([error], name)
+            say_errors([error], given.file)
             return 1
         signals.check()
     if as_json:
@@ -221,7 +231,8 @@ Examples:
 \b
 With --input Spark starts, and reads the footers of the files, not their rows.""",
 )
-@click.argument("query")
+@click.argument("query", required=False)
+@_queries_option
 @click.option("--input", "inputs", multiple=True, metavar="PATH", help="Files, folders, or a table's name.")
 @_format_option
 @_read_option
@@ -235,7 +246,8 @@ With --input Spark starts, and reads the footers of the files, not their rows.""
 @_cores_option
 @_config_option
 def explain_command(
-    query: str,
+    query: str | None,
+    queries: str | None,
     inputs: tuple[str, ...],
     format_: str,
     read_options: tuple[str, ...],
@@ -253,53 +265,87 @@ def explain_command(
     config: tuple[str, ...],
 ) -> int:
     """Say how the events of QUERY would be dealt to tasks, and why; Spark is needed only with --input."""
-    types = chosen_type_column(type_column, no_type_column)
-    name, text = read_query(query)
+    given = _given(query, queries, chosen_type_column(type_column, no_type_column), time_unit)
     if bool(inputs) != bool(order_by):
         raise click.UsageError("--input and --order-by go together")
     # as in `run`, the first column of the order is the time column
-    assumed = time_column or (order_by[0] if order_by else "time")
-    compiled, errors = analyse(text, type_column=types, time_column=assumed, time_unit=time_unit)
+    compiled = given.compiled(time_column or (order_by[0] if order_by else "time"))
     if compiled is None:
-        say_errors(errors, name)
         return 1
     if not inputs:
         click.echo(explain(compiled, strategy))
         return 0
-    choose(compiled, strategy, order_by[0])
+    choose(work_of(compiled, output), strategy, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
         events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
-        compiled = _fitted(events, name, text, order_by, types, time_column, time_unit)
+        compiled = _fitted(events, given, order_by, time_column)
         if compiled is None:
             return 1
         click.echo(explain(compiled, strategy, events, order_by, tasks=tasks, output=output, source=source))
     return 0
 
 
+@dataclass(frozen=True)
+class _Given:
+    """Query, or the queries of a folder, as the command line gives them.
+
+    Attributes
+    ----------
+    file : str or None
+        File of the one query.
+    text : str or mapping from names to paths
+    type_column, time_unit
+    """
+
+    file: str | None
+    text: str | Mapping[str, Any]
+    type_column: str | None
+    time_unit: str | None
+
+    def compiled(self, time_column: str | None) -> Query | QuerySet | None:
+        """Compile for a time column; None: there are errors, which were said."""
+        options: dict[str, Any] = {
+            "type_column": self.type_column,
+            "time_column": time_column,
+            "time_unit": self.time_unit,
+        }
+        if isinstance(self.text, str):
+            query, errors = analyse(self.text, **options)
+            if query is None:
+                say_errors(errors, self.file)
+            return query
+        try:
+            return cer_gpu.compile_all(self.text, **options)
+        except CerError as error:
+            say_errors([error], None)
+            return None
+
+
+def _given(query: str | None, queries: str | None, type_column: str | None, time_unit: str | None) -> _Given:
+    if (query is None) == (queries is None):
+        raise click.UsageError("expected QUERY or --queries FOLDER" + ("" if query is None else ", and got both"))
+    if queries is not None:
+        return _Given(None, queries_in(queries), type_column, time_unit)
+    assert query is not None
+    return _Given(*read_query(query), type_column, time_unit)
+
+
 def _fitted(
-    events: DataFrame,
-    name: str | None,
-    text: str,
-    order_by: Sequence[str],
-    type_column: str | None,
-    time_column: str | None,
-    time_unit: str | None,
-) -> Query | None:
+    events: DataFrame, given: _Given, order_by: Sequence[str], time_column: str | None
+) -> Query | QuerySet | None:
     """Compile a query for events, the first column of whose order is the time column if it holds times.
 
     None: the query has errors, which were said.
     """
     check_order(events.columns, order_by)
     kind = events.schema[order_by[0]].dataType
-    no_time = time_column is None and time_unit is None and not _is_time(kind)
+    no_time = time_column is None and given.time_unit is None and not _is_time(kind)
     if time_column is None and not no_time:
         time_column = order_by[0]
-    compiled, errors = analyse(text, type_column=type_column, time_column=time_column, time_unit=time_unit)
-    if compiled is None:
-        say_errors(errors, name)
-        if no_time:
-            what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
-            say(f"({what}; --schema says the types of columns)")
+    compiled = given.compiled(time_column)
+    if compiled is None and no_time:
+        what = f"{order_by[0]!r}, the first column of --order-by, is {kind.simpleString()}, which is no time"
+        say(f"({what}; --schema says the types of columns)")
     return compiled
 
 

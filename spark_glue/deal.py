@@ -28,14 +28,14 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.fields import batch_of
+from cer_gpu.engine.options import Options
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.dealing import at_or_before
 from spark_glue.stage import plain
 from spark_glue.survey import Stream
 
 if TYPE_CHECKING:
-    from cer_gpu import Evaluator
-    from cer_gpu.query import Query
+    from spark_glue.work import Work, WorkEvaluator
 
 POSITION, PART = "$position", "$part"
 """Columns added to the rows: the position in the stream, and the part that a copy of a row goes to."""
@@ -53,29 +53,29 @@ LEAST, MOST = -(2**63), 2**63 - 1
 STRATEGIES = ("auto", "partition", "range", "replicate")
 
 
-def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, str]:
-    """Return the strategy for a query, and the reason for it.
+def choose(work: Work, strategy: str, first: str | None = None) -> tuple[str, str]:
+    """Return the strategy for some work, and the reason for it.
 
     Parameters
     ----------
-    query, strategy
+    work, strategy
     first
         The first column that orders the stream; None for the time column.
 
     Raises
     ------
     OptionError
-        If the strategy is unknown, or not exact for the query, with the reason and an exact one.
+        If the strategy is unknown, or not exact, with the reason and an exact one.
     """
     if strategy not in STRATEGIES:
         hint = did_you_mean(str(strategy), STRATEGIES, "strategies")
         raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}\nhint: {hint}")
-    against = _against(query, first)
+    against = against_strategies(work, first)
     allowed = [name for name, reason in against.items() if reason is None]
     if strategy == "auto":
         before = list(against.items())[: list(against).index(allowed[0])]
         reasons = [f"not {name}: {reason}" for name, reason in before]
-        return allowed[0], "; ".join(reasons) or _why_by_key(query)
+        return allowed[0], "; ".join(reasons) or _why_by_key(work)
     if against[strategy] is not None:
         raise OptionError(
             f"strategy {strategy!r} would not give the rows of a single process: {against[strategy]}\n"
@@ -84,32 +84,32 @@ def choose(query: Query, strategy: str, first: str | None = None) -> tuple[str, 
     return strategy, "as asked"
 
 
-def _why_by_key(query: Query) -> str:
-    shared = query.physical_plan().dealing.shared
+def _why_by_key(work: Work) -> str:
+    shared = work.dealing.shared
     if not shared:
         return "the keys of PARTITION BY are independent of one another"
     columns = [dotted(column) if name is None else f"{name}.{dotted(column)}" for name, column in shared]
     return f"all events of a complex event have one value of {', '.join(columns)}"
 
 
-def other_strategies(query: Query, chosen: str, first: str | None = None) -> list[str]:
+def other_strategies(work: Work, chosen: str, first: str | None = None) -> list[str]:
     """Return a line on each strategy other than the chosen one: it would be exact too, or the reason against it."""
     return [
         f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}"
-        for name, against in _against(query, first).items()
+        for name, against in against_strategies(work, first).items()
         if name != chosen
     ]
 
 
-def times_beside(query: Query, first: str) -> list[str]:
+def times_beside(work: Work, first: str) -> list[str]:
     """Return the columns that must not decrease other than the first of the order; tasks check them."""
-    return [name for name in (query.time_column, query.window_attribute) if name not in (None, first)]
+    return [name for name in work.times if name != first]
 
 
-def _against(query: Query, first: str | None) -> dict[str, str | None]:
-    """Return, for each strategy, the reason why it is not exact for the query, or None if it is."""
-    exact = query.physical_plan().dealing.tasks
-    unchecked = [] if first is None else times_beside(query, first)
+def against_strategies(work: Work, first: str | None) -> dict[str, str | None]:
+    """Return, for each strategy, the reason why it is not exact, or None if it is."""
+    exact = work.dealing.tasks
+    unchecked = [] if first is None else times_beside(work, first)
     if exact["partition"] is None and unchecked:
         time = dotted(unchecked[0])
         why = f"that {time!r} never decreases is to be seen only where the events of all keys are together"
@@ -117,11 +117,13 @@ def _against(query: Query, first: str | None) -> dict[str, str | None]:
     return exact
 
 
-WAYS = {
-    "partition": "each task gets all events of some keys",
-    "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
-    "replicate": "each task gets all events, and reports its share of the complex events",
-}
+def way_of_rows(work: Work, strategy: str) -> str:
+    """Return words on what each task gets by a strategy."""
+    return {
+        "partition": "each task gets all events of some keys",
+        "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
+        "replicate": f"each task gets all events, and {work.share}",
+    }[strategy]
 
 
 @dataclass(frozen=True)
@@ -210,11 +212,13 @@ class Task:
 
     Attributes
     ----------
-    query, output
+    work : Work
     strategy : str
         "partition", "range" or "replicate".
     columns : tuple of str
         The columns and fields of the events that the rows have, one after the other.
+    results : pyarrow.Schema
+        Columns of the results, in the types of Spark.
     firsts : tuple of int
         For "range", the first position of each part.
     n_parts : int
@@ -225,10 +229,10 @@ class Task:
         the rows come with `PLACE`, and were checked.
     """
 
-    query: Query
-    output: str
+    work: Work
     strategy: str
     columns: tuple[str, ...]
+    results: pa.Schema
     firsts: tuple[int, ...]
     n_parts: int
     report: Any = None
@@ -254,7 +258,7 @@ class Task:
                 if part is None or numbers[begin] != part.number:
                     if part is not None:
                         yield from self._finish(part)
-                    part = _Part(int(numbers[begin]), self._evaluator(int(numbers[begin])))
+                    part = self._part(int(numbers[begin]), rows.schema)
                 yield from part.timed(part.evaluator.push_batches(rows.slice(begin, end - begin)))
         if part is not None:
             yield from self._finish(part)
@@ -287,11 +291,12 @@ class Task:
             n_nulls += values.null_count
         raise null_error(name, n_nulls, n_rows)
 
-    def _evaluator(self, part: int) -> Evaluator:
-        share = (part, self.n_parts) if self.strategy == "replicate" and self.n_parts > 1 else None
-        first = self.firsts[part] if self.strategy == "range" and self.firsts else 0
+    def _part(self, number: int, schema: pa.Schema) -> _Part:
+        share = (number, self.n_parts) if self.strategy == "replicate" and self.n_parts > 1 else None
+        first = self.firsts[number] if self.strategy == "range" and self.firsts else 0
         position = POSITION if self.counted_by is None else None
-        return self.query.evaluator(output=self.output, position_column=position, share=share, first_end=first)
+        options = Options(share=share, first_end=first, position_column=position)
+        return _Part(number, self.work.evaluator(options, schema, self.results), numbered=self.work.numbered)
 
     def _finish(self, part: _Part) -> Iterator[pa.RecordBatch]:
         yield from part.timed(part.evaluator.finish_batches())
@@ -303,10 +308,11 @@ class Task:
 class _Part:
     """Part under evaluation."""
 
-    def __init__(self, number: int, evaluator: Evaluator) -> None:
+    def __init__(self, number: int, evaluator: WorkEvaluator, *, numbered: bool) -> None:
         self.number = number
         self.evaluator = evaluator
         self.seconds = 0.0
+        self._numbered = numbered
 
     def timed(self, found: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield the batches with dictionaries decoded, and add up the time of their evaluation."""
@@ -316,13 +322,7 @@ class _Part:
             self.seconds += time.perf_counter() - begun
             if batch is None:
                 return
-            yield plain(self._numbered(batch))
-
-    def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch with numbers of complex events that no other part gives."""
-        if not self.evaluator.physical.output.numbered:
-            return batch
-        return apart(batch, self.number)
+            yield plain(apart(batch, self.number) if self._numbered else batch)
 
 
 def null_error(name: str, n_nulls: int, n_rows: int) -> QueryTypeError:

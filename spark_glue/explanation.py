@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError
-from spark_glue.deal import WAYS, choose, other_strategies
+from spark_glue.deal import choose, other_strategies, way_of_rows
 from spark_glue.match import Way, way_of
+from spark_glue.work import work_of
 
 if TYPE_CHECKING:
     from cer_gpu.query import Query
 
 
 def explain(
-    query: Query,
+    query: Query | Mapping[str, Any],
     strategy: str = "auto",
     events: Any = None,
     order_by: str | Sequence[str] | None = None,
@@ -24,7 +25,7 @@ def explain(
     output: str | None = None,
     source: str = "auto",
 ) -> str:
-    """Return the strategy for a query with its reason, and the other strategies with theirs, as text.
+    """Return the strategy for a query or a set with its reason, and the other strategies with theirs, as text.
 
     Parameters
     ----------
@@ -44,13 +45,15 @@ def explain(
         If the query does not fit the events.
     """
     if events is None:
-        chosen, reason = choose(query, strategy)
-        return "\n".join([f"{chosen}: {WAYS[chosen]}", f"  {reason}", *other_strategies(query, chosen)])
+        work = work_of(query, output)
+        chosen, reason = choose(work, strategy)
+        return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_strategies(work, chosen)])
     if order_by is None:
         raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")
     way = way_of(events, query, order_by=order_by, strategy=strategy, tasks=tasks, output=output, source=source)
-    lines = [f"{way.strategy}: {WAYS[way.strategy] if way.plan is None else way.plan.way}", f"  {way.reason}"]
-    lines += other_strategies(query, way.strategy, way.order[0])
+    words = way_of_rows(way.work, way.strategy) if way.plan is None else way.plan.way
+    lines = [f"{way.strategy}: {words}", f"  {way.reason}"]
+    lines += other_strategies(way.work, way.strategy, way.order[0])
     return "\n".join([*lines, *_source_lines(way)])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.deal import Done
 from spark_glue.errors import plain_errors
-from spark_glue.match import asked_output, matching
+from spark_glue.match import matching
 from spark_glue.result import Result
 from spark_glue.sessions import active_session, described, is_connect, require_classic, short
 from spark_glue.watch import Stage, cancelling, next_stage, progress, stages_since
@@ -34,6 +34,7 @@ class Summary:
     ----------
     out
     output
+        None: each query of a set has its own.
     n_rows
         Number of events in the stream; in files, before filters.
     n_found
@@ -56,7 +57,7 @@ class Summary:
     """
 
     out: str
-    output: str
+    output: str | None
     n_rows: int
     n_found: int
     seconds: float
@@ -100,8 +101,10 @@ class Summary:
 
     def __str__(self) -> str:
         """Return the summary as a few lines of text."""
-        output = OUTPUTS[self.output]
-        found = counted(self.n_found, "complex event" if output.counted or output.numbered else output.row)
+        output = None if self.output is None else OUTPUTS[self.output]
+        found = counted(
+            self.n_found, "complex event" if output is None or output.counted or output.numbered else output.row
+        )
         counting = "counted before in" if self.was_counted else "nothing was counted before; planned in"
         if self.source == "rows" and not self.was_counted:
             counting = "counted by the tasks; planned in"
@@ -128,7 +131,7 @@ class Summary:
 
 def run(
     events: Any,
-    query: Query,
+    query: Query | Mapping[str, Any],
     out: str,
     *,
     order_by: str | Sequence[str],
@@ -195,13 +198,13 @@ def run(
                 check=result.check,
             )
         planned_at = time.perf_counter()
-        with described(spark, f"{short(query.text)}: evaluate by {found.strategy}, and write {out}"):
+        with described(spark, f"{short(found.work.text)}: evaluate by {found.strategy}, and write {out}"):
             result.write(found.df)
     seconds = time.perf_counter() - begun
     parts = tuple(report.value[number] for number in sorted(report.value))
     return Summary(
         out=out,
-        output=asked_output(query, output),
+        output=found.work.output,
         n_rows=_counted(parts) if found.n_rows is None else found.n_rows,
         n_found=sum(part.n_found for part in parts),
         seconds=seconds,

@@ -12,32 +12,32 @@ from spark_glue.number import as_sent
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from cer_gpu.query import Query
+    from spark_glue.work import Work
 
 
-def part_of_key(df: DataFrame, query: Query, columns: Sequence[str], n_parts: int) -> Column:
+def part_of_key(df: DataFrame, work: Work, columns: Sequence[str], n_parts: int) -> Column:
     """Return the part of each row by the hash of its key, from 0; NULL for rows that no complex event can hold.
 
     Parameters
     ----------
     df
         Rows with the columns that the query reads, as `spark_glue.number.sent` names them.
-    query
-        Query with PARTITION BY, or with a shared value (`Dealing.shared`).
+    work
+        Work with keys of PARTITION BY, or with a shared value (`Dealing.shared`).
     columns
-        Columns and fields that the query reads.
+        Columns and fields that are read.
     n_parts
     """
     from pyspark.sql import functions as sf
 
-    keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in query.keys]
-    keys = keys or [_shared_value(df, query, columns)]
+    keys = [sf.coalesce(*(as_sent(name, columns) for name in names)) for names in work.keys]
+    keys = keys or [_shared_value(df, work, columns)]
     present = reduce(and_, [key.isNotNull() for key in keys])
     # equal keys have equal hashes: -0.0 is 0.0, and there is one NaN
     return sf.when(present, sf.pmod(sf.xxhash64(*keys), sf.lit(n_parts)).cast("int"))
 
 
-def _shared_value(df: DataFrame, query: Query, columns: Sequence[str]) -> Column:
+def _shared_value(df: DataFrame, work: Work, columns: Sequence[str]) -> Column:
     """Return the value that all events of a complex event share (`Dealing.shared`); NULL for events that have none.
 
     Equal values are equal here; unequal ones may be, too.
@@ -46,12 +46,12 @@ def _shared_value(df: DataFrame, query: Query, columns: Sequence[str]) -> Column
     from pyspark.sql.types import NumericType
 
     found = []
-    for event_type, name in query.physical_plan().dealing.shared:
+    for event_type, name in work.dealing.shared:
         value = as_sent(name, columns)
         if isinstance(df.select(value).schema[0].dataType, NumericType):
             value = value.cast("double")
         if event_type is not None:
-            assert query.type_column is not None
-            value = sf.when(as_sent(query.type_column, columns) == event_type, value)
+            assert work.type_column is not None
+            value = sf.when(as_sent(work.type_column, columns) == event_type, value)
         found.append(value)
     return sf.coalesce(*found)

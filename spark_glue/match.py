@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
 from spark_glue.deal import MOST_PARTS, choose
@@ -17,6 +18,7 @@ from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
 from spark_glue.sessions import active_session, described, settings, short, tasks_at_once
+from spark_glue.work import Work, holds_times, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +32,7 @@ SOURCES = ("auto", "files", "rows")
 
 def match(
     events: Any,
-    query: Query | None = None,
+    query: Query | Mapping[str, Any] | None = None,
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
@@ -45,8 +47,10 @@ def match(
     events : DataFrame, path, or list of paths
         The events; paths are those of files and folders, of Parquet or Arrow IPC, and use the active session. Without
         them, `match` returns a function of a DataFrame: ``df.transform(match(query, order_by="ts"))``.
-    query : Query
-        Result of `cer_gpu.compile`, pickled to the workers.
+    query : Query or QuerySet
+        Result of `cer_gpu.compile` or `cer_gpu.compile_all`, pickled to the workers.  All queries of a set are
+        evaluated in one job.  A mapping from names to texts is compiled, with ``type`` as the column of types, and the
+        first column of `order_by` as the time column, if it holds times.
     order_by
         The columns that order the stream; the first is a timestamp, date or number.  Rows of Parquet files that agree
         on all of them keep the order of their files (by path); others are ordered by their other columns, so that the
@@ -58,7 +62,7 @@ def match(
         Number of parts; None for as many as the session runs at once.
     output
         As for ``query.evaluate``; None: "measures" where SELECT has some, else "events".  The numbers of "rows" are
-        unique, and those of one task follow one another.
+        unique, and those of one task follow one another.  For a set, as in `QuerySet.evaluate`.
     source
         "files": tasks read the files by themselves, and only results pass through Spark; "rows": Spark reads the rows
         and sends them to tasks; "auto": "files" where tasks can (`explain` tells the reason where they cannot).
@@ -66,7 +70,8 @@ def match(
     Returns
     -------
     DataFrame
-        The rows of ``query.evaluate``, in any order. By files, positions are the numbers of the rows in the files in
+        The rows of ``query.evaluate``, in any order; of a set, those of `QuerySet.stream`, with the column ``query``
+        (string) before the columns of all queries.  By files, positions are the numbers of the rows in the files in
         the order of their paths; by rows, they count the rows of the whole stream in its order.  The call reads the
         footers of the files; by rows, where tasks do not get all events, it reads the ordering columns, to count the
         rows and cut them into ranges.  The rest runs when the result is requested.
@@ -87,20 +92,15 @@ def match(
         "output": output,
         "source": source,
     }
-    if query is None and isinstance(events, Query):
+    if query is None and isinstance(events, Query | Mapping):
         return partial(_match, events, options)
     if query is None:
         raise OptionError("expected a compiled query\nhint: match(events, query, order_by=...)")
     return matching(events, query, **options).df
 
 
-def _match(query: Query, options: dict[str, Any], df: DataFrame) -> DataFrame:
+def _match(query: Query | Mapping[str, Any], options: dict[str, Any], df: DataFrame) -> DataFrame:
     return matching(df, query, **options).df
-
-
-def asked_output(query: Query, output: str | None) -> str:
-    """Return the output that is asked for; where none is, "measures" if SELECT has some, else "events"."""
-    return output or ("events" if query.default_output == "positions" else query.default_output)
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,7 @@ class Matching:
     ----------
     df
         The complex events.
+    work : Work
     strategy, reason
         The strategy, and the reason for it.
     source, source_reason
@@ -125,6 +126,7 @@ class Matching:
     """
 
     df: DataFrame
+    work: Work
     strategy: str
     reason: str
     source: str
@@ -141,6 +143,7 @@ class Way:
 
     Attributes
     ----------
+    work : Work
     df : DataFrame or None
         The events as rows that Spark reads; None: tasks read the files.
     plan : FilePlan or None
@@ -148,9 +151,10 @@ class Way:
     strategy, reason, source_reason
     spark
     events : pyarrow.Schema
-    order, n_parts, output
+    order, n_parts
     """
 
+    work: Work
     df: DataFrame | None
     plan: FilePlan | None
     strategy: str
@@ -160,19 +164,18 @@ class Way:
     events: pa.Schema
     order: tuple[str, ...]
     n_parts: int
-    output: str
 
 
 def way_of(
     events: Any,
-    query: Query,
+    query: Query | Mapping[str, Any],
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
     tasks: int | None = None,
     output: str | None = None,
     source: str = "auto",
-    check: Callable[[pa.Schema], None] = lambda schema: None,
+    check: Callable[[Work, pa.Schema], None] = lambda work, schema: None,
 ) -> Way:
     """Find the way of events to tasks; footers of files are read, and no rows.
 
@@ -181,14 +184,13 @@ def way_of(
     events, query, order_by, strategy, tasks, output, source
         As for `match`.
     check
-        Function that is called with the schema of the events once they fit the options.
+        Function that is called with the work and the schema of the events once they fit the options.
 
     Raises
     ------
     CerError
         As for `match`.
     """
-    check_compiled(query)
     if source not in SOURCES:
         hint = did_you_mean(str(source), SOURCES, "sources")
         raise OptionError(f"source must be one of {', '.join(SOURCES)}, got {source!r}\nhint: {hint}")
@@ -197,25 +199,28 @@ def way_of(
         raise OptionError("order_by names no column: expected those that order the stream, such as order_by='ts'")
     found = _Events(events, source)
     check_order(found.schema.names, order)
-    chosen, reason = choose(query, strategy, order[0])
-    check(found.schema)
+    time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
+    work = work_of(query, output, time_column=time_column)
+    chosen, reason = choose(work, strategy, order[0])
+    check(work, found.schema)
     n_parts = tasks_at_once(found.spark) if tasks is None else tasks
     if type(n_parts) is not int or n_parts < 1:
         raise OptionError(f"tasks must be a positive number, got {tasks!r}")
     if n_parts > MOST_PARTS:
         raise OptionError(f"at most {MOST_PARTS:,} tasks, got {n_parts:,}")
-    output = asked_output(query, output)
-    given = (found.spark, found.schema, order, n_parts, output)
+    given = (found.spark, found.schema, order)
     if found.scan is not None:
         from spark_glue.files.job import plan_files
 
         try:
-            with described(found.spark, f"{short(query.text)}: plan by files"):
-                plan = plan_files(found.spark, found.scan, query, order, strategy, n_parts, output)
-            return Way(None, plan, plan.strategy, plan.reason, found.reason, *given)
+            with described(found.spark, f"{short(work.text)}: plan by files"):
+                plan = plan_files(found.spark, found.scan, work, order, strategy, n_parts)
+            return Way(work, None, plan, plan.strategy, plan.reason, found.reason, *given, n_parts)
         except NotByFilesError as error:
             found.by_rows(error)
-    return Way(found.rows(), None, chosen, reason, found.reason, *given)
+    if tasks is None and chosen == "replicate":
+        n_parts = min(n_parts, work.most_copies or n_parts)
+    return Way(work, found.rows(), None, chosen, reason, found.reason, *given, n_parts)
 
 
 class _Events:
@@ -303,7 +308,7 @@ class _Events:
 
 def matching(
     events: Any,
-    query: Query,
+    query: Query | Mapping[str, Any],
     *,
     order_by: str | Sequence[str],
     strategy: str = "auto",
@@ -319,8 +324,8 @@ def matching(
     """
     from spark_glue.schema import to_spark
 
-    def check_result(schema: pa.Schema) -> None:
-        check(to_spark(query.output_schema(schema, asked_output(query, output))))
+    def check_result(work: Work, events: pa.Schema) -> None:
+        check(to_spark(work.output_schema(events)))
 
     way = way_of(
         events,
@@ -337,6 +342,7 @@ def matching(
 
         return Matching(
             df=found_of(way.spark, way.plan, report),
+            work=way.work,
             strategy=way.strategy,
             reason=way.reason,
             source="files",
@@ -348,12 +354,12 @@ def matching(
         )
     assert way.df is not None
     _check_names(way.df)
-    schema = to_spark(query.output_schema(way.events, way.output))
-    with described(way.spark, f"{short(query.text)}: count the events"):
-        dealt = deal_rows(way.df, query, way.order, way.strategy, way.n_parts, way.output, way.events, schema, report)
+    with described(way.spark, f"{short(way.work.text)}: count the events"):
+        dealt = deal_rows(way.df, way.work, way.order, way.strategy, way.n_parts, way.events, report)
     how = "the rows lie in order" if dealt.was_in_order else "the rows are sorted"
     return Matching(
         df=dealt.df,
+        work=way.work,
         strategy=way.strategy,
         reason=way.reason,
         source="rows",
@@ -363,19 +369,6 @@ def matching(
         was_in_order=dealt.was_in_order,
         how=how,
     )
-
-
-def check_compiled(query: Any) -> None:
-    """Refuse anything but a compiled query.
-
-    Raises
-    ------
-    OptionError
-    """
-    if not isinstance(query, Query):
-        raise OptionError(
-            f"expected a compiled query, got {type(query).__name__}\nhint: cer_gpu.compile(text, time_column=...)"
-        )
 
 
 def check_order(names: Sequence[str], order: Sequence[str]) -> None:

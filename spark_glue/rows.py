@@ -11,13 +11,13 @@ import pyarrow as pa
 from spark_glue.deal import PART, PART_ROWS, PLACE, POSITION, Task, times_beside
 from spark_glue.keys import part_of_key
 from spark_glue.number import Cut, Numbered, as_sent, located_by_path, number, order_key, quoted, sent, sort_columns
+from spark_glue.stage import plain_schema
 from spark_glue.survey import WHERE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
-    from cer_gpu.query import Query
+    from spark_glue.work import Work
 
 _NULL = "$null"
 
@@ -43,32 +43,27 @@ class Dealt:
 
 def deal_rows(
     df: DataFrame,
-    query: Query,
+    work: Work,
     order: Sequence[str],
     strategy: str,
     n_parts: int,
-    output: str,
     events: pa.Schema,
-    schema: StructType,
     report: Any = None,
 ) -> Dealt:
-    """Deal the rows of a DataFrame to tasks that evaluate a query.
+    """Deal the rows of a DataFrame to tasks.
 
     The rows are counted and cut into ranges before, unless each task gets all of them: it counts them itself then.
 
     Parameters
     ----------
-    df, query
+    df, work
     order
         The columns that order the stream.
     strategy
         "partition", "range" or "replicate".
     n_parts
-    output
     events
         Schema of the DataFrame.
-    schema
-        Schema of the complex events.
     report
         That of `spark_glue.deal.Task`.
 
@@ -77,16 +72,18 @@ def deal_rows(
     QueryTypeError
         If the first column of the order is NULL in some row, or of another type than times and numbers.
     """
-    columns = query.columns(events, output)
-    types = _needed(query, order[0])
+    from spark_glue.schema import to_spark
+
+    columns, results = work.columns(events), plain_schema(work.output_schema(events))
+    types = _needed(work, order[0])
     if columns and (n_parts == 1 or (strategy == "replicate" and types is None)):
-        return _counted_by_tasks(df, query, order, strategy, n_parts, output, columns, schema, report)
-    numbered = number(df, order, columns, n_parts, _cut(query, events, order) if strategy == "range" else None)
+        return _counted_by_tasks(df, work, order, strategy, n_parts, columns, results, report)
+    numbered = number(df, order, columns, n_parts, _cut(work, events) if strategy == "range" else None)
     firsts = numbered.ranges.firsts if numbered.ranges else ()
-    task = Task(query, output, strategy, tuple(columns), firsts, n_parts, report)
-    dealt = _dealt(numbered, query, columns, strategy, n_parts, types)
+    task = Task(work, strategy, tuple(columns), results, firsts, n_parts, report)
+    dealt = _dealt(numbered, work, columns, strategy, n_parts, types)
     parts = _parted(dealt, [PLACE, *sent(columns)], n_parts)
-    found = parts.sortWithinPartitions(PLACE).mapInArrow(task, schema)
+    found = parts.sortWithinPartitions(PLACE).mapInArrow(task, to_spark(results))
     return Dealt(found, numbered.n_rows, numbered.was_in_order)
 
 
@@ -107,17 +104,18 @@ def _parted(df: DataFrame, columns: Sequence[str], n_parts: int) -> DataFrame:
 
 def _counted_by_tasks(
     df: DataFrame,
-    query: Query,
+    work: Work,
     order: Sequence[str],
     strategy: str,
     n_parts: int,
-    output: str,
     columns: Sequence[str],
-    schema: StructType,
+    results: pa.Schema,
     report: Any,
 ) -> Dealt:
     """Give all rows to each task, sorted by the order: one pass in all."""
     from pyspark.sql import functions as sf
+
+    from spark_glue.schema import to_spark
 
     order_key(df, order[0])  # checks its type
     names = dict(zip(columns, sent(columns), strict=True))
@@ -141,27 +139,28 @@ def _counted_by_tasks(
         keys.insert(0, PART)
     ordered = parts.sortWithinPartitions(*map(quoted, keys)).select(*map(quoted, shown))
     first = names.get(order[0], _NULL)
-    task = Task(query, output, strategy, tuple(columns), (), n_parts, report, (first, order[0]))
-    return Dealt(ordered.mapInArrow(task, schema), None, False)
+    task = Task(work, strategy, tuple(columns), results, (), n_parts, report, (first, order[0]))
+    return Dealt(ordered.mapInArrow(task, to_spark(results)), None, False)
 
 
-def _cut(query: Query, events: pa.Schema, order: Sequence[str]) -> Cut:
-    length = query.window_units(events)
+def _cut(work: Work, events: pa.Schema) -> Cut:
+    window, length = work.window, work.window_units(events)
+    assert window is not None
     assert length is not None
-    return Cut(None if query.window_kind == "events" else query.window_attribute or order[0], length)
+    return Cut(window.column, length)
 
 
-def _needed(query: Query, first: str) -> tuple[str, ...] | None:
+def _needed(work: Work, first: str) -> tuple[str, ...] | None:
     """Return the types of events that tasks need, or None for all.
 
     Irrelevant events must be in order, too; a sort by the time column ensures that without sending them.
     """
-    return None if times_beside(query, first) else query.needed_types
+    return None if times_beside(work, first) else work.needed_types
 
 
 def _dealt(
     numbered: Numbered,
-    query: Query,
+    work: Work,
     columns: Sequence[str],
     strategy: str,
     n_parts: int,
@@ -172,12 +171,12 @@ def _dealt(
 
     df = numbered.df
     if types is not None:
-        assert query.type_column is not None
-        df = df.filter(as_sent(query.type_column, columns).isin(*types))
+        assert work.type_column is not None
+        df = df.filter(as_sent(work.type_column, columns).isin(*types))
     if strategy == "replicate":
         return df.withColumn(PART, sf.explode(sf.sequence(sf.lit(0), sf.lit(n_parts - 1))))
     if strategy == "partition":
-        part = part_of_key(df, query, columns, n_parts)
+        part = part_of_key(df, work, columns, n_parts)
         return df.withColumn(PART, part).filter(sf.col(PART).isNotNull())
     assert numbered.ranges is not None
     own, found = numbered.range_of, numbered.ranges

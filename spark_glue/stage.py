@@ -7,12 +7,13 @@ events of a batch in pieces before it asks for the next one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from cer_gpu.errors import OptionError
 from spark_glue.errors import StreamSplitError
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def match_stage(
 
     Raises
     ------
+    OptionError
+        For a set of queries.
     StreamSplitError
         On the worker, if a row comes from a partition other than the first, or from a streaming DataFrame, where
         every micro-batch would be a stream of its own. A worker does not know the number of partitions; further ones
@@ -52,6 +55,7 @@ def match_stage(
     CerError
         On the worker, the errors of ``query.evaluator``: a missing column, a time that decreases.
     """
+    refuse_set(query)
     return MatchStage(query, output)
 
 
@@ -125,13 +129,29 @@ def refuse_parts() -> None:
         )
 
 
+def refuse_set(query: Any) -> None:
+    """Refuse several queries.
+
+    Raises
+    ------
+    OptionError
+    """
+    if isinstance(query, Mapping):
+        raise OptionError(
+            f"expected one query, got a set of {len(query)}\n"
+            "hint: match(df, queries, ...) evaluates a set; here each query needs a call of its own"
+        )
+
+
 def plain(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Return the batch with the types that Spark takes: no dictionaries, durations in microseconds."""
-    kinds = [_plain(kind) for kind in batch.schema.types]
-    if kinds == batch.schema.types:
-        return batch
-    fields = [f.with_type(kind) for f, kind in zip(batch.schema, kinds, strict=True)]
-    return batch.cast(pa.schema(fields))
+    schema = plain_schema(batch.schema)
+    return batch if schema.types == batch.schema.types else batch.cast(schema)
+
+
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with the types that Spark takes, as `plain`."""
+    return pa.schema([field.with_type(_plain(field.type)) for field in schema])
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

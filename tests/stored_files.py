@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import os
 import random
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import cer_gpu
 from spark_glue.files.footers import find
 from spark_glue.files.found import Scan
+from spark_glue.work import ManyQueries, OneQuery, Work
 
 BEGIN = dt.datetime(2024, 3, 31)
 
@@ -71,6 +73,49 @@ def random_query(rng: random.Random) -> tuple[cer_gpu.Query, str]:
     return cer_gpu.compile(text, time_column=time_column, time_unit=unit), output
 
 
+def random_set(rng: random.Random, draw: Callable[[], cer_gpu.Query], outputs: Sequence[str | None]) -> ManyQueries:
+    """Return up to four queries, half of the times such that all can be dealt by range, or by key."""
+    queries: dict[str, cer_gpu.Query] = {}
+    wanted = rng.choice(["any", "any", "range", "key"])
+    window = None
+    for _ in range(rng.choice([1, 5, 40])):
+        query = draw()
+        one = OneQuery(query, "positions")
+        first = next(iter(queries.values()), query)
+        if query.time_column != first.time_column or (wanted == "key" and one.dealing.against_keys):
+            continue
+        if wanted == "range" and (one.dealing.against_ranges or window not in (None, one.window)):
+            continue
+        window = one.window
+        queries[f"q{len(queries)}"] = query
+        if len(queries) == 4:
+            break
+    return ManyQueries(cer_gpu.QuerySet(queries or {"q": query}), rng.choice(outputs))
+
+
+def random_work(rng: random.Random, *, many: bool) -> OneQuery | ManyQueries:
+    """Return the work of a query, or of several."""
+    if not many:
+        return OneQuery(*random_query(rng))
+    outputs = [None, None, *(output for output in OUTPUTS if output != "measures")]
+    return random_set(rng, lambda: random_query(rng)[0], outputs)
+
+
+def evaluated(work: OneQuery | ManyQueries, events: pa.Table) -> pa.Table:
+    """Return the results of one process."""
+    if isinstance(work, ManyQueries):
+        return work.queries.stream(events, output=work.output).read_all()
+    return work.query.evaluate(events, output=work.output)
+
+
+def counted(work: OneQuery | ManyQueries, events: pa.Table) -> int:
+    """Return the number of complex events."""
+    queries = work.queries.values() if isinstance(work, ManyQueries) else [work.query]
+    return sum(
+        pc.sum(query.evaluate(events, output="count", threads=1)["count"], min_count=0).as_py() for query in queries
+    )
+
+
 def random_events(rng: random.Random, n: int) -> pa.Table:
     """Return events in the order of ts, with ties, and columns of many types."""
     spread = rng.choice([0.1, 0.5, 1, 3])
@@ -98,9 +143,9 @@ def random_events(rng: random.Random, n: int) -> pa.Table:
     )
 
 
-def random_order(rng: random.Random, query: cer_gpu.Query) -> list[str]:
+def random_order(rng: random.Random, work: Work) -> list[str]:
     """Return columns that order the events."""
-    first = rng.choice([query.time_column, query.time_column, query.time_column, "ts", "t", "d"])
+    first = rng.choice([work.times[0], work.times[0], work.times[0], "ts", "t", "d"])
     more = [name for name in ("tie", "f", "s", "b", "x", "ts") if name != first]
     return [first, *rng.sample(more, rng.choice([0, 0, 0, 1, 1, 2]))]
 
@@ -174,5 +219,5 @@ def random_files(rng: random.Random, table: pa.Table, order: list[str], folder: 
     return scan, pa.concat_tables(part for _, part in named)
 
 
-def found_of(scan: Scan, query: cer_gpu.Query, order: list[str]):
-    return find(scan, query.type_column, order[0])
+def found_of(scan: Scan, work: Work, order: list[str]):
+    return find(scan, work.type_column, order[0])

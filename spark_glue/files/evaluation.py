@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
+from cer_gpu.engine.options import Options
 from cer_gpu.errors import EventsError
 from cer_gpu.io.sources import ahead
 from cer_gpu.order.rows import ROW_COLUMN
@@ -24,8 +25,8 @@ from spark_glue.files.reading import NotAsTheyLieError, Ordered, Rows, gathered
 from spark_glue.stage import plain
 
 if TYPE_CHECKING:
-    from cer_gpu import Evaluator
     from spark_glue.files.pieces import FilePlan
+    from spark_glue.work import WorkEvaluator
 
 SKIP_FROM = 8
 """Row groups without needed types are left out if they hold one row in so many: a gap costs a column of positions."""
@@ -50,12 +51,12 @@ class PieceEvaluation:
         self._plan, self._number = plan, number
         self._piece = plan.pieces[number]
         schema = plan.found.scan.schema
-        read = list(dict.fromkeys([*plan.columns, *plan.order]))
+        self._part = self._piece.part
+        read = list(dict.fromkeys([*self._part.columns, *plan.order]))
         self._groups = Groups(plan.found, read, plan.opener, plan.limits.batch)
         self._ordered = Ordered(self._groups, plan.order, plan.limits.held, plan.limits.memory)
-        tops = set(columns_with(schema, plan.columns))
+        tops = set(columns_with(schema, self._part.columns))
         self._columns = [name for name in schema.names if name in tops]
-        self._numbered = plan.query.physical_plan(plan.output).output.numbered
         self._first_number = 0  # of the complex events of the next stretch
         self.n_rows = self.n_found = 0
         self._seconds = 0.0
@@ -75,7 +76,7 @@ class PieceEvaluation:
 
     def _shown(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results in the declared types, with numbers that no other piece gives."""
-        batch = plain(apart(batch, self._number, self._first_number) if self._numbered else batch)
+        batch = plain(apart(batch, self._number, self._first_number) if self._part.work.numbered else batch)
         return batch if batch.schema.equals(self._plan.schema) else batch.cast(self._plan.schema)
 
     def _stretch(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
@@ -103,7 +104,7 @@ class PieceEvaluation:
         NotAsTheyLieError
             If they are not.
         """
-        types = self._plan.types
+        types = self._part.types
         if types is not None:
             n_skipped = sum(unit.n_rows for unit in stretch.units if unit.without(types))
             types = types if n_skipped and n_skipped * SKIP_FROM >= stretch.n_rows else None
@@ -124,7 +125,7 @@ class PieceEvaluation:
         """
         held: list[Rows] = []
         n_held = 0
-        evaluator: Evaluator | None = None
+        evaluator: WorkEvaluator | None = None
         n_outside = 0
         for each in ahead(gathered(rows, self._plan.limits.gathered)):
             assert isinstance(each, Rows)
@@ -150,30 +151,25 @@ class PieceEvaluation:
             yield from self._timed(evaluator.finish_batches())
             self.n_found += evaluator.n_matches - n_outside
 
-    def _evaluator(self, rows: list[Rows], first_end: int, positions: str | None) -> Evaluator:
+    def _evaluator(self, rows: list[Rows], first_end: int, positions: str | None) -> WorkEvaluator:
         """Return the evaluator of a stretch that begins with some rows."""
-        plan = self._plan
-        share = (self._number, plan.n_pieces) if plan.share == "ends" else None
-        begin = rows[0].first if positions is None else 0
-        evaluator = plan.query.evaluator(
-            output=plan.output,
-            share=share,
-            position_column=POSITION if positions == POSITION else None,
+        part = self._part
+        mine = (self._piece.number, part.n_pieces)
+        options = Options(
+            share=mine if part.share == "ends" else None,
+            deal=mine if part.share == "keys" else None,
+            begin=rows[0].first if positions is None else 0,
             first_end=first_end,
+            position_column=POSITION if positions == POSITION else None,
         )
-        if begin or plan.share == "keys":
-            evaluator.expect(self._sent(rows[0].batch, positions).schema)
-            if plan.share == "keys":
-                return evaluator.of_keys(self._number, plan.n_pieces)
-            return evaluator.part(begin, first_end)
-        return evaluator
+        return part.work.evaluator(options, self._sent(rows[0].batch, positions).schema, self._plan.schema)
 
     def _sent(self, batch: pa.RecordBatch, positions: str | None) -> pa.RecordBatch:
-        """Return the columns that the query reads, and the numbers of the rows in a column of this name."""
+        """Return the columns that are read, and the numbers of the rows in a column of this name."""
         sent = batch.select(self._columns)
         return sent if positions is None else sent.append_column(positions, batch.column(POSITION))
 
-    def _pushed(self, evaluator: Evaluator, rows: Rows, positions: str | None) -> Iterator[pa.RecordBatch]:
+    def _pushed(self, evaluator: WorkEvaluator, rows: Rows, positions: str | None) -> Iterator[pa.RecordBatch]:
         try:
             yield from self._timed(evaluator.push_batches(self._sent(rows.batch, positions)))
         except EventsError as error:

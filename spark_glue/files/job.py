@@ -21,7 +21,7 @@ from spark_glue.sessions import described, short, tasks_at_once
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from cer_gpu.query import Query
+    from spark_glue.work import Work
 
 MOST_SURVEYED_HERE = 32
 """Most row groups without statistics whose order column this process reads itself; a job reads those of more."""
@@ -29,7 +29,7 @@ _PER_TASK = 4
 
 
 def plan_files(
-    spark: SparkSession, scan: Scan, query: Query, order: Sequence[str], strategy: str, n_tasks: int, output: str
+    spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], strategy: str, n_tasks: int
 ) -> FilePlan:
     """Plan a job over the files of a scan; footers are read here.
 
@@ -37,7 +37,7 @@ def plan_files(
     ----------
     spark
         Session that reads the order column where footers do not tell its bounds.
-    scan, query, order, strategy, n_tasks, output
+    scan, work, order, strategy, n_tasks
         As for `spark_glue.files.pieces.plan`.
 
     Raises
@@ -48,12 +48,10 @@ def plan_files(
         If the query does not fit the events.
     """
     opener = Opener(scan.options)
-    return plan(
-        _found(spark, scan, query, order, output, opener), query, order, strategy, n_tasks, output, opener=opener
-    )
+    return plan(_found(spark, scan, work, order, opener), work, order, strategy, n_tasks, opener=opener)
 
 
-def _found(spark: SparkSession, scan: Scan, query: Query, order: Sequence[str], output: str, opener: Opener) -> Found:
+def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> Found:
     """Return the row groups of a scan, after a check of the columns that are read in all files."""
     # filters may be on columns that the events do not have: they are checked under names of their own
     hidden = {f"$filter {f.name}": f for f in scan.filter_columns}
@@ -62,20 +60,20 @@ def _found(spark: SparkSession, scan: Scan, query: Query, order: Sequence[str], 
         schema=pa.schema([*scan.schema, *(pa.field(name, f.type) for name, f in hidden.items())]),
         stored={**scan.stored, **{name: f.name for name, f in hidden.items()}},
     )
-    tops = [name for name in scan.schema.names if name in _tops(scan, query, order, output)]
-    survey = partial(_surveyed, spark, query, opener, scan.stored.get(order[0], order[0]), order[0], scan)
-    found = find(checked, query.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
+    tops = [name for name in scan.schema.names if name in _tops(scan, work, order)]
+    survey = partial(_surveyed, spark, work, opener, scan.stored.get(order[0], order[0]), order[0], scan)
+    found = find(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
     return replace(found, scan=scan)
 
 
-def _tops(scan: Scan, query: Query, order: Sequence[str], output: str) -> set[str]:
+def _tops(scan: Scan, work: Work, order: Sequence[str]) -> set[str]:
     """Return the columns at the top that tasks read."""
-    return set(columns_with(scan.schema, [*query.columns(scan.schema, output), *order]))
+    return set(columns_with(scan.schema, [*work.columns(scan.schema), *order]))
 
 
 def _surveyed(
     spark: SparkSession,
-    query: Query,
+    work: Work,
     opener: Opener,
     column: str,
     name: str,
@@ -88,7 +86,7 @@ def _surveyed(
         return [task.bounds(number) for number in range(len(groups))]
     n_tasks = min(len(groups), _PER_TASK * tasks_at_once(spark))
     numbers = spark.range(0, len(groups), 1, n_tasks)
-    with described(spark, f"{short(query.text)}: read {name} of {len(groups):,} row groups without statistics"):
+    with described(spark, f"{short(work.text)}: read {name} of {len(groups):,} row groups without statistics"):
         table = numbers.mapInArrow(task, "number long, low long, high long, n_nulls long").toArrow()
     found = {row["number"]: (row["low"], row["high"], row["n_nulls"]) for row in table.to_pylist()}
     return [found[number] for number in range(len(groups))]

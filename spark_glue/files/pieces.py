@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, kind_of
 from cer_gpu.columnar.fields import column_type
-from cer_gpu.engine.evaluator import empty_batch
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.deal import MOST_PARTS, POSITION, STRATEGIES, choose, times_beside
@@ -24,13 +23,10 @@ from spark_glue.files.found import Found, NotByFilesError
 from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
 from spark_glue.files.opening import Opener
 from spark_glue.files.ranges import ranges_of
-from spark_glue.stage import plain
+from spark_glue.stage import plain_schema
 
 if TYPE_CHECKING:
-    from cer_gpu.query import Query
-
-MOST_SHARERS = 64
-"""Most tasks of which each reads all rows, and evaluates its share of the keys."""
+    from spark_glue.work import Work
 
 
 @dataclass(frozen=True)
@@ -59,10 +55,43 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Work of some pieces.
+
+    Attributes
+    ----------
+    work : Work
+    columns : tuple of str
+        Columns and fields that it reads.
+    types : tuple of str or None
+        Types of the events that it needs, if row groups without them can be left out; None: all are read.
+    share : str or None
+        "ends": each of its pieces has its share of the work; "keys": it evaluates its share of the keys; None: all.
+    n_pieces : int
+    """
+
+    work: Work
+    columns: tuple[str, ...]
+    types: tuple[str, ...] | None
+    share: str | None
+    n_pieces: int
+
+
+@dataclass(frozen=True)
 class Piece:
-    """Stretches that one task evaluates, each by itself; they are streams of different keys if there are several."""
+    """Stretches that one task evaluates, each by itself; they are streams of different keys if there are several.
+
+    Attributes
+    ----------
+    stretches : tuple of Stretch
+    part : Part
+    number : int
+        Number among the pieces of its part.
+    """
 
     stretches: tuple[Stretch, ...]
+    part: Part
+    number: int
 
     @property
     def n_rows(self) -> int:
@@ -78,8 +107,6 @@ class FilePlan:
     ----------
     found : Found
         The files, without their row groups.
-    query : Query
-    output : str
     order : tuple of str
         Columns that order the stream.
     strategy, reason
@@ -91,12 +118,6 @@ class FilePlan:
     in_order
         Words on how the rows are put in order.
     pieces : tuple of Piece
-    share : str or None
-        "ends": each piece lists its share of the complex events; "keys": it evaluates its share of the keys; None: all.
-    columns : tuple of str
-        Columns and fields that the query reads.
-    types : tuple of str or None
-        Types of the events that the query needs, if row groups without them can be left out; None: all are read.
     schema : pyarrow.Schema
         Columns of the results.
     limits : Limits
@@ -104,8 +125,6 @@ class FilePlan:
     """
 
     found: Found
-    query: Query
-    output: str
     order: tuple[str, ...]
     strategy: str
     reason: str
@@ -113,9 +132,6 @@ class FilePlan:
     was_in_order: bool
     in_order: str
     pieces: tuple[Piece, ...]
-    share: str | None
-    columns: tuple[str, ...]
-    types: tuple[str, ...] | None
     schema: pa.Schema
     limits: Limits
     opener: Opener
@@ -156,21 +172,20 @@ class FilePlan:
 
 @dataclass(frozen=True)
 class _Dealt:
-    """Pieces by one strategy, with words on them."""
+    """Stretches of each piece by one strategy, with words on them."""
 
-    pieces: list[Piece]
+    work: Work
+    stretches: Sequence[tuple[Stretch, ...]]
     way: str
     share: str | None = None
-    layout: Layout | None = field(default=None, compare=False)
 
 
 def plan(
     found: Found,
-    query: Query,
+    work: Work,
     order: Sequence[str],
     strategy: str,
     n_tasks: int,
-    output: str,
     *,
     limits: Limits | None = None,
     opener: Opener | None = None,
@@ -187,54 +202,61 @@ def plan(
     Parameters
     ----------
     found
-    query
+    work
     order
         Columns that order the stream.
     strategy
         "auto", "range", "partition" or "replicate".
     n_tasks
         Most pieces; with one, it reads the whole stream.
-    output
-        As for ``query.evaluate``.
     limits, opener
         None: the usual ones, and the opener of the scan.
 
     Raises
     ------
     OptionError
-        If the strategy is unknown, or not exact for the query.
+        If the strategy is unknown, or not exact.
     QueryTypeError
-        If the query does not fit the events, or the first column of the order is NULL somewhere.
+        If a query does not fit the events, or the first column of the order is NULL somewhere.
     NotByFilesError
         If tasks cannot read the files by themselves, or not fast enough.
     """
     limits = limits or Limits()
     schema = found.scan.schema
-    columns = tuple(query.columns(schema, output))
+    work.columns(schema)  # refuses work that does not fit
     _check_order(found, order)
     n_tasks = min(n_tasks, MOST_PARTS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.of(units, single=len(order) == 1)
-    chosen, reason, dealt = _dealt(found, query, order, strategy, n_tasks, limits, layout)
-    may_skip = not found.scan.filters and not times_beside(query, order[0])
+    chosen, reason, dealt = _dealt(found, work, order, strategy, n_tasks, limits, layout)
+    pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
     return FilePlan(
         found=replace(found, groups=()),
-        query=query,
-        output=output,
         order=tuple(order),
         strategy=chosen,
         reason=reason,
-        way=dealt.way,
+        way="; ".join(each.way for each in dealt),
         was_in_order=not layout.overlaps,
-        in_order=_words(layout, dealt.pieces, bool(found.scan.filters)),
-        pieces=tuple(dealt.pieces),
-        share=dealt.share,
-        columns=columns,
-        types=query.needed_types if may_skip else None,
-        schema=plain(empty_batch(query.output_schema(schema, output))).schema,
+        in_order=_words(layout, pieces, bool(found.scan.filters)),
+        pieces=tuple(pieces),
+        schema=plain_schema(work.output_schema(schema)),
         limits=limits,
         opener=opener or Opener(found.scan.options),
     )
+
+
+def _pieces_of(dealt: _Dealt, found: Found, order: Sequence[str]) -> list[Piece]:
+    """Return the pieces of some work."""
+    work = dealt.work
+    may_skip = not found.scan.filters and not times_beside(work, order[0])
+    part = Part(
+        work=work,
+        columns=tuple(work.columns(found.scan.schema)),
+        types=work.needed_types if may_skip else None,
+        share=dealt.share,
+        n_pieces=len(dealt.stretches),
+    )
+    return [Piece(stretches, part, number) for number, stretches in enumerate(dealt.stretches)]
 
 
 def _check_order(found: Found, order: Sequence[str]) -> None:
@@ -261,93 +283,117 @@ def _check_order(found: Found, order: Sequence[str]) -> None:
 
 def _dealt(
     found: Found,
-    query: Query,
+    work: Work,
     order: Sequence[str],
     strategy: str,
     n_tasks: int,
     limits: Limits,
     layout: Layout,
-) -> tuple[str, str, _Dealt]:
-    """Return the strategy, the reason for it, and the pieces."""
-    exact = query.physical_plan().dealing.tasks
+) -> tuple[str, str, list[_Dealt]]:
+    """Return the strategy, the reason for it, and the stretches; of several works where the parts of one differ."""
+    exact = work.dealing.tasks
     if strategy not in STRATEGIES or (strategy != "auto" and exact[strategy] is not None):
-        choose(query, strategy)  # raises
+        choose(work, strategy)  # raises
     if n_tasks == 1:
         chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
-        piece = Piece((_whole(layout, found, limits),))
         words = "one task reads the whole stream"
-        return chosen if strategy == "auto" else strategy, words, _Dealt([piece], words)
+        dealt = _Dealt(work, [(_whole(layout, found, limits),)], words)
+        return chosen if strategy == "auto" else strategy, words, [dealt]
     against = {
-        "range": against_ranges(found, query, order),
-        "partition": _against_partition(found, query, order, n_tasks),
+        "range": against_ranges(found, work, order),
+        "partition": _against_partition(found, work, order, n_tasks),
         "replicate": None,
     }
+    given = (found, order, n_tasks, limits, layout)
     if strategy != "auto":
         if (why := against[strategy]) is not None:
             raise NotByFilesError(f"strategy {strategy!r} is not exact by files: {why}")
-        return strategy, "as asked", _pieces(strategy, found, query, order, n_tasks, limits, layout)
+        return strategy, "as asked", [_stretches(strategy, work, *given)]
     chosen = next(name for name, why in against.items() if why is None)
     before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
-    before = before[: list(against).index(chosen)]
-    reason = "; ".join(before) or "a range needs only the window before it, whatever the keys"
-    return chosen, reason, _pieces(chosen, found, query, order, n_tasks, limits, layout)
+    reason = "; ".join(before[: list(against).index(chosen)])
+    if chosen == "replicate" and (both := _by_two_ways(work, *given)) is not None:
+        return "range", f"for {both[0].work.n_queries} of {work.n_queries} queries; {against['range']}", both
+    reason = reason or "a range needs only the window before it, whatever the keys"
+    return chosen, reason, [_stretches(chosen, work, *given)]
 
 
-def against_ranges(found: Found, query: Query, order: Sequence[str]) -> str | None:
-    """Return the reason why ranges of the files are not exact for a query, or None if they are."""
-    against = query.physical_plan().dealing.against_ranges
+def _by_two_ways(
+    work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+) -> list[_Dealt] | None:
+    """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
+
+    None: there are no such queries, or the row groups make too few ranges.
+    """
+    ranged, rest = work.parted(lambda each: against_ranges(found, each, order) is None)
+    if ranged is None or rest is None:
+        return None
+    try:
+        by_range = _stretches("range", ranged, found, order, n_tasks, limits, layout)
+    except NotByFilesError:
+        return None
+    if len(by_range.stretches) <= n_tasks // 2:
+        return None
+    n_shares = min(n_tasks, rest.n_queries)
+    by_share = _stretches("replicate", rest, found, order, n_shares, limits, layout)
+    return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
+
+
+def against_ranges(found: Found, work: Work, order: Sequence[str]) -> str | None:
+    """Return the reason why ranges of the files are not exact, or None if they are."""
+    against = work.dealing.against_ranges
     if against is not None:
         return against
     first, filters = order[0], bool(found.scan.filters)
-    if query.window_kind == "events":
-        if filters:
-            return "WITHIN n EVENTS counts the events that pass the filters, which no footer tells"
-    else:
-        column = query.window_attribute if query.window_kind == "attribute" else query.time_column
-        if column != first:
-            return f"the window is measured by {dotted(str(column))!r}, and the stream is ordered by {dotted(first)!r}"
-    beside = times_beside(query, first)
+    assert work.window is not None
+    column = work.window.column
+    if column is None and filters:
+        return "WITHIN n EVENTS counts the events that pass the filters, which no footer tells"
+    if column is not None and column != first:
+        return f"the window is measured by {dotted(column)!r}, and the stream is ordered by {dotted(first)!r}"
+    beside = times_beside(work, first)
     if beside and filters:
         return f"that {dotted(beside[0])!r} never decreases is to be seen only where all events that pass are together"
     return None
 
 
-def _against_partition(found: Found, query: Query, order: Sequence[str], n_tasks: int) -> str | None:
-    against = query.physical_plan().dealing.against_keys
+def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
+    against = work.dealing.against_keys
     if against is not None:
         return against
-    if streams_of(found, query, order) is None and n_tasks > MOST_SHARERS:
+    if streams_of(found, work, order) is None and n_tasks > work.most_sharers:
         return f"each of {n_tasks} tasks would read all events, as no folder or bucket tells the keys"
     return None
 
 
-def _pieces(
-    strategy: str, found: Found, query: Query, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+def _stretches(
+    strategy: str, work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> _Dealt:
     if strategy == "range":
-        length = query.window_units(found.scan.schema)
+        length = work.window_units(found.scan.schema)
+        assert work.window is not None
         assert length is not None
         stretches = ranges_of(
             layout,
             n_tasks,
             int(length),
-            counts=query.window_kind == "events",
-            after_one=bool(times_beside(query, order[0])),
+            counts=work.window.column is None,
+            after_one=bool(times_beside(work, order[0])),
             as_they_lie=not found.scan.filters,
             most_held=limits.held,
             times_read=limits.times_read,
         )
-        pieces = [Piece((stretch,)) for stretch in stretches]
-        return _Dealt(pieces, "each task reads a range of the stream and the window before it")
-    if strategy == "partition" and (streams := streams_of(found, query, order)) is not None:
-        return _by_streams(streams, found, n_tasks, limits, layout.single)
+        ranges = [(stretch,) for stretch in stretches]
+        return _Dealt(work, ranges, "each task reads a range of the stream and the window before it")
+    if strategy == "partition" and (streams := streams_of(found, work, order)) is not None:
+        return _by_streams(work, streams, found, n_tasks, limits, layout.single)
     whole = _whole(layout, found, limits)
     if whole.on_disk:
         raise NotByFilesError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
-    pieces = [Piece((whole,))] * n_tasks
+    everything = [(whole,)] * n_tasks
     if strategy == "partition":
-        return _Dealt(pieces, "each task reads all events, and evaluates its share of the keys", "keys")
-    return _Dealt(pieces, "each task reads all events, and lists its share of the complex events", "ends")
+        return _Dealt(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
+    return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 
 
 def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
@@ -357,17 +403,17 @@ def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
     return Stretch(layout.units, as_they_lie=stretch.as_they_lie, flows=stretch.flows, on_disk=on_disk)
 
 
-def streams_of(found: Found, query: Query, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
+def streams_of(found: Found, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
     """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
 
     None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
     without a key is in no partition.
     """
-    if times_beside(query, order[0]):
+    if times_beside(work, order[0]):
         return None
     scan = found.scan
     # a bracket of several names takes the first that is not NULL, which may be another one than the folder's
-    keys = {names[0]: scan.stored.get(names[0], names[0]) for names in query.keys if len(names) == 1}
+    keys = {names[0]: scan.stored.get(names[0], names[0]) for names in work.keys if len(names) == 1}
     of_folders = [stored for stored in keys.values() if stored in scan.folders]
     stored = set(keys.values())
     shown = {stored: name for name, stored in keys.items()}
@@ -394,7 +440,7 @@ def _value(value: Any) -> Any:
 
 
 def _by_streams(
-    streams: Mapping[tuple[Any, ...], list[int]], found: Found, n_tasks: int, limits: Limits, single: bool
+    work: Work, streams: Mapping[tuple[Any, ...], list[int]], found: Found, n_tasks: int, limits: Limits, single: bool
 ) -> _Dealt:
     """Deal the streams to pieces of about equal rows."""
     stream_of = {file: i for i, files in enumerate(streams.values()) for file in files}
@@ -409,9 +455,9 @@ def _by_streams(
         n_rows, i = heapq.heappop(loads)
         dealt[i].append(stretch)
         heapq.heappush(loads, (n_rows + stretch.n_rows, i))
-    pieces = [Piece(tuple(each)) for each in dealt if each] or [Piece(())]
+    stretches = [tuple(each) for each in dealt if each] or [()]
     what = "buckets" if found.scan.bucket_by and next(iter(streams), (None,))[-1] is not None else "folders"
-    return _Dealt(pieces, f"each task reads {what} of some keys")
+    return _Dealt(work, stretches, f"each task reads {what} of some keys")
 
 
 def _words(layout: Layout, pieces: Sequence[Piece], filtered: bool) -> str:

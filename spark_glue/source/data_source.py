@@ -114,12 +114,12 @@ class CerDataSource(DataSource):
         """Return the options of a read: those of the table, if it is the read of one."""
         given = given_options(self.options)
         kept = next((field.metadata[METADATA] for field in schema if METADATA in field.metadata), None)
-        if "query" in given or "queryFile" in given:
+        if given.keys() & {"query", "queryFile", "queries"}:
             return given
         if kept is None:
             raise OptionError(
-                "expected the option query or queryFile, got neither: Spark keeps no options of a table that declares "
-                "its columns\n"
+                "expected the option query or queryFile or queries, got none of them: Spark keeps no options of a "
+                "table that declares its columns\n"
                 "hint: CREATE TABLE matches USING cer OPTIONS (query '...', ...), and the option columns for some"
             )
         more = [name for name in given if name in NAMES]

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from cer_gpu.ceql.query_file import queries_in
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.deal import MOST_PARTS, STRATEGIES
@@ -19,6 +20,7 @@ from spark_glue.files.stores import relevant
 NAMES = {
     "query": "text of the query",
     "queryFile": "file with the query, where the driver runs",
+    "queries": "folder of query files, where the driver runs: all queries, which the column query names",
     "path": "file, folder or pattern with the events",
     "paths": "JSON list of several of them",
     "orderBy": "columns that order the stream, with commas between them; by default the time column",
@@ -42,8 +44,8 @@ class Asked:
 
     Attributes
     ----------
-    query : str or Path
-        The text of the query, or a file with it.
+    query : str, Path, or mapping from str to Path
+        The text of the query, or a file with it; or the files of several by their names.
     paths : tuple of str
         Files, folders and patterns, in the order in which they are given.
     order_by : tuple of str
@@ -57,7 +59,7 @@ class Asked:
         Settings of file systems.
     """
 
-    query: str | Path
+    query: str | Path | Mapping[str, Path]
     paths: tuple[str, ...]
     order_by: tuple[str, ...]
     type_column: str | None = "type"
@@ -124,8 +126,8 @@ def asked(options: Mapping[str, str]) -> Asked:
     OptionError
         If one is missing or has no such value, with what to write.
     """
-    query = _one_of(options, "query", "queryFile", "query 'SELECT * FROM ...'")
-    paths = _one_of(options, "path", "paths", "path '/data/events' (or .load('/data/events'))")
+    query = _one_of(options, ("query", "queryFile", "queries"), "query 'SELECT * FROM ...'")
+    paths = _one_of(options, ("path", "paths"), "path '/data/events' (or .load('/data/events'))")
     order_by = _names(options.get("orderBy", options.get("timeColumn", "")))
     if not order_by:
         raise OptionError("expected the option orderBy: the columns that order the stream\nhint: orderBy 'ts'")
@@ -139,7 +141,7 @@ def asked(options: Mapping[str, str]) -> Asked:
     if "columns" in options and not columns:
         raise OptionError("the option columns names none\nhint: columns 'start, end'")
     return Asked(
-        query=Path(os.path.expanduser(query[1])) if query[0] == "queryFile" else query[1],
+        query=_queries(*query),
         paths=_paths(paths[1]) if paths[0] == "paths" else (paths[1],),
         order_by=order_by,
         type_column=options.get("typeColumn", "type") or None,
@@ -153,12 +155,19 @@ def asked(options: Mapping[str, str]) -> Asked:
     )
 
 
-def _one_of(options: Mapping[str, str], first: str, second: str, example: str) -> tuple[str, str]:
-    given = [(name, options[name]) for name in (first, second) if options.get(name, "").strip()]
+def _one_of(options: Mapping[str, str], names: Sequence[str], example: str) -> tuple[str, str]:
+    given = [(name, options[name]) for name in names if options.get(name, "").strip()]
     if len(given) != 1:
-        what = f"neither {first} nor {second}" if not given else "both"
-        raise OptionError(f"expected the option {first} or {second}, got {what}\nhint: {example}")
+        what = " and ".join(name for name, _ in given) or "none of them"
+        raise OptionError(f"expected the option {' or '.join(names)}, got {what}\nhint: {example}")
     return given[0]
+
+
+def _queries(option: str, value: str) -> str | Path | Mapping[str, Path]:
+    if option == "query":
+        return value
+    path = Path(os.path.expanduser(value))
+    return path if option == "queryFile" else queries_in(path)
 
 
 def _paths(text: str) -> tuple[str, ...]:

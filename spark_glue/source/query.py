@@ -5,15 +5,15 @@ This module needs PySpark for the types of Spark only, and no session.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 import cer_gpu
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.query import Query
 from spark_glue import schema as types_of
 from spark_glue.deal import choose
 from spark_glue.files.footers import find
@@ -21,8 +21,8 @@ from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import FilePlan, plan
 from spark_glue.files.scan import scan_of_paths
-from spark_glue.match import asked_output
 from spark_glue.source.options import Asked
+from spark_glue.work import ManyQueries, OneQuery, holds_times, work_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -30,26 +30,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredQuery:
-    """Compiled query over stored files.
+    """Compiled query, or several, over stored files.
 
     Attributes
     ----------
     asked : Asked
-    query : Query
+    work : OneQuery or ManyQueries
+        With the output that makes the rows with the least work: as asked for, but "positions" where "events" would be
+        made to be dropped.
     scan : Scan
     opener : Opener
-    output : str
-        The output that makes the rows with the least work: as asked for, but "positions" where "events" would be made
-        to be dropped.
     schema : pyarrow.Schema
         The columns of the result that are kept, in the types of Spark.
     """
 
     asked: Asked
-    query: Query
+    work: OneQuery | ManyQueries
     scan: Scan
     opener: Opener
-    output: str
     schema: pa.Schema
 
     def keeping(self, wanted: StructType) -> StoredQuery:
@@ -60,7 +58,7 @@ class StoredQuery:
         QueryTypeError
             If it names a column that the results do not have, or one of another type.
         """
-        whole = _results(self.query, self.scan, asked_output(self.query, self.asked.output))
+        whole = self.work.output_schema(self.scan.schema)
         kept = []
         for field in types_of.to_arrow(wanted):
             if field.name not in whole.names:
@@ -75,11 +73,9 @@ class StoredQuery:
                     hint="a table is to be created anew if its files are of other types by now",
                 )
             kept.append(field)
-        return StoredQuery(self.asked, self.query, self.scan, self.opener, self._cheapest(kept), pa.schema(kept))
-
-    def _cheapest(self, kept: list[pa.Field]) -> str:
-        output = asked_output(self.query, self.asked.output)
-        return "positions" if output == "events" and all(field.name != "events" for field in kept) else output
+        dropped = self.work.output == "events" and all(field.name != "events" for field in kept)
+        work = replace(self.work, output="positions") if dropped else self.work
+        return replace(self, work=work, schema=pa.schema(kept))
 
     def plan(self, parallelism: int) -> FilePlan:
         """Read the footers of the files, and return the pieces that tasks evaluate.
@@ -98,9 +94,9 @@ class StoredQuery:
         """
         order = self.asked.order_by
         try:
-            tops = columns_with(self.scan.schema, [*self.query.columns(self.scan.schema, self.output), *order])
-            found = find(self.scan, self.query.type_column, order[0], columns=list(tops), opener=self.opener)
-            return plan(found, self.query, order, self.asked.strategy, self.asked.tasks or parallelism, self.output)
+            tops = columns_with(self.scan.schema, [*self.work.columns(self.scan.schema), *order])
+            found = find(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
+            return plan(found, self.work, order, self.asked.strategy, self.asked.tasks or parallelism)
         except NotByFilesError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
@@ -109,7 +105,7 @@ class StoredQuery:
 
 
 def stored_query(asked: Asked) -> StoredQuery:
-    """Compile the query that options ask for, and check it against the schema of its files.  No event is read.
+    """Compile the queries that options ask for, and check them against the schema of their files.  No event is read.
 
     Raises
     ------
@@ -124,30 +120,25 @@ def stored_query(asked: Asked) -> StoredQuery:
             hint = did_you_mean(name, scan.schema.names, "columns")
             option = "orderBy" if name in asked.order_by else "timeColumn"
             raise QueryTypeError(f"the option {option} names {name!r}, which the events do not have", hint=hint)
-    query = cer_gpu.compile(
-        asked.query,
-        type_column=asked.type_column,
-        time_column=asked.time_column or _time_of(asked, scan.schema),
-        time_unit=asked.time_unit,
-        schema=scan.schema,
-    )
-    choose(query, asked.strategy)
-    output = asked_output(query, asked.output)
-    whole = types_of.to_arrow(types_of.to_spark(_results(query, scan, output)))
-    stored = StoredQuery(asked, query, scan, opener, output, whole)
+    options: dict[str, Any] = {
+        "type_column": asked.type_column,
+        "time_column": asked.time_column or _time_of(asked, scan.schema),
+        "time_unit": asked.time_unit,
+        "schema": scan.schema,
+    }
+    given: Any = asked.query
+    query = (cer_gpu.compile_all if isinstance(given, Mapping) else cer_gpu.compile)(given, **options)
+    work = work_of(query, asked.output)
+    choose(work, asked.strategy)
+    whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
+    stored = StoredQuery(asked, work, scan, opener, whole)
     return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored
 
 
 def _time_of(asked: Asked, schema: pa.Schema) -> str | None:
     """Return the first column of the order where it holds times, or integers of a unit that is told."""
     name = asked.order_by[0]
-    kind = schema.field(name).type
-    is_time = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind)
-    return name if is_time or asked.time_unit is not None else None
-
-
-def _results(query: Query, scan: Scan, output: str) -> pa.Schema:
-    return query.output_schema(scan.schema, output)
+    return name if holds_times(schema.field(name).type) or asked.time_unit is not None else None
 
 
 def _kept(whole: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 
 from cer_gpu.errors import CerError, CheckpointError
 from cer_gpu.query import Query
-from spark_glue.match import asked_output, check_compiled
 from spark_glue.number import quoted, sent
 from spark_glue.streaming.evaluation import Evaluation, GroupStream, microseconds
 from spark_glue.streaming.grouped import check_order, found_schema, read_columns
 from spark_glue.streaming.packing import BLOB, PACKED, Pack, unpacked
+from spark_glue.work import one_query
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -75,9 +75,8 @@ def match_batches(
     --------
     >>> spark_glue.match_batches(query, "found", checkpoint="states")  # doctest: +SKIP
     """
-    check_compiled(query)
     order = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    asked = asked_output(query, output)
+    asked = one_query(query, output).output
     query.physical_plan(asked)
     evaluation = Evaluation(query, asked, order, microseconds(lateness))
     return BatchMatcher(evaluation, out, checkpoint, by_partition=by_partition)

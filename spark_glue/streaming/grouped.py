@@ -11,15 +11,15 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, times_beside
+from spark_glue.deal import MOST_PARTS, against_strategies
 from spark_glue.errors import SparkSetupError
 from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
-from spark_glue.match import asked_output, check_compiled
 from spark_glue.number import order_key, quoted, sent
-from spark_glue.stage import match_schema, plain
+from spark_glue.stage import match_schema, plain_schema
 from spark_glue.streaming.evaluation import Evaluation, microseconds
 from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack
+from spark_glue.work import OneQuery, one_query
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -87,13 +87,13 @@ def match_stream(
     """
     from spark_glue.schema import to_arrow
 
-    check_compiled(query)
+    work = one_query(query, output)
     if not stream_df.isStreaming:
         raise OptionError("expected a streaming DataFrame (spark.readStream)\nhint: match(df, query, order_by=...)")
     order = check_order(stream_df, query, order_by)
     delay = microseconds(lateness)
-    n_groups = _n_groups(stream_df, query, order, groups)
-    asked = asked_output(query, output)
+    n_groups = _n_groups(stream_df, work, order, groups)
+    asked = work.output
     schema = match_schema(query, stream_df, output=asked)
     _check_session(stream_df)
     events = to_arrow(stream_df.schema)
@@ -102,7 +102,7 @@ def match_stream(
     pack = Pack(to_arrow(df.schema), tuple(columns), order[0])
     time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
     df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
-    groups_ = df.select(_group(df, query, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
+    groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
     evaluation = Evaluation(query, asked, tuple(order), delay, n_groups)
     found = found_schema(query, events, asked)
     grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
@@ -118,11 +118,12 @@ def match_stream(
 def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
     """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
-    against = _against_groups(query, order[0])
+    work = one_query(query)
+    against = against_strategies(work, order[0])["partition"]
     if against is not None:
         return f"one task: {against}"
-    names = [dotted(name) for names in query.keys for name in names]
-    names = names or [dotted(name) for _, name in query.physical_plan().dealing.shared]
+    names = [dotted(name) for names in work.keys for name in names]
+    names = names or [dotted(name) for _, name in work.dealing.shared]
     return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
 
 
@@ -170,23 +171,11 @@ def read_columns(query: Query, events: pa.Schema, output: str, order: Sequence[s
 
 def found_schema(query: Query, events: pa.Schema, output: str) -> pa.Schema:
     """Return the schema of the complex events, in types of Spark."""
-    schema = query.output_schema(events, output)
-    return plain(pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)).schema
+    return plain_schema(query.output_schema(events, output))
 
 
-def _against_groups(query: Query, first: str) -> str | None:
-    """Return the reason why groups by key are not exact; None: they are."""
-    against = query.physical_plan().dealing.tasks["partition"]
-    beside = times_beside(query, first)
-    if against is None and beside:
-        return (
-            f"that {dotted(beside[0])!r} never decreases is to be seen only where the events of all keys are together"
-        )
-    return against
-
-
-def _n_groups(df: DataFrame, query: Query, order: Sequence[str], groups: int | None) -> int:
-    against = _against_groups(query, order[0])
+def _n_groups(df: DataFrame, work: OneQuery, order: Sequence[str], groups: int | None) -> int:
+    against = against_strategies(work, order[0])["partition"]
     if groups is None:
         if against is not None:
             warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)
@@ -225,10 +214,10 @@ def _instant(df: DataFrame, name: str) -> Column:
     return sf.timestamp_micros(order_key(df, name))
 
 
-def _group(df: DataFrame, query: Query, columns: Sequence[str], n_groups: int) -> Column:
+def _group(df: DataFrame, work: OneQuery, columns: Sequence[str], n_groups: int) -> Column:
     """Return the group of each event; NULL for events that no complex event can hold."""
     from pyspark.sql import functions as sf
 
     if n_groups == 1:
         return sf.lit(0).cast("int")
-    return part_of_key(df, query, columns, n_groups)
+    return part_of_key(df, work, columns, n_groups)

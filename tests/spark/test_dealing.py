@@ -12,10 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cases import sorted_rows
+from stored_files import evaluated, random_set
 from stored_streams import stored_stream, surveyed
 
 import cer_gpu
 from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose, even_ranges, ranges
+from spark_glue.stage import plain_schema
+from spark_glue.work import OneQuery
 
 SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "40")))
 STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
@@ -55,7 +58,14 @@ def random_stream(rng, n):
     )
 
 
-def dealt(rng, events, query, strategy, n_parts):
+def random_work(rng, *, many):
+    outputs = ["positions", "events", "count", "ends"]
+    if many:  # bindings of two queries may be of two types
+        return random_set(rng, lambda: random_query(rng), [None, *outputs])
+    return OneQuery(random_query(rng), rng.choice(["bindings", *outputs]))
+
+
+def dealt(rng, events, work, strategy, n_parts):
     """Return the rows of each part, in the order of `PLACE`, and where ranges begin."""
     n = len(events)
     positions = np.arange(n)
@@ -65,15 +75,15 @@ def dealt(rng, events, query, strategy, n_parts):
         parts = [positions] * n_parts
     elif strategy == "partition":
         rows = events.to_pylist()
-        keys = [tuple(next((r[c] for c in names if r[c] is not None), None) for names in query.keys) for r in rows]
+        keys = [tuple(next((r[c] for c in names if r[c] is not None), None) for names in work.keys) for r in rows]
         of_key = {key: rng.randrange(n_parts) for key in keys}
         parts = [
             np.array([i for i in range(n) if None not in keys[i] and of_key[keys[i]] == part], np.int64)
             for part in range(n_parts)
         ]
     else:
-        by_position = query.window_kind == "events"
-        length = query.window_units(events.schema)
+        by_position = work.window.column is None
+        length = work.window_units(events.schema)
         where = positions if by_position else np.array(events["x"])
         stream = surveyed(rng, events, ["ts"])
         if stream is not None and rng.random() < 0.7:
@@ -93,9 +103,9 @@ def dealt(rng, events, query, strategy, n_parts):
         for part in range(n_parts):
             near = (own < part) & (part <= own + found.reach)
             parts[part] = np.flatnonzero((own == part) | (near & (found.begins[part] <= where)))
-    if query.needed_types is not None:
+    if work.needed_types is not None:
         types = np.array(events["type"].to_pylist())
-        parts = [rows[np.isin(types[rows], query.needed_types)] for rows in parts]
+        parts = [rows[np.isin(types[rows], work.needed_types)] for rows in parts]
     return [
         events.take(rows).add_column(0, PLACE, [part * PART_ROWS + rows]) for part, rows in enumerate(parts)
     ], firsts
@@ -109,23 +119,25 @@ class Reports:
         self.done.update(value)
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["query", "set"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_table_of_a_single_process(seed):
+def test_the_table_of_a_single_process(seed, many):
     rng = random.Random(seed)
-    query, output = random_query(rng), rng.choice(["positions", "bindings", "events", "count", "ends"])
+    work = random_work(rng, many=many)
     events = random_stream(rng, rng.randint(1, 150))
     n_parts = rng.choice([1, 2, 3, 7])
-    columns = query.columns(events.schema, output)
+    columns = work.columns(events.schema)
     given = events.select(columns)
-    expected = query.evaluate(given, output=output)
+    expected = evaluated(work, given)
     for strategy in ("partition", "range", "replicate"):
         try:
-            choose(query, strategy)
+            choose(work, strategy)
         except cer_gpu.OptionError:
             continue
-        parts, firsts = dealt(rng, events, query, strategy, n_parts)
+        parts, firsts = dealt(rng, events, work, strategy, n_parts)
         reports = Reports()
-        task = Task(query, output, strategy, tuple(columns), tuple(firsts), n_parts, reports)
+        results = plain_schema(expected.schema)
+        task = Task(work, strategy, tuple(columns), results, tuple(firsts), n_parts, reports)
         # parts may share a task of Spark, and each task begins anew
         n_tasks = rng.randint(1, n_parts)
         found = []
@@ -136,5 +148,5 @@ def test_the_table_of_a_single_process(seed):
         table = pa.Table.from_batches(found, expected.schema) if found else expected.slice(0, 0)
         assert sorted_rows(table) == sorted_rows(expected), (seed, strategy)
         assert sum(done.n_rows for done in reports.done.values()) == sum(map(len, parts))
-        if output == "positions":
+        if work.output == "positions":
             assert sum(done.n_found for done in reports.done.values()) == len(table)

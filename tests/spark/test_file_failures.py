@@ -15,6 +15,7 @@ from cer_gpu.errors import CerError, EventsError
 from spark_glue.files.footers import find
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
+from spark_glue.work import work_of
 
 N_ROWS = 900
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x > 6] WITHIN 20 SECONDS", time_column="ts")
@@ -47,7 +48,7 @@ def sorted_rows(table):
 
 def planned(paths, strategy="range", n_tasks=3, query=QUERY, output="positions"):
     scan = scan_of_paths([str(path) for path in (paths if isinstance(paths, list) else [paths])])
-    return plan(find(scan, query.type_column, "ts"), query, ["ts"], strategy, n_tasks, output)
+    return plan(find(scan, query.type_column, "ts"), work_of(query, output), ["ts"], strategy, n_tasks)
 
 
 def evaluated(plan):

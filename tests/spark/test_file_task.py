@@ -20,6 +20,7 @@ from spark_glue.files.footers import find
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.pieces import FilePlan, Limits, plan
 from spark_glue.files.task import FileTask
+from spark_glue.work import work_of
 
 N = 600
 QUERY = "SELECT * FROM S WHERE A ; B ; C WITHIN 4 SECONDS"
@@ -60,7 +61,7 @@ def stored(folder, *tables, size=50) -> Scan:
 
 def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), strategy="auto", output="positions", **options) -> FilePlan:
     query = cer_gpu.compile(text, time_column="ts")
-    return plan(find(scan, "type", order[0]), query, order, strategy, n_tasks, output, **options)
+    return plan(find(scan, "type", order[0]), work_of(query, output), order, strategy, n_tasks, **options)
 
 
 def ran(made: FilePlan, report=None) -> pa.Table:
@@ -228,7 +229,7 @@ def test_statistics_that_are_wrong_are_seen(tmp_path, events):
     groups = list(found.groups)
     groups[4] = dataclasses.replace(groups[4], high=groups[4].high - 1_000_000)
     query = cer_gpu.compile(QUERY, time_column="ts")
-    made = plan(dataclasses.replace(found, groups=tuple(groups)), query, ("ts",), "auto", 3, "positions")
+    made = plan(dataclasses.replace(found, groups=tuple(groups)), work_of(query, "positions"), ("ts",), "auto", 3)
     with pytest.raises(EventsError, match=r"part-0\.parquet: the statistics of 'ts' in row group 4 are wrong"):
         ran(made)
 
@@ -273,7 +274,7 @@ def test_refusals(tmp_path, events, text, strategy, options, kind, reason):
 )
 def test_what_auto_chooses(tmp_path, events, text, n_tasks, strategy, share):
     made = planned(stored(tmp_path, events), text, n_tasks)
-    assert (made.strategy, made.share) == (strategy, share)
+    assert (made.strategy, made.pieces[0].part.share) == (strategy, share)
     assert made.n_pieces == n_tasks
 
 
@@ -300,7 +301,7 @@ def test_buckets_of_the_key_are_streams_of_their_own(tmp_path, events):
     found = dataclasses.replace(found, scan=scan, files=files)
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"
     query = cer_gpu.compile(text, time_column="ts")
-    made = plan(found, query, ("ts",), "auto", 5, "positions")
+    made = plan(found, work_of(query, "positions"), ("ts",), "auto", 5)
     assert (made.strategy, made.way, made.n_pieces) == ("partition", "each task reads buckets of some keys", 2)
     expected = query.evaluate(list(scan.paths), sort=True)
     assert sorted_rows(ran(made)) == sorted_rows(expected)

@@ -18,6 +18,7 @@ from spark_glue import match, plain_errors
 from spark_glue.deal import choose
 from spark_glue.files.found import NotByFilesError
 from spark_glue.match import matching
+from spark_glue.work import work_of
 
 pytest.importorskip("pyspark")
 
@@ -107,7 +108,7 @@ def test_the_flights_by_aircraft(spark, flights):
     ],
 )
 def test_what_auto_chooses(text, chosen):
-    assert choose(cer_gpu.compile(text, time_column="ts"), "auto")[0] == chosen
+    assert choose(work_of(cer_gpu.compile(text, time_column="ts")), "auto")[0] == chosen
 
 
 @pytest.mark.parametrize(
@@ -126,15 +127,26 @@ def test_what_auto_chooses(text, chosen):
 )
 def test_what_is_not_exact_is_refused(text, strategy, reason):
     with pytest.raises(cer_gpu.OptionError, match=reason):
-        choose(cer_gpu.compile(text), strategy)
+        choose(work_of(cer_gpu.compile(text)), strategy)
 
 
 def test_times_that_are_not_the_order_need_all_events_together():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS", time_column="ts")
-    assert choose(query, "auto", "ts")[0] == "partition"
-    assert choose(query, "auto", "id")[0] == "range"
+    assert choose(work_of(query), "auto", "ts")[0] == "partition"
+    assert choose(work_of(query), "auto", "id")[0] == "range"
     with pytest.raises(cer_gpu.OptionError, match="that 'ts' never decreases is to be seen only where"):
-        choose(query, "partition", "id")
+        choose(work_of(query), "partition", "id")
+
+
+def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):
+    """The window before a range is measured by the time, not by the numbers that order the events."""
+    table = random_events(60).select(["type", "ts"]).append_column("id", pa.array([i * 10**9 for i in range(60)]))
+    query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 30 SECONDS", time_column="ts")
+    expected = query.evaluate(table)
+    assert expected.num_rows > 10
+    df = spark.createDataFrame(table)
+    found = match(df, query, order_by="id", strategy="range", tasks=4, output="positions").toArrow()
+    assert sorted_rows(found.cast(expected.schema)) == sorted_rows(expected)
 
 
 @pytest.mark.parametrize("change", ["distinct", "map", "union", "explode"])

@@ -14,7 +14,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from cases import sorted_rows
-from stored_files import found_of, in_spark_order, random_events, random_files, random_order, random_query
+from stored_files import (
+    counted,
+    evaluated,
+    found_of,
+    in_spark_order,
+    random_events,
+    random_files,
+    random_order,
+    random_work,
+)
 
 import cer_gpu
 from cer_gpu.errors import CerError, OptionError
@@ -22,6 +31,7 @@ from spark_glue.files.footers import find
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.pieces import Limits, plan
 from spark_glue.files.scan import scan_of_paths
+from spark_glue.work import work_of
 
 SEEDS = range(int(os.environ.get("CER_GPU_FILE_CASES", "40")))
 MOST_FOUND = 4_000
@@ -34,21 +44,21 @@ def comparable(table: pa.Table) -> list[object]:
         return sorted_rows(table)
     of_match = defaultdict(list)
     for row in table.to_pylist():
-        of_match[row.pop("match")].append(repr(row))
+        of_match[row.get("query"), row.pop("match")].append(repr(row))
     return sorted(map(repr, of_match.values()))
 
 
-def case(seed: int, folder: str):
+def case(seed: int, folder: str, *, many: bool):
     """Return what is found by one process, and by the pieces of each strategy; errors stand for themselves."""
     rng = random.Random(seed)
-    query, output = random_query(rng)
+    work = random_work(rng, many=many)
     events = random_events(rng, rng.choice([rng.choice([0, 1, 5]), *[rng.randint(50, 400)] * 9]))
-    order = random_order(rng, query)
+    order = random_order(rng, work)
     if rng.random() < 0.12 and len(events):
         t = events["t"].to_numpy().copy()
         t[rng.randrange(len(t))] -= rng.randrange(4)
         events = events.set_column(events.column_names.index("t"), "t", pa.array(t))
-    keys = [names[0] for names in query.keys if len(names) == 1]
+    keys = [names[0] for names in work.keys if len(names) == 1]
     scan, lying = random_files(rng, events, order, folder, keys)
     filters = tuple(rng.sample(FILTERS, rng.choice([0, 0, 0, 1, 2])))
     if scan.folders:
@@ -60,12 +70,12 @@ def case(seed: int, folder: str):
         lying = lying.filter(each)
     try:
         given = in_spark_order(lying, order)
-        if pc.sum(query.evaluate(given, output="count", threads=1)["count"], min_count=0).as_py() > MOST_FOUND:
+        if counted(work, given) > MOST_FOUND:
             return
-        expected = query.evaluate(given, output=output)
+        expected = evaluated(work, given)
     except CerError as error:
         expected = error
-    found = found_of(scan, query, order)
+    found = found_of(scan, work, order)
     limits = Limits(
         held=rng.choice([3, 30, 1 << 22]),
         batch=rng.choice([rng.choice([1, 7]), 64, 64, 1 << 20]),
@@ -76,7 +86,7 @@ def case(seed: int, folder: str):
     n_tasks = rng.choice([1, 2, 3, 5, 7])
     for strategy in ("range", "partition", "replicate", "auto"):
         try:
-            planned = plan(found, query, order, strategy, n_tasks, output, limits=limits)
+            planned = plan(found, work, order, strategy, n_tasks, limits=limits)
         except (OptionError, NotByFilesError) as error:
             yield strategy, None, error, expected
             continue
@@ -89,10 +99,10 @@ def case(seed: int, folder: str):
         yield strategy, planned, pa.Table.from_batches(batches, planned.schema), expected
 
 
-def verify(seed: int, folder: str) -> Counter[str]:
+def verify(seed: int, folder: str, *, many: bool = False) -> Counter[str]:
     """Compare the pieces of one random case with one process; return how often each way was taken."""
     seen: Counter[str] = Counter()
-    for strategy, planned, result, expected in case(seed, folder):
+    for strategy, planned, result, expected in case(seed, folder, many=many):
         if planned is None:
             seen["refused: " + str(result)[:60]] += 1
             continue
@@ -102,7 +112,8 @@ def verify(seed: int, folder: str) -> Counter[str]:
             continue
         assert not isinstance(result, CerError), (seed, strategy, str(result))
         assert comparable(result.cast(expected.schema)) == comparable(expected), (seed, strategy)
-        seen[f"{planned.strategy} {planned.share} {min(planned.n_pieces, 2)}"] += 1
+        shares = dict.fromkeys(str(piece.part.share) for piece in planned.pieces)
+        seen[f"{planned.strategy} {' and '.join(shares)} {min(planned.n_pieces, 2)}"] += 1
         stretches = [stretch for piece in planned.pieces for stretch in piece.stretches]
         seen["rows"] += len(expected)
         for name in ("as_they_lie", "flows", "on_disk"):
@@ -113,9 +124,10 @@ def verify(seed: int, folder: str) -> Counter[str]:
     return seen
 
 
+@pytest.mark.parametrize("many", [False, True], ids=["query", "set"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_pieces_give_the_rows_of_one_process(seed, tmp_path):
-    verify(seed, str(tmp_path))
+def test_pieces_give_the_rows_of_one_process(seed, many, tmp_path):
+    verify(seed, str(tmp_path), many=many)
 
 
 @pytest.mark.parametrize(("order", "n_first"), [(["t"], 40), (["t", "x"], 40), (["t", "x"], 60)])
@@ -131,7 +143,7 @@ def test_rows_that_come_out_of_order_late_change_results_of_earlier_ones(tmp_pat
         writer.write_table(events.slice(60))
     query = cer_gpu.compile("SELECT * FROM S WHERE A : B WITHIN 20 [t]")
     found = find(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
-    planned = plan(found, query, order, "auto", 1, "positions", limits=Limits(batch=7, gathered=1))
+    planned = plan(found, work_of(query, "positions"), order, "auto", 1, limits=Limits(batch=7, gathered=1))
     assert "as they lie" in planned.in_order
     result = pa.Table.from_batches(planned.evaluate(0), planned.schema)
     by = np.lexsort([events[name].to_numpy() for name in reversed(order)])

@@ -117,9 +117,12 @@ def test_the_time_column_orders_where_no_other_is_named():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"path": "p", "orderBy": "t"}, "query or queryFile, got neither"),
-        ({"query": "q", "queryFile": "f", "path": "p", "orderBy": "t"}, "query or queryFile, got both"),
-        ({"query": "q", "orderBy": "t"}, "path or paths, got neither"),
+        ({"path": "p", "orderBy": "t"}, "query or queryFile or queries, got none of them"),
+        (
+            {"query": "q", "queryFile": "f", "path": "p", "orderBy": "t"},
+            "queries, got query and queryFile",
+        ),
+        ({"query": "q", "orderBy": "t"}, "path or paths, got none of them"),
         ({"query": "q", "path": "p"}, "the option orderBy"),
         ({"query": "q", "paths": "/a,/b", "orderBy": "t"}, "paths must be a JSON list"),
         ({"query": "q", "path": "p", "orderBy": "t", "tasks": "0"}, "tasks must be a number from 1"),
@@ -165,6 +168,19 @@ def test_a_file_holds_the_query(folder, tmp_path):
     file = tmp_path / "query.ceql"
     file.write_text(QUERY)
     assert rows(read(folder, query="", queryFile=str(file))[0]) == rows(single())
+
+
+def test_a_folder_holds_queries(folder, tmp_path):
+    texts = {"as it is": QUERY, "measured": QUERY.replace("*", "COUNT(b) AS n")}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.ceql").write_text(text)
+    found, _ = read(folder, query="", queries=str(tmp_path), columns="query,end,n", tasks="3")
+    assert found.column_names == ["query", "end", "n"]
+    for name, text in texts.items():
+        wanted = single(text, "positions" if "*" in text else "measures")
+        own = [row for row in found.to_pylist() if row["query"] == name]
+        assert sorted(row["end"] for row in own) == sorted(wanted["end"].to_pylist())
+        assert {row["n"] for row in own} == (set(wanted["n"].to_pylist()) if "n" in wanted.column_names else {None})
 
 
 def test_measures_are_columns(folder):
@@ -213,8 +229,8 @@ def test_events_that_are_not_kept_are_not_made(folder):
     from spark_glue.source.query import stored_query
 
     given = {"query": QUERY, "path": folder, "orderBy": "ts", "output": "events"}
-    assert stored_query(asked(given)).output == "events"
-    assert stored_query(asked({**given, "columns": "start,end"})).output == "positions"
+    assert stored_query(asked(given)).work.output == "events"
+    assert stored_query(asked({**given, "columns": "start,end"})).work.output == "positions"
 
 
 @pytest.mark.parametrize(
