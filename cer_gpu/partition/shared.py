@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.backend.compaction import gather
+from cer_gpu.columnar.groups import Picked
+from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.partition.partitions import Int32, Int64, Partitions
 
 MOST_SHARED = 1 << 16
@@ -34,7 +38,7 @@ class SharedPartitions:
         """Go on to the next block."""
         self._read = False
 
-    def ids(self, keys: list[pa.Array]) -> tuple[Int32, Int64, bool]:
+    def ids(self, keys_of_block: Callable[[], list[pa.Array]]) -> tuple[Int32, Int64, bool]:
         """Return the partitions of all events of a block, their ordinals, and whether some have no key.
 
         Returns
@@ -46,6 +50,7 @@ class SharedPartitions:
         some_have_none : bool
         """
         if not self._read:
+            keys = keys_of_block()
             every = np.arange(len(keys[0]), dtype=np.int32)
             _, rows, ids, ordinals = self.all.assign(keys, every, every)
             self._some_have_none = len(rows) < len(every)
@@ -71,22 +76,47 @@ class ViewOfPartitions:
     def __init__(self, shared: SharedPartitions, *, numbered: bool) -> None:
         self.shared = shared
         self._numbered = numbered
+        self._ids, self._ordinals = Scratch(np.int32), Scratch(np.int64)
 
     @property
     def n(self) -> int:
         """Number of known partitions."""
         return self.shared.all.n
 
-    def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
-        """Return what `Partitions.assign` does; a partition may have another number than there."""
-        if not len(rows) and not self._numbered:  # ordinals count the events of all blocks
-            return symbols, rows, np.empty(0, np.int32), np.empty(0, np.int64)
-        ids, all_ordinals, some_have_none = self.shared.ids(keys)
-        partitions = ids.take(rows)
+    def assign(self, keys_of_block: Callable[[], list[pa.Array]], picked: Picked) -> tuple[Picked, Int32, Int64]:
+        """Find the partitions of the relevant events of a block.
+
+        Parameters
+        ----------
+        keys_of_block
+            Returns the keys of all events of the block; called by the first query that reads them.
+        picked
+
+        Returns
+        -------
+        picked, partitions, ordinals
+            Those of the relevant events that have a key, valid until the next call; the ordinals (int64) are empty
+            unless `numbered`.
+        """
+        if not len(picked.rows) and not self._numbered:  # ordinals count the events of all blocks
+            return picked, np.empty(0, np.int32), np.empty(0, np.int64)
+        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block)
+        partitions = self._of(ids, picked, self._ids)
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)
-            symbols, rows, partitions = symbols[kept], rows[kept], partitions[kept]
-        return symbols, rows, partitions, all_ordinals.take(rows) if self._numbered else np.empty(0, np.int64)
+            picked, partitions = picked.at(kept), partitions[kept]
+        return (
+            picked,
+            partitions,
+            self._of(all_ordinals, picked, self._ordinals) if self._numbered else all_ordinals[:0],
+        )
+
+    @staticmethod
+    def _of(values: Any, picked: Picked, memory: Scratch) -> Any:
+        where, values = picked.within(values)
+        taken = memory.empty(len(where))
+        gather(read_only(values), where, taken)
+        return taken
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
         """Return the state as arrays, and the values of keys that are texts."""
