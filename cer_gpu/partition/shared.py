@@ -24,11 +24,15 @@ class SharedPartitions:
     ----------
     types
         Types of the keys.
+    numbered
+        True: number the events of each partition.
     """
 
-    def __init__(self, types: list[pa.DataType]) -> None:
+    def __init__(self, types: list[pa.DataType], *, numbered: bool) -> None:
         self.types = types
-        self.all = Partitions(types, every=True, numbered=True)
+        self.numbered = numbered
+        self.all = Partitions(types, every=True, numbered=numbered)
+        self._every = np.empty(0, np.int32)
         self.is_given_up = False
         self._read = False
         self._ids, self._ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -46,17 +50,22 @@ class SharedPartitions:
         partitions : int32, shape (n rows,)
             -1 for an event without a key.
         ordinals : int64, shape (n rows,)
-            Number of each event in its partition.
+            Number of each event in its partition; empty unless `numbered`.
         some_have_none : bool
         """
         if not self._read:
             keys = keys_of_block()
-            every = np.arange(len(keys[0]), dtype=np.int32)
+            n = len(keys[0])
+            if len(self._every) < n:
+                self._every = np.arange(n, dtype=np.int32)
+            every = self._every[:n]
             _, rows, ids, ordinals = self.all.assign(keys, every, every)
             self._some_have_none = len(rows) < len(every)
             if self._some_have_none:
-                self._ids, self._ordinals = np.full(len(every), -1, np.int32), np.zeros(len(every), np.int64)
-                self._ids[rows], self._ordinals[rows] = ids, ordinals
+                self._ids, self._ordinals = np.full(n, -1, np.int32), np.zeros(n if self.numbered else 0, np.int64)
+                self._ids[rows] = ids
+                if self.numbered:
+                    self._ordinals[rows] = ordinals
             else:
                 self._ids, self._ordinals = ids, ordinals
             self._read = True
@@ -69,13 +78,10 @@ class ViewOfPartitions:
     Parameters
     ----------
     shared
-    numbered
-        True: tell the ordinals of events.
     """
 
-    def __init__(self, shared: SharedPartitions, *, numbered: bool) -> None:
+    def __init__(self, shared: SharedPartitions) -> None:
         self.shared = shared
-        self._numbered = numbered
         self._ids, self._ordinals = Scratch(np.int32), Scratch(np.int64)
 
     @property
@@ -96,20 +102,18 @@ class ViewOfPartitions:
         -------
         picked, partitions, ordinals
             Those of the relevant events that have a key, valid until the next call; the ordinals (int64) are empty
-            unless `numbered`.
+            unless they are numbered.
         """
-        if not len(picked.rows) and not self._numbered:  # ordinals count the events of all blocks
+        if not len(picked.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
             return picked, np.empty(0, np.int32), np.empty(0, np.int64)
         ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block)
         partitions = self._of(ids, picked, self._ids)
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)
             picked, partitions = picked.at(kept), partitions[kept]
-        return (
-            picked,
-            partitions,
-            self._of(all_ordinals, picked, self._ordinals) if self._numbered else all_ordinals[:0],
-        )
+        if not self.shared.numbered:
+            return picked, partitions, all_ordinals
+        return picked, partitions, self._of(all_ordinals, picked, self._ordinals)
 
     @staticmethod
     def _of(values: Any, picked: Picked, memory: Scratch) -> Any:
