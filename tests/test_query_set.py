@@ -207,6 +207,21 @@ def test_equal_guards_are_evaluated_once(monkeypatch):
     assert len(evaluated) == 1
 
 
+def test_only_columns_that_some_query_reads_are_taken(monkeypatch):
+    taken = []
+    batch = cer_gpu.query_set.Blocks.batch
+    monkeypatch.setattr(
+        cer_gpu.query_set.Blocks, "batch", lambda self, events: taken.append(events.schema.names) or batch(self, events)
+    )
+    events = random_events(random.Random(1), 30).to_batches()[0]
+    evaluator = cer_gpu.compile_all({"q": "SELECT * FROM S WHERE A AS a ; B FILTER a[x > 50]"}).evaluator()
+    evaluator.push(events)
+    evaluator.add("keys", "SELECT * FROM S WHERE A ; C PARTITION BY [k]")
+    evaluator.push(events)
+    evaluator.push(events.drop_columns("f"))
+    assert [sorted(names) for names in taken] == [["type", "x"], ["k", "type", "x"], ["k", "type", "x"]]
+
+
 def test_an_error_ends_the_stream_of_all_queries():
     events = random_events(random.Random(1), 30).to_batches()[0]
     evaluator = cer_gpu.compile_all(
