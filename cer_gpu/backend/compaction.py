@@ -134,7 +134,7 @@ def gather(values, rows, taken):
     ----------
     values : number, shape (rows of a block,)
     rows : int32, shape (n,)
-    taken : int64 or uint64 or float64, shape (n,), written
+    taken : number, shape (n,), written
     """
     for i in range(rows.shape[0]):
         taken[_U(i)] = values[_U(rows[_U(i)])]
@@ -174,11 +174,11 @@ def order_by_group(values, groups, nexts, ordered):
 
     Parameters
     ----------
-    values : unsigned, shape (rows of a block,)
+    values : number, shape (rows of a block,)
     groups : int32, shape (rows of a block,)
     nexts : int64, shape (groups + 1,), written
         Begins of the groups, as `group_rows` writes them; left at their ends.
-    ordered : unsigned, shape (rows of all groups,), written
+    ordered : number, shape (rows of all groups,), written
     """
     for i in range(groups.shape[0]):
         group = groups[_U(i)]
@@ -195,14 +195,14 @@ def merge_rows(rows, places, words, more, more_places, bit, merged, merged_place
     ----------
     rows, places : int32, shape (n,)
         Rows, and the place of each.
-    words : uint16, shape (n,), or (0,)
+    words : uint8 or uint16, shape (n,), or (0,)
         Word of each of these rows; empty: 1 for all.
     more, more_places : int32, shape (m,)
         Rows, and the place of each, which is the same in both lists.
     bit : int
         Word of each of those.
     merged, merged_places : int32, shape (at least n + m,), written
-    merged_words : uint16, shape (at least n + m,), written
+    merged_words : uint8 or uint16, shape (at least n + m,), written
         Bits of both words for a row that stands in both lists.
 
     Returns
