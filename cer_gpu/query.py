@@ -23,7 +23,6 @@ from cer_gpu.errors import (
     CerError,
     OptionError,
     QueryError,
-    TimeOrderError,
     out_of_memory,
 )
 from cer_gpu.explain.explanation import Explanation
@@ -481,11 +480,9 @@ class Query:
         else:
             found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
-            yield from first_rows(found, evaluator.limit) if n_threads != 1 and dealt != "one" else found
-        except TimeOrderError as error:
-            where = source.locate(evaluator.n_events)
-            raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
-        except MemoryError:
+            with source.locating(lambda: evaluator.n_events):
+                yield from first_rows(found, evaluator.limit) if n_threads != 1 and dealt != "one" else found
+        except MemoryError:  # in a thread
             raise out_of_memory(evaluator.n_matches) from None
 
     def evaluator(

@@ -8,25 +8,23 @@ own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.columnar.clocks import time_column_type
-from cer_gpu.columnar.fields import narrowest
+from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.recycling import Turn
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.engine.intake import Intake
 from cer_gpu.engine.options import Lateness, Options, check_lateness, check_options
 from cer_gpu.engine.sharing import Sharing
-from cer_gpu.errors import CerError, EventsError, OptionError, QueryError, TimeOrderError, did_you_mean, out_of_memory
+from cer_gpu.errors import EventsError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sources import Source
-from cer_gpu.order.lateness import parse_lateness
-from cer_gpu.order.reorder import Reorder
-from cer_gpu.order.rows import ROW_COLUMN, with_rows
+from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.predicates.placement import CPU
 from cer_gpu.query import Query, compile
@@ -250,15 +248,12 @@ class QuerySet(Mapping[str, Query]):
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size."""
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(source.schema)
-        try:
+        with source.locating(lambda: evaluator.n_events):
             for batch in source.batches(names):
                 yield from evaluator.push_batches(batch)
                 if evaluator.is_full:
                     break
             yield from evaluator.finish_batches()
-        except TimeOrderError as error:
-            where = source.locate(evaluator.n_events)
-            raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
 
     def evaluator(
         self,
@@ -311,10 +306,8 @@ class QuerySetEvaluator:
 
     Attributes
     ----------
-    n_pushed : int
-        Events pushed so far.
-    n_events : int
-        Events evaluated so far; with `lateness`, some pushed events still wait.
+    output : str or None
+        Output of all queries; None: the default of each.
     """
 
     def __init__(
@@ -331,17 +324,16 @@ class QuerySetEvaluator:
         check_options(limit=limit)
         check_lateness(lateness, late, self._first.time_column)
         self.output = output
-        self.n_pushed = 0
         self._options = replace(part or Options(), device=CPU, limit=limit)
-        self._lateness, self._late = lateness, late
+        self._lateness = lateness
+        self._intake = Intake(self._first.time_column, self._first.time_unit, lateness, late)
         self._evaluators: dict[str, Evaluator] = {}
         self._turns: dict[str, Turn] = {}
         several = STREAM_COLUMN if self._first.bindings.plan.several_streams else None
         self._sharing = Sharing(self._first.type_column, several)
         self._blocks = Blocks((), self._options.position_column, self._options.begin)
-        self._reorder: Reorder | None = None
         self._schema: pa.Schema | None = None
-        self._refusal = ""
+        self._names: dict[str, None] = {}  # columns that are read, in the order in which queries came
         for name, query in queries.items():
             self.add(name, query)
 
@@ -395,8 +387,13 @@ class QuerySetEvaluator:
         return self._evaluators.pop(name).finish()
 
     @property
+    def n_pushed(self) -> int:
+        """Number of events pushed so far."""
+        return self._intake.n_pushed
+
+    @property
     def n_events(self) -> int:
-        """Number of events evaluated so far."""
+        """Number of events evaluated so far; with `lateness`, some pushed events still wait."""
         return self._blocks.n_events
 
     @property
@@ -407,7 +404,7 @@ class QuerySetEvaluator:
     @property
     def n_late(self) -> int:
         """Number of events so far that came later than `lateness` allows."""
-        return 0 if self._reorder is None else self._reorder.n_late
+        return self._intake.n_late
 
     @property
     def notes(self) -> dict[str, list[str]]:
@@ -432,14 +429,10 @@ class QuerySetEvaluator:
         if self._lateness is not None and ROW_COLUMN not in schema.names:
             schema = schema.append(pa.field(ROW_COLUMN, pa.int64()))
         self._schema = schema
+        self._names.clear()
         for name, evaluator in self._evaluators.items():
             self._expect(name, evaluator, schema)
-        time_column = self._first.time_column
-        if self._lateness is not None and self._reorder is None:
-            assert time_column is not None
-            time_type = time_column_type(schema, time_column)
-            units = parse_lateness(self._lateness, time_type, self._first.time_unit)
-            self._reorder = Reorder(time_column, units, self._late)
+        self._intake.expect(schema)
 
     def _expect(self, name: str, evaluator: Evaluator, schema: pa.Schema) -> None:
         with _in_query(name):
@@ -450,6 +443,8 @@ class QuerySetEvaluator:
             with self._turns[name]:
                 evaluator.expect(schema)
         self._blocks.watch(evaluator.pipeline.binding.clocks)
+        read = evaluator.pipeline.binding.columns_for(evaluator.physical.output)
+        self._names |= dict.fromkeys(columns_with(schema, read))
 
     def push(self, batch: pa.RecordBatch) -> dict[str, pa.RecordBatch]:
         """Read the events of a batch and return the complex events that end in it, of the queries that have some.
@@ -463,11 +458,10 @@ class QuerySetEvaluator:
 
     def push_batches(self, batch: pa.RecordBatch) -> Found:
         """As `push`, but yield the complex events in pieces of bounded size, each with the name of its query."""
-        if self._refusal:
-            raise OptionError(f"{self._refusal}: make a new evaluator")
+        self._intake.check_open()
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
-        self._refusal = "the matches of the batch before were not all read"
+        self._intake.begin()
         return self._in_order(batch)
 
     def finish(self) -> dict[str, pa.RecordBatch]:
@@ -476,35 +470,30 @@ class QuerySetEvaluator:
 
     def finish_batches(self) -> Found:
         """As `finish`, but yield the complex events in pieces of bounded size, each with the name of its query."""
-        if not self._refusal:
-            for batch in () if self._reorder is None else self._reorder.finish():
-                yield from self._evaluate(batch)
-            for name, evaluator in self._evaluators.items():
-                for rows in evaluator.finish_batches():
-                    yield name, rows
-        self._refusal = "the stream is finished"
+        if not self._intake.refusal:
+            with self._reading():
+                for batch in self._intake.finish():
+                    yield from self._evaluate(batch)
+                for name, evaluator in self._evaluators.items():
+                    for rows in evaluator.finish_batches():
+                        yield name, rows
+        self._intake.close()
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._intake.reading(lambda: sum(self.n_matches.values()))
 
     def _in_order(self, batch: pa.RecordBatch) -> Found:
-        try:
-            if self._reorder is None and self._lateness is not None:
+        with self._reading():
+            if self._schema is None:
                 self.expect(batch.schema)
-            batches = [batch]
-            if self._reorder is not None:
-                batches = self._reorder.push(with_rows(batch, self.n_pushed))
-            self.n_pushed += batch.num_rows
-            for ready in batches:
+            for ready in self._intake.push(batch):
                 yield from self._evaluate(ready)
-        except (CerError, MemoryError) as error:
-            self._refusal = "an error ended the stream"
-            if isinstance(error, CerError):
-                raise
-            raise out_of_memory(sum(self.n_matches.values())) from None
-        self._refusal = ""
 
     def _evaluate(self, events: pa.RecordBatch) -> Found:
-        if self._schema is None or not self._schema.equals(events.schema):
+        assert self._schema is not None
+        if not self._schema.equals(events.schema):
             self.expect(events.schema)
-        blocks = self._blocks
+        blocks, events = self._blocks, events.select(list(self._names)) if self._names else events
         for start in range(0, events.num_rows, SET_ROWS):
             batch = blocks.batch(events.slice(start, SET_ROWS))
             (columns,) = blocks.cut(batch, SET_ROWS)

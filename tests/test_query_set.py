@@ -14,7 +14,7 @@ import cer_gpu
 import cer_gpu.engine.sharing
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
-from cer_gpu.backend.compaction import group_rows
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.predicates.shared_guards import SharedGuards
 from cer_gpu.runtime import matches
 
@@ -207,6 +207,21 @@ def test_equal_guards_are_evaluated_once(monkeypatch):
     assert len(evaluated) == 1
 
 
+def test_only_columns_that_some_query_reads_are_taken(monkeypatch):
+    taken = []
+    batch = cer_gpu.query_set.Blocks.batch
+    monkeypatch.setattr(
+        cer_gpu.query_set.Blocks, "batch", lambda self, events: taken.append(events.schema.names) or batch(self, events)
+    )
+    events = random_events(random.Random(1), 30).to_batches()[0]
+    evaluator = cer_gpu.compile_all({"q": "SELECT * FROM S WHERE A AS a ; B FILTER a[x > 50]"}).evaluator()
+    evaluator.push(events)
+    evaluator.add("keys", "SELECT * FROM S WHERE A ; C PARTITION BY [k]")
+    evaluator.push(events)
+    evaluator.push(events.drop_columns("f"))
+    assert [sorted(names) for names in taken] == [["type", "x"], ["k", "type", "x"], ["k", "type", "x"]]
+
+
 def test_an_error_ends_the_stream_of_all_queries():
     events = random_events(random.Random(1), 30).to_batches()[0]
     evaluator = cer_gpu.compile_all(
@@ -221,16 +236,16 @@ def test_an_error_ends_the_stream_of_all_queries():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_rows_are_grouped_and_merged_as_in_python(seed):
+def test_lists_of_rows_are_merged_as_in_python(seed):
     rng = np.random.default_rng(seed)
-    n, n_groups = int(rng.integers(0, 50)), int(rng.integers(1, 5))
-    groups = rng.integers(-1, n_groups, n).astype(np.int32)
-    begins, rows = np.empty(n_groups + 1, np.int64), np.empty(n, np.int32)
-    group_rows(groups, begins, rows)
-    lists = [rows[begins[g] : begins[g + 1]] for g in range(n_groups)]
-    assert [each.tolist() for each in lists] == [np.flatnonzero(groups == g).tolist() for g in range(n_groups)]
-    lists.append(np.flatnonzero(rng.random(n) < 0.3).astype(np.int32))
-    merged, words = SharedGuards(pa.schema([]), None, None).merge(lists)
+    n, n_lists = int(rng.integers(1, 50)), int(rng.integers(1, 12))
+    place_of = rng.permutation(n).astype(np.int32)
+    lists = [np.flatnonzero(rng.random(n) < 0.3).astype(np.int32) for _ in range(n_lists)]
+    dtype = np.uint8 if n_lists <= 8 else np.uint16
+    shared = SharedGuards(pa.schema([]), None, None)
+    rows, places, words = shared.merge([(read_only(each), read_only(place_of[each])) for each in lists], dtype)
     every = sorted(set(np.concatenate(lists).tolist()))
-    assert merged.tolist() == every
+    assert words.dtype == dtype
+    assert rows.tolist() == every
+    assert places.tolist() == place_of[every].tolist()
     assert words.tolist() == [sum(1 << i for i, each in enumerate(lists) if row in each) for row in every]

@@ -206,6 +206,8 @@ class Chain(Table):
         self._symbols: dict[int, int] = {}  # symbol by the bit mask of the steps, then of the gaps before them
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
+        counts = any(step.linked or step.bounded or step.least > 1 for step in steps)
+        self._kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
         self._symbol(0)  # that of events that satisfy no step
 
     def symbol(self, word: int) -> int:
@@ -231,9 +233,7 @@ class Chain(Table):
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
-        counts = any(step.linked or step.bounded or step.least > 1 for step in self.steps)
-        kind = np.zeros((0,) * (1 + self.is_gapped + 2 * counts), np.bool_)
-        return self.steps_of, self.repeated, self.neighbours, kind, self.spare, self.most, self.linked, self.bars
+        return self.steps_of, self.repeated, self.neighbours, self._kind, self.spare, self.most, self.linked, self.bars
 
     @property
     def n_symbols(self) -> int:

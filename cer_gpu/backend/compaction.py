@@ -134,7 +134,7 @@ def gather(values, rows, taken):
     ----------
     values : number, shape (rows of a block,)
     rows : int32, shape (n,)
-    taken : int64 or uint64 or float64, shape (n,), written
+    taken : number, shape (n,), written
     """
     for i in range(rows.shape[0]):
         taken[_U(i)] = values[_U(rows[_U(i)])]
@@ -169,19 +169,40 @@ def group_rows(groups, begins, rows):
 
 
 @kernel
-def merge_rows(rows, words, more, bit, merged, merged_words):
+def order_by_group(values, groups, nexts, ordered):
+    """Write the values of a block's rows group by group, in the order of `group_rows`.
+
+    Parameters
+    ----------
+    values : number, shape (rows of a block,)
+    groups : int32, shape (rows of a block,)
+    nexts : int64, shape (groups + 1,), written
+        Begins of the groups, as `group_rows` writes them; left at their ends.
+    ordered : number, shape (rows of all groups,), written
+    """
+    for i in range(groups.shape[0]):
+        group = groups[_U(i)]
+        if group >= 0:
+            ordered[_U(nexts[_U(group)])] = values[_U(i)]
+            nexts[_U(group)] += 1
+
+
+@kernel
+def merge_rows(rows, places, words, more, more_places, bit, merged, merged_places, merged_words):
     """Merge two ascending lists of rows into one.
 
     Parameters
     ----------
-    rows : int32, shape (n,)
-    words : uint16, shape (n,)
-        Word of each of these rows.
-    more : int32, shape (m,)
+    rows, places : int32, shape (n,)
+        Rows, and the place of each.
+    words : uint8 or uint16, shape (n,), or (0,)
+        Word of each of these rows; empty: 1 for all.
+    more, more_places : int32, shape (m,)
+        Rows, and the place of each, which is the same in both lists.
     bit : int
         Word of each of those.
-    merged : int32, shape (at least n + m,), written
-    merged_words : uint16, shape (at least n + m,), written
+    merged, merged_places : int32, shape (at least n + m,), written
+    merged_words : uint8 or uint16, shape (at least n + m,), written
         Bits of both words for a row that stands in both lists.
 
     Returns
@@ -191,21 +212,26 @@ def merge_rows(rows, words, more, bit, merged, merged_words):
     """
     i, j, k = _U(0), _U(0), _U(0)
     n, m = _U(rows.shape[0]), _U(more.shape[0])
+    has_words = words.shape[0] > 0
     while i < n and j < m:
         a, b = rows[i], more[j]
         first, second = _U(a <= b), _U(b <= a)
+        word = _U(words[i]) if has_words else _U(1)
         merged[k] = min(a, b)
-        merged_words[k] = first * words[i] | second * _U(bit)
+        merged_places[k] = places[i] if a <= b else more_places[j]
+        merged_words[k] = first * word | second * _U(bit)
         i += first
         j += second
         k += _U(1)
     while i < n:
         merged[k] = rows[i]
-        merged_words[k] = words[i]
+        merged_places[k] = places[i]
+        merged_words[k] = words[i] if has_words else _U(1)
         i += _U(1)
         k += _U(1)
     while j < m:
         merged[k] = more[j]
+        merged_places[k] = more_places[j]
         merged_words[k] = bit
         j += _U(1)
         k += _U(1)

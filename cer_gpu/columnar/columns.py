@@ -245,30 +245,6 @@ class Block:
         return array.cast(pa.large_string())
 
 
-class Taken(Block):
-    """Some rows of a block, of which only the columns that are read are taken.
-
-    Parameters
-    ----------
-    whole : Block
-    rows : int32 array, shape (n,)
-    coders : dict from column to StringCoder
-        As those of a block, for these rows.
-    """
-
-    def __init__(self, whole: Block, rows: npt.NDArray[np.int32], coders: dict[str, StringCoder]) -> None:
-        super().__init__(whole.batch, coders)
-        self._whole = whole
-        self._rows = pa.array(rows)
-        self.n_rows = len(rows)
-
-    def column(self, name: str) -> pa.Array:
-        """Return the rows of a column or field in its own layout."""
-        if name not in self._columns:
-            self._columns[name] = take_rows(self._whole.column(name), self._rows)
-        return self._columns[name]
-
-
 def plain_texts(values: pa.Array) -> pa.Array:
     """Return strings in a layout that Arrow's functions can read."""
     return values.cast(pa.large_string()) if pa.types.is_string_view(values.type) else values

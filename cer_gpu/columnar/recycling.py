@@ -87,7 +87,11 @@ class Cells:
 
     def __getitem__(self, key: Hashable) -> Cell:
         """Return a cell, which is empty at first."""
-        return self._cells.setdefault((self._number, key), Cell())
+        place = self._number, key
+        cell = self._cells.get(place)
+        if cell is None:
+            cell = self._cells[place] = Cell()
+        return cell
 
 
 def cells_of_turn() -> Cells:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -15,11 +15,11 @@ from cer_gpu.columnar.fields import columns_with
 from cer_gpu.columnar.resident import DeviceEvents, refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.intake import Intake
 from cer_gpu.engine.options import Options
 from cer_gpu.engine.pipeline import Pipeline, SharedBySet
-from cer_gpu.errors import CerError, EventsError, OptionError, did_you_mean, out_of_memory
-from cer_gpu.order.lateness import parse_lateness, parse_time
-from cer_gpu.order.reorder import Reorder
+from cer_gpu.errors import EventsError, OptionError, did_you_mean
+from cer_gpu.order.lateness import parse_time
 from cer_gpu.order.rows import ROW_COLUMN, with_rows
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import Aggregated, Columns
@@ -31,8 +31,6 @@ from cer_gpu.predicates.types_met import TypesMet, types_named
 from cer_gpu.runtime.protocol import Found
 from cer_gpu.stages import NO_STAGES, Stages
 
-_UNREAD = "the matches of the batch before were not all read"
-
 
 class Evaluator:
     """Evaluator of a query, batch by batch: `push` events, `finish` at the end.
@@ -42,8 +40,6 @@ class Evaluator:
 
     Attributes
     ----------
-    n_pushed : int
-        Events pushed so far.
     n_events : int
         Events evaluated so far; with `lateness`, some pushed events still wait.
     n_matches : int
@@ -55,7 +51,6 @@ class Evaluator:
     ) -> None:
         plan = bindings.plan
         self.physical = physical_plan(plan, output_of(plan, options.output), share=options.share is not None)
-        self.n_pushed = options.begin
         self.n_events = options.begin
         self.n_matches = 0
         self._bindings = bindings
@@ -66,12 +61,20 @@ class Evaluator:
         self._types_met = types_named((guard.event_type for guard in plan.guards), plan.type_column)
         self._table = self.physical.table()
         self._pipeline: Pipeline | None = None
-        self._reorder: Reorder | None = None
+        self._intake = Intake(plan.time_column, plan.time_unit, options.lateness, options.late, options.begin)
         self._n_of_stream: dict[str, int] = {}  # events pushed with the name of their stream
         self._n_found = 0  # results so far
         self._advanced = -1  # the key of the time to which the stream has advanced
-        self._refusal = ""  # the reason why no more events are accepted
         self._among_threads = False  # True: larger blocks, as threads wait for one another between blocks
+
+    @property
+    def n_pushed(self) -> int:
+        """Number of events pushed so far."""
+        return self._intake.n_pushed
+
+    @n_pushed.setter
+    def n_pushed(self, n: int) -> None:
+        self._intake.n_pushed = n
 
     @property
     def output(self) -> str:
@@ -114,7 +117,7 @@ class Evaluator:
     @property
     def n_late(self) -> int:
         """Number of events so far that came later than `lateness` allows."""
-        return 0 if self._reorder is None else self._reorder.n_late
+        return self._intake.n_late
 
     @property
     def notes(self) -> list[str]:
@@ -160,7 +163,7 @@ class Evaluator:
 
         Read all pieces before pushing the next batch; the batch is evaluated while they are read.
         """
-        self._check_open()
+        self._intake.check_open()
         if isinstance(batch, DeviceEvents):
             batch = batch.batch()
         if not isinstance(batch, pa.RecordBatch):
@@ -181,7 +184,7 @@ class Evaluator:
         refuse_resident(batch, on_host, for_all or "the window, PARTITION BY or the column of positions")
         if self.is_full:
             return iter(())
-        self._refusal = _UNREAD
+        self._intake.begin()
         return self._in_order(batch.select(columns_with(batch.schema, names)) if names else batch)
 
     def advance(self, time: Any) -> pa.RecordBatch:
@@ -223,7 +226,7 @@ class Evaluator:
 
     def advance_batches(self, time: Any) -> Iterator[pa.RecordBatch]:
         """As `advance`, but yield the complex events in pieces of bounded size."""
-        self._check_open()
+        self._intake.check_open()
         if self._plan.time_column is None:
             raise OptionError("a stream advances in time: name the time column\nhint: time_column=... (--time-column)")
         if self._pipeline is None or self.is_full:
@@ -231,7 +234,7 @@ class Evaluator:
         key = self._key_of(parse_time(time, self._time_type))
         if key <= self._advanced:
             return iter(())
-        self._refusal = _UNREAD
+        self._intake.begin()
         return self._advance(key)
 
     @property
@@ -239,8 +242,7 @@ class Evaluator:
         """Least time, in units of the time column, to which `advance` can have an effect now; None: nothing waits."""
         if self._pipeline is None or self.is_full:
             return None
-        held = None if self._reorder is None else self._reorder.least
-        keys = [key for key in (held, self._pipeline.due) if key is not None]
+        keys = [key for key in (self._intake.least, self._pipeline.due) if key is not None]
         return min(keys) - self._offset if keys else None
 
     def finish(self) -> pa.RecordBatch:
@@ -252,17 +254,17 @@ class Evaluator:
 
     def finish_batches(self) -> Iterator[pa.RecordBatch]:
         """As `finish`, but yield the complex events in pieces of bounded size."""
-        held = [] if self._reorder is None or self._refusal or self.is_full else self._reorder.finish()
+        held = [] if self.is_full else self._intake.finish()
         try:
             with self._reading():
                 for batch in held:
                     yield from self._evaluate(batch)
-                if self._pipeline is not None and not self._refusal and not self.is_full:
+                if self._pipeline is not None and not self._intake.refusal and not self.is_full:
                     for rows, found in self._pipeline.finish():
                         yield self._first_of(rows, found)
                     yield from self._rest(None)
         finally:
-            self._refusal = "the stream is finished"
+            self._intake.close()
             if self._pipeline is not None:
                 self._pipeline.guards.release()
 
@@ -301,7 +303,7 @@ class Evaluator:
         self._options = replace(self._options, begin=begin, first_end=first_end)
         self.n_pushed = self.n_events = begin
         self.n_matches = 0
-        self._refusal = ""
+        self._intake.refusal = ""
         self._pipeline.restart(self._options.reading)
         self._blocks.restart(begin)
 
@@ -327,8 +329,8 @@ class Evaluator:
         OptionError
             After `finish`, after an error, or before all complex events of a batch are read.
         """
-        if self._refusal:
-            raise OptionError(f"{self._refusal}: there is no state to keep")
+        if self._intake.refusal:
+            raise OptionError(f"{self._intake.refusal}: there is no state to keep")
         options = asdict(self._options)
         del options["device"]  # another machine need not have it
         if isinstance(self._options.lateness, timedelta):
@@ -343,11 +345,7 @@ class Evaluator:
             state.schemas["events"] = self._schema
             self._pipeline.snapshot(state)
             self._blocks.snapshot(state)
-            if self._reorder is not None:
-                rows, facts = self._reorder.snapshot()
-                state.facts["reorder"] = facts
-                if rows is not None:
-                    state.tables["reorder"] = rows
+            self._intake.snapshot(state)
         return state.to_bytes()
 
     @classmethod
@@ -370,8 +368,7 @@ class Evaluator:
             pipeline.restore(state, evaluator.bind(state.schemas["binding"]))
             evaluator._blocks.restore(state)
             evaluator._keep_advanced(state.facts.get("advanced", -1))
-            if evaluator._reorder is not None:
-                evaluator._reorder = Reorder.restore(state.tables.get("reorder"), state.facts["reorder"])
+            evaluator._intake.restore(state)
         return evaluator
 
     def _keep_advanced(self, key: int) -> None:
@@ -399,7 +396,7 @@ class Evaluator:
 
     def _advance(self, key: int) -> Iterator[pa.RecordBatch]:
         with self._reading():
-            for ready in () if self._reorder is None else self._reorder.advance(key):
+            for ready in self._intake.advance(key):
                 yield from self._evaluate(ready)
                 if self.is_full:
                     break
@@ -410,10 +407,6 @@ class Evaluator:
                 yield from self._rest(None)
 
     # ---- one batch ------------------------------------------------------------------------------------------
-
-    def _check_open(self) -> None:
-        if self._refusal:
-            raise OptionError(f"{self._refusal}: make a new evaluator")
 
     def _of_stream(self, batch: pa.RecordBatch, stream: str) -> pa.RecordBatch:
         streams = self._plan.streams
@@ -449,7 +442,7 @@ class Evaluator:
     def _begin(self, binding: Binding) -> Pipeline:
         """Make the pipeline; the binding's schema fixes the types of the results."""
         self._choose(binding)
-        given, plan = self._options, self._plan
+        given = self._options
         self._schema = binding.schema
         self._blocks = Blocks(binding.clocks, given.position_column, given.begin)
         pipeline = Pipeline(
@@ -463,36 +456,19 @@ class Evaluator:
             numbered=given.lateness is not None or ROW_COLUMN in binding.schema.names,
             shared=self._shared,
         )
-        if given.lateness is not None:
-            assert plan.time_column is not None
-            assert binding.time_type is not None
-            units = parse_lateness(given.lateness, binding.time_type, plan.time_unit)
-            self._reorder = Reorder(plan.time_column, units, given.late)
+        self._intake.expect(binding.schema)
         self._pipeline = pipeline
         return pipeline
 
     def _in_order(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         with self._reading():
-            if self._reorder is not None:
-                batch = with_rows(batch, self.n_pushed)
-            batches = [batch] if self._reorder is None else self._reorder.push(batch)
-            self.n_pushed += batch.num_rows
-            for ready in batches:
+            for ready in self._intake.push(batch):
                 yield from self._evaluate(ready)
                 if self.is_full:
                     break
 
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Accept more events after this block, unless an error ends it."""
-        try:
-            yield
-        except (CerError, MemoryError) as error:
-            self._refusal = "an error ended the stream"
-            if isinstance(error, CerError):
-                raise
-            raise out_of_memory(self.n_matches) from None
-        self._refusal = ""
+    def _reading(self) -> AbstractContextManager[None]:
+        return self._intake.reading(lambda: self.n_matches)
 
     def _evaluate(self, events: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         pipeline, blocks = self._bound(events.schema), self._blocks

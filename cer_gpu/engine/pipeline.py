@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from cer_gpu.automaton.table import Table
 from cer_gpu.backend.compaction import number_rows
 from cer_gpu.columnar.clocks import Clock, Window
 from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.groups import Picked
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.engine.awaiting import Awaiting
 from cer_gpu.engine.blocks import Batch, EventBlock
@@ -260,7 +262,7 @@ class Pipeline:
         """
         columns = block.columns
         with self._stages.stage(PREDICATES):
-            symbols, rows = self.guards.select(columns, self._symbols)
+            picked = Picked(*self.guards.select(columns, self._symbols))
         self.tiers.add(self.guards.tier)
         self._sweep_texts()
         partitions, ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -268,23 +270,29 @@ class Pipeline:
             with self._stages.stage(PARTITIONS):
                 if isinstance(self.partitions, Partitions) and self.partitions.wants_sweep:
                     self._drop_idle(self.partitions)
-                keys = self.binding.keys.arrays(columns.batch, self._first.keys.types)
-                if self._awaiting is not None and self._options.window == COUNT_WINDOW:
+                counted = self._awaiting is not None and self._options.window == COUNT_WINDOW
+                if counted:
                     # an event that is not relevant may be the first beyond a window
                     every = np.zeros(columns.n_rows, np.int32)
-                    every[rows] = symbols
-                    symbols, rows = every, np.arange(columns.n_rows, dtype=np.int32)
-                symbols, rows, partitions, ordinals = self.partitions.assign(keys, symbols, rows)
-                self._passing = partitions, ordinals, block.first + rows.astype(np.int64)
+                    every[picked.rows] = picked.symbols
+                    picked = Picked(every, np.arange(columns.n_rows, dtype=np.int32))
+                keys = partial(self.binding.keys.arrays, columns.batch, self._first.keys.types)
+                if isinstance(self.partitions, Partitions):
+                    symbols, rows, partitions, ordinals = self.partitions.assign(keys(), picked.symbols, picked.rows)
+                    picked = Picked(symbols, rows)
+                else:
+                    picked, partitions, ordinals = self.partitions.assign(keys, picked)
+                if counted:
+                    self._passing = partitions, ordinals, block.first + picked.rows.astype(np.int64)
             if self.runtime.keeps_partitions:
                 self.runtime.reserve_partitions(self.partitions.n)
-        if not len(rows):
+        if not len(picked.rows):
             return
-        events = self._relevant(block, clocks, symbols, rows, partitions, ordinals)
+        events = self._relevant(block, clocks, picked, partitions, ordinals)
         if self._retained is not None:
-            self._retained.add(events.reported, columns.batch, rows)
+            self._retained.add(events.reported, columns.batch, picked.rows)
         if self._rows is not None:
-            self._rows.add(events.reported, columns.batch, rows)
+            self._rows.add(events.reported, columns.batch, picked.rows)
         for piece in [events] if self._live is None else self._live.take(events):
             yield from self._run(piece)
 
@@ -447,13 +455,12 @@ class Pipeline:
         self,
         block: EventBlock,
         clocks: dict[str, Clock],
-        symbols: npt.NDArray[np.int32],
-        rows: npt.NDArray[np.int32],
+        picked: Picked,
         partitions: npt.NDArray[np.int32],
         ordinals: Positions,
     ) -> Relevant:
         """Return the relevant events of a block, valid until the next block."""
-        plan, given = self.physical.plan, block.given
+        plan, given, rows = self.physical.plan, block.given, picked.rows
         positions = self._positions.empty(len(rows))
         number_rows(rows, block.first, positions)
         nothing = np.empty(0, np.int64)
@@ -462,7 +469,7 @@ class Pipeline:
             positions = given[rows]
         elif given is not None:
             places = given[rows]
-        times = {name: clocks[name].at(rows, block.times[name]) for name in self.binding.clocks}
+        times = {name: clocks[name].at(*picked.within(block.times[name])) for name in self.binding.clocks}
         window_clocks: npt.NDArray[Any] = positions.view(np.uint64)
         if self._options.window == COUNT_WINDOW:
             window_clocks = ordinals.view(np.uint64)
@@ -477,7 +484,9 @@ class Pipeline:
         elif self._compared is not None:
             with self._stages.stage(PREDICATES):
                 attributes = self._compared.of(block.columns, rows)
-        return Relevant(symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes)
+        return Relevant(
+            picked.symbols, positions, nothing, of_time, partitions, ordinals, places, window_clocks, attributes
+        )
 
     def _run(self, events: Relevant) -> Iterator[Found]:
         """Feed relevant events to the runtime."""

@@ -26,7 +26,7 @@ class Sharing:
     def __init__(self, type_column: str | None, stream_column: str | None) -> None:
         self._type_column, self._stream_column = type_column, stream_column
         self._guards: SharedGuards | None = None
-        self._partitions: dict[Hashable, SharedPartitions] = {}
+        self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
         self._memory: dict[Hashable, Cell] = {}
 
     def turn(self) -> Turn:
@@ -41,15 +41,16 @@ class Sharing:
 
     def add_partitions(self, keys: Keys) -> None:
         """Let queries with these keys of PARTITION BY share their partitions."""
-        if keys.types and keys.brackets not in self._partitions:
-            self._partitions[keys.brackets] = SharedPartitions(keys.types)
+        for numbered in (False, True) if keys.types else ():
+            if (keys.brackets, numbered) not in self._partitions:
+                self._partitions[keys.brackets, numbered] = SharedPartitions(keys.types, numbered=numbered)
 
     def partitions(self, keys: Keys, *, numbered: bool) -> ViewOfPartitions | None:
         """Return the view of one more query on the partitions of its keys; None: they are its own."""
-        shared = self._partitions.get(keys.brackets)
+        shared = self._partitions.get((keys.brackets, numbered))
         if shared is None or shared.is_given_up or shared.types != keys.types:
             return None
-        return ViewOfPartitions(shared, numbered=numbered)
+        return ViewOfPartitions(shared)
 
     def next_block(self, pipelines: Iterable[Pipeline]) -> None:
         """Go on to the next block; drop partitions that no query holds anything of, once there are many."""

@@ -23,7 +23,7 @@ from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, is_string
 from cer_gpu.columnar.fields import attribute_type, columns_with, names_in
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.columnar.validation import validated
-from cer_gpu.errors import EventsError, did_you_mean
+from cer_gpu.errors import EventsError, TimeOrderError, did_you_mean
 
 BATCH_ROWS = 1 << 17
 FILE_ROWS = 1 << 20
@@ -114,6 +114,21 @@ class Source:
     def parts_for(self, n_threads: int) -> Parts | None:
         """Return the parts for `n_threads` to read at once; None: there are none, or their sizes are too unequal."""
         return self.parts if self.parts is not None and self.parts.serve(n_threads) else None
+
+    @contextmanager
+    def locating(self, n_events: Callable[[], int]) -> Iterator[None]:
+        """Let errors in the order of events name the file.
+
+        Parameters
+        ----------
+        n_events
+            Returns the number of events evaluated so far.
+        """
+        try:
+            yield
+        except TimeOrderError as error:
+            where = self.locate(n_events())
+            raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
 
     def locate(self, position: int) -> str | None:
         """Return the file of an event, and the position of its first event, for a message."""

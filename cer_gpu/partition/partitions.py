@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.columnar.columns import Bools, is_string, plain_texts, plain_type, take_rows
-from cer_gpu.columnar.fields import array_of, batch_of, column_type, fields_hint
+from cer_gpu.columnar.fields import array_of, column_type, fields_hint
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.partition.key_index import Texts, encoder_of, index_of
@@ -68,17 +68,20 @@ class Keys:
         types
             Types of the keys, to which columns of other types are cast; texts may keep their dictionary.
         """
-        return [self._key(batch, names, kind) for names, kind in zip(self.brackets, types, strict=True)]
+        return self._keys_in({name: array_of(batch, name) for name in self.columns}, types)
 
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
         """Return the keys of some events, in these types."""
-        batch = batch_of(self.columns, [take_rows(array_of(batch, name), rows) for name in self.columns])
+        keys = self._keys_in({name: take_rows(array_of(batch, name), rows) for name in self.columns}, types)
+        return [_cast(key, kind, name) for key, kind, name in zip(keys, types, self.names, strict=True)]
+
+    def _keys_in(self, columns: dict[str, pa.Array], types: list[pa.DataType]) -> list[pa.Array]:
         return [
-            _cast(key, kind, name) for key, kind, name in zip(self.arrays(batch, types), types, self.names, strict=True)
+            self._key([_readable(columns[name]) for name in names], names, kind)
+            for names, kind in zip(self.brackets, types, strict=True)
         ]
 
-    def _key(self, batch: pa.RecordBatch, names: tuple[str, ...], kind: pa.DataType) -> pa.Array:
-        columns = [_readable(array_of(batch, name)) for name in names]
+    def _key(self, columns: list[pa.Array], names: tuple[str, ...], kind: pa.DataType) -> pa.Array:
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
             return columns[0]
         columns = [_cast(column, kind, name) for column, name in zip(columns, names, strict=True)]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.backend.compaction import gather
+from cer_gpu.columnar.groups import Picked
+from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.partition.partitions import Int32, Int64, Partitions
 
 MOST_SHARED = 1 << 16
@@ -20,11 +24,15 @@ class SharedPartitions:
     ----------
     types
         Types of the keys.
+    numbered
+        True: number the events of each partition.
     """
 
-    def __init__(self, types: list[pa.DataType]) -> None:
+    def __init__(self, types: list[pa.DataType], *, numbered: bool) -> None:
         self.types = types
-        self.all = Partitions(types, every=True, numbered=True)
+        self.numbered = numbered
+        self.all = Partitions(types, every=True, numbered=numbered)
+        self._every = np.empty(0, np.int32)
         self.is_given_up = False
         self._read = False
         self._ids, self._ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
@@ -34,7 +42,7 @@ class SharedPartitions:
         """Go on to the next block."""
         self._read = False
 
-    def ids(self, keys: list[pa.Array]) -> tuple[Int32, Int64, bool]:
+    def ids(self, keys_of_block: Callable[[], list[pa.Array]]) -> tuple[Int32, Int64, bool]:
         """Return the partitions of all events of a block, their ordinals, and whether some have no key.
 
         Returns
@@ -42,16 +50,22 @@ class SharedPartitions:
         partitions : int32, shape (n rows,)
             -1 for an event without a key.
         ordinals : int64, shape (n rows,)
-            Number of each event in its partition.
+            Number of each event in its partition; empty unless `numbered`.
         some_have_none : bool
         """
         if not self._read:
-            every = np.arange(len(keys[0]), dtype=np.int32)
+            keys = keys_of_block()
+            n = len(keys[0])
+            if len(self._every) < n:
+                self._every = np.arange(n, dtype=np.int32)
+            every = self._every[:n]
             _, rows, ids, ordinals = self.all.assign(keys, every, every)
             self._some_have_none = len(rows) < len(every)
             if self._some_have_none:
-                self._ids, self._ordinals = np.full(len(every), -1, np.int32), np.zeros(len(every), np.int64)
-                self._ids[rows], self._ordinals[rows] = ids, ordinals
+                self._ids, self._ordinals = np.full(n, -1, np.int32), np.zeros(n if self.numbered else 0, np.int64)
+                self._ids[rows] = ids
+                if self.numbered:
+                    self._ordinals[rows] = ordinals
             else:
                 self._ids, self._ordinals = ids, ordinals
             self._read = True
@@ -64,29 +78,49 @@ class ViewOfPartitions:
     Parameters
     ----------
     shared
-    numbered
-        True: tell the ordinals of events.
     """
 
-    def __init__(self, shared: SharedPartitions, *, numbered: bool) -> None:
+    def __init__(self, shared: SharedPartitions) -> None:
         self.shared = shared
-        self._numbered = numbered
+        self._ids, self._ordinals = Scratch(np.int32), Scratch(np.int64)
 
     @property
     def n(self) -> int:
         """Number of known partitions."""
         return self.shared.all.n
 
-    def assign(self, keys: list[pa.Array], symbols: Int32, rows: Int32) -> tuple[Int32, Int32, Int32, Int64]:
-        """Return what `Partitions.assign` does; a partition may have another number than there."""
-        if not len(rows) and not self._numbered:  # ordinals count the events of all blocks
-            return symbols, rows, np.empty(0, np.int32), np.empty(0, np.int64)
-        ids, all_ordinals, some_have_none = self.shared.ids(keys)
-        partitions = ids.take(rows)
+    def assign(self, keys_of_block: Callable[[], list[pa.Array]], picked: Picked) -> tuple[Picked, Int32, Int64]:
+        """Find the partitions of the relevant events of a block.
+
+        Parameters
+        ----------
+        keys_of_block
+            Returns the keys of all events of the block; called by the first query that reads them.
+        picked
+
+        Returns
+        -------
+        picked, partitions, ordinals
+            Those of the relevant events that have a key, valid until the next call; the ordinals (int64) are empty
+            unless they are numbered.
+        """
+        if not len(picked.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
+            return picked, np.empty(0, np.int32), np.empty(0, np.int64)
+        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block)
+        partitions = self._of(ids, picked, self._ids)
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)
-            symbols, rows, partitions = symbols[kept], rows[kept], partitions[kept]
-        return symbols, rows, partitions, all_ordinals.take(rows) if self._numbered else np.empty(0, np.int64)
+            picked, partitions = picked.at(kept), partitions[kept]
+        if not self.shared.numbered:
+            return picked, partitions, all_ordinals
+        return picked, partitions, self._of(all_ordinals, picked, self._ordinals)
+
+    @staticmethod
+    def _of(values: Any, picked: Picked, memory: Scratch) -> Any:
+        where, values = picked.within(values)
+        taken = memory.empty(len(where))
+        gather(read_only(values), where, taken)
+        return taken
 
     def snapshot(self) -> tuple[dict[str, Any], dict[int, pa.Array]]:
         """Return the state as arrays, and the values of keys that are texts."""

@@ -1,6 +1,7 @@
 """Guards of many queries over one stream, each of which is evaluated once, over the events of its type alone.
 
-A guard gives an ascending list of rows for each block; the relevant events of a query are the merge of the lists of its
+The rows of a block are put in the order of their types once (`cer_gpu.columnar.groups`).  A guard gives a list of rows,
+with their places in that order, for each block; the relevant events of a query are the merge of the lists of its
 guards, with the word of each row (`cer_gpu.predicates.guards`).  A query whose types do not occur in a block reads
 nothing of it.
 """
@@ -8,22 +9,24 @@ nothing of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.backend.compaction import group_rows, merge_rows
-from cer_gpu.columnar.columns import Block, Taken
+from cer_gpu.backend.compaction import merge_rows
+from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, type_names
 from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.placement import CPU, Placement
-from cer_gpu.predicates.symbols import Selected, SymbolTable
+from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.terms import Test
 from cer_gpu.predicates.types_met import TypesMet
 
@@ -31,8 +34,11 @@ MOST_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""
 
 Rows = npt.NDArray[np.int32]
+List = tuple[Rows, Rows]
+"""Rows, ascending, and the place of each."""
+
 NO_ROWS: Rows = read_only(np.empty(0, np.int32))
-NO_WORDS = read_only(np.empty(0, np.uint16))
+NO_LIST: List = (NO_ROWS, NO_ROWS)
 
 
 def may_share(bound: BoundGuards, *, negates: bool) -> bool:
@@ -64,10 +70,14 @@ class SharedGuards:
         self._type_column, self._stream_column = type_column, stream_column
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
-        self._found: dict[Guard, Rows] = {}
+        self._found: dict[Guard, List] = {}
         self._groups = PerDictionary(self._groups_of)
-        self._grouped = Scratch(np.int32)
-        self._merged = [(Scratch(np.int32), Scratch(np.uint16)) for _ in range(2)]
+        self.groups = Groups()
+        self._merged = {
+            (step, size): (Scratch(np.int32), Scratch(np.int32), Scratch(f"u{size}"))
+            for step in (0, 1)
+            for size in (1, 2)
+        }
         self.types: list[str | None] = []
 
     def words_for(self, bound: BoundGuards, types_met: TypesMet) -> SharedWords:
@@ -78,34 +88,33 @@ class SharedGuards:
                 self._block, self._groups = None, PerDictionary(self._groups_of)
         return SharedWords(self, bound, types_met)
 
-    def rows(self, guard: Guard, block: Block) -> Rows:
-        """Return the rows of a block (int32, ascending) that satisfy a guard."""
+    def rows(self, guard: Guard, block: Block) -> List:
+        """Return the rows of a block that satisfy a guard, and their places."""
         if block is not self._block:
             self._read(block)
         found = self._found.get(guard)
         if found is None:
-            found = self._found[guard] = self._rows(guard, block)
+            found = self._found[guard] = self._rows(guard)
         return found
 
     def _read(self, block: Block) -> None:
         """Group the rows of a block by their types."""
         self._block = block
         self._found.clear()
+        self.groups.read(self._types_of(block), len(self._of_type))
+        for i, of_type in enumerate(self._of_type.values()):
+            of_type.read(block, self.groups, i)
+
+    def _types_of(self, block: Block) -> npt.NDArray[np.int32]:
+        """Return the number of the type of each row; -1 for types that no guard names."""
         if self._type_column is None:
-            every = np.arange(block.n_rows, dtype=np.int32)
-            for of_type in self._of_type.values():
-                of_type.read(block, every)
-            return
+            return np.zeros(block.n_rows, np.int32)
         coded = block.coded(self._type_column)
-        groups = self._groups(coded.values).take(coded.codes)
+        groups: npt.NDArray[np.int32] = self._groups(coded.values).take(coded.codes)
         valid = block.valid(self._type_column)
         if valid is not None:
             groups[~valid] = -1
-        begins = np.empty(len(self._of_type) + 1, np.int64)
-        rows = self._grouped.empty(block.n_rows)
-        group_rows(groups, begins, rows)
-        for i, of_type in enumerate(self._of_type.values()):
-            of_type.read(block, rows[begins[i] : begins[i + 1]])
+        return groups
 
     def _groups_of(self, values: pa.Array) -> npt.NDArray[np.int32]:
         numbers = {name: i for i, name in enumerate(self._of_type) if name is not None}
@@ -113,7 +122,7 @@ class SharedGuards:
         self.types = type_names(values, self._type_column)
         return np.array([-1 if name is None else numbers.get(name, -1) for name in self.types], np.int32)
 
-    def _rows(self, guard: Guard, block: Block) -> Rows:
+    def _rows(self, guard: Guard) -> List:
         of_type = self._of_type[guard.event_type]
         kept: npt.NDArray[np.bool_] | bool = True
         if guard.stream is not None and self._stream_column is not None:
@@ -123,20 +132,20 @@ class SharedGuards:
         if guard.predicate is not None and len(of_type.rows):
             kept = kept & of_type.rows_of(guard)
         if isinstance(kept, np.ndarray):
-            return of_type.rows[kept]
-        return of_type.rows if kept else NO_ROWS
+            return read_only(of_type.rows[kept]), read_only(of_type.places[kept])
+        return (of_type.rows, of_type.places) if kept else NO_LIST
 
-    def merge(self, lists: list[Rows]) -> tuple[Rows, npt.NDArray[np.uint16]]:
-        """Return the rows of all lists, ascending, and for each the lists that hold it; valid until the next call."""
-        n_all = sum(map(len, lists))
-        rows, words = NO_ROWS, NO_WORDS
-        for number, more in enumerate(lists):
+    def merge(self, lists: list[List], dtype: npt.DTypeLike) -> tuple[Rows, Rows, npt.NDArray[Any]]:
+        """Return the rows of all lists, ascending, their places, and their words of a type, until the next call."""
+        n_all = sum(len(rows) for rows, _ in lists)
+        rows, places = lists[0]
+        words = np.empty(0, dtype)
+        for number, more in enumerate(lists[1:] or [NO_LIST], 1):
             # the memory of the step before is read, so each step writes to the other
-            scratch = self._merged[number % 2]
-            merged, merged_words = scratch[0].empty(n_all), scratch[1].empty(n_all)
-            n = merge_rows(rows, words, read_only(more), 1 << number, merged, merged_words)
-            rows, words = read_only(merged[:n]), read_only(merged_words[:n])
-        return rows, words
+            memory = [scratch.empty(n_all) for scratch in self._merged[number % 2, np.dtype(dtype).itemsize]]
+            n = merge_rows(rows, places, words, *more, 1 << number, *memory)
+            rows, places, words = (read_only(each[:n]) for each in memory)
+        return rows, places, words
 
 
 class _OfType:
@@ -146,18 +155,20 @@ class _OfType:
         self._binder = Binder(schema, "")  # each predicate was bound before, by itself
         self._coders: dict[str, StringCoder] = {}
         self._tests: dict[Guard, Test] = {}
-        self._taken: Taken | None = None
-        self.rows = NO_ROWS
+        self._taken: OfGroup | None = None
+        self.rows = self.places = NO_ROWS
 
-    def read(self, block: Block, rows: Rows) -> None:
-        """Go on to another block."""
-        self._block, self.rows, self._taken = block, rows, None
+    def read(self, block: Block, groups: Groups, number: int) -> None:
+        """Go on to another block, in which this type is the group of a number."""
+        self._block, self._groups, self._number, self._taken = block, groups, number, None
+        places = groups.places(number)
+        self.rows, self.places = groups.rows[places], groups.every[places]
 
     @property
-    def taken(self) -> Taken:
+    def taken(self) -> OfGroup:
         """Columns of the events, taken at their first use."""
         if self._taken is None:
-            self._taken = Taken(self._block, self.rows, self._coders)
+            self._taken = OfGroup(self._block, self._groups, self._number, self._coders)
         return self._taken
 
     def rows_of(self, guard: Guard) -> npt.NDArray[np.bool_] | bool:
@@ -192,16 +203,17 @@ class SharedWords:
     def release(self) -> None:
         """Free nothing: there is no memory on a device."""
 
-    def select(self, block: Block, symbols: SymbolTable) -> Selected:
-        """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
-        lists = [self._shared.rows(guard, block) for guard in self.bound.guards]
-        if self._types is not self._shared.types:
-            self._types = self._shared.types
+    def select(self, block: Block, symbols: SymbolTable) -> Picked:
+        """Return the relevant events of a block, valid until the next call."""
+        shared = self._shared
+        lists = [shared.rows(guard, block) for guard in self.bound.guards]
+        if self._types is not shared.types:
+            self._types = shared.types
             self.types_met.add(self._types)
-        if not any(map(len, lists)):
-            return NO_ROWS, NO_ROWS
-        rows, words = self._shared.merge(lists)
-        if self.bound.dtype == np.uint8:
-            words = words.astype(np.uint8)
-        chosen, places = symbols.select(words)
-        return chosen, rows if len(places) == len(rows) else rows[places]
+        if not any(len(rows) for rows, _ in lists):
+            return Picked(NO_ROWS, NO_ROWS)
+        rows, places, words = shared.merge(lists, self.bound.dtype)
+        chosen, kept = symbols.select(words)
+        if len(kept) < len(rows):
+            rows, places = rows[kept], places[kept]
+        return Picked(chosen, rows, places, shared.groups)

@@ -66,40 +66,27 @@ class KeyedStacks(ChainLister):
         width += options.window != GLOBAL_WINDOW
         self._ring = Rows(max(INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
+        self._given: tuple[tuple[Any, ...], ...] = ()  # what the loops read beside the instances
         self.reserve_partitions(1)
 
     def feed(self, events: Relevant) -> Iterator[MatchBuffers]:
         """Process relevant events and yield full buffers of complex events, in order."""
         begin, n = 0, len(events.symbols)
         ends = self._ends.empty(n)
+        self._given = tuple(plain(self._reported(events), self._window(events), self.options.as_group, self._steps))
         while begin < n:
-            groups = plain(
-                self._reported(events),
-                self._window(events),
-                self.options.as_group,
-                self._steps,
-                self._tops_of,
-                self._instances_of,
+            begin, n_ends = loops.push_events(
+                *self._given, *plain(self._tops_of, self._instances_of), begin, self._regs, ends
             )
-            stopped, n_ends = loops.push_events(*groups, begin, self._regs, ends)
             yield from self.stages.each(LISTING, self._list(events, n_ends))
-            if stopped < n and stopped == begin:
+            if begin < n:
                 self._make_room(events.window_clocks[begin])
-            begin = stopped
         if n:
             self._last_clock = events.window_clocks[-1]
 
     def _list_ends(self, events: Relevant, n_ends: int) -> int:
-        groups = plain(
-            self._reported(events),
-            self._window(events),
-            self.options.as_group,
-            self._steps,
-            self._instances_of,
-            self._listing,
-            Matches(*self._out.to_fill),
-        )
-        status: int = loops.list_ends(*groups, self._ends.empty(n_ends), n_ends, self._regs)
+        groups = plain(self._instances_of, self._listing, Matches(*self._out.to_fill))
+        status: int = loops.list_ends(*self._given, *groups, self._ends.empty(n_ends), n_ends, self._regs)
         return status
 
     def live(self) -> Int64:

@@ -89,17 +89,18 @@ class OutputBuffers:
     @property
     def to_fill(self) -> tuple[npt.NDArray[Any], ...]:
         """The arrays of `MatchBuffers`, in its order; taken when asked for, as those before may be free then."""
-        if self._empty is None:
+        arrays = self._empty
+        if arrays is None:
             rows, n_values, empty = self._rows, self._n_values, self._recycler.empty
-            self._empty = MatchBuffers(
+            arrays = self._empty = MatchBuffers(
                 empty((2, rows), np.int64),
                 empty((2, rows if self._timed else 0), np.int64),
                 empty((rows + 1,), np.int32),
                 empty((n_values,), np.int64),
                 empty((n_values if self._labelled else 0,), np.int32),
             )
-            self._empty.offsets[0] = 0
-        return self._empty.arrays
+            arrays.offsets[0] = 0
+        return arrays.arrays
 
     def widen(self, n: int = 0, n_values: int = 0) -> None:
         """Make room for more than the first `n` complex events, with `n_values` positions, which stay."""

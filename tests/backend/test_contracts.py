@@ -196,6 +196,17 @@ def test_real_calls_of_strategies_and_absences_fit_their_contracts(output):
     assert {"choose_at_ends"} | chosen[output] <= {name for _, name in called}
 
 
+def test_real_calls_of_sets_fit_their_contracts():
+    texts = {
+        "two": "SELECT * FROM S WHERE A AS a ; B FILTER a[f > 1] PARTITION BY [k] WITHIN 20 [t]",
+        "three": "SELECT * FROM S WHERE A AS a ; B ; C FILTER a[s = 'x'] WITHIN 9 EVENTS",
+    }
+    with small_sizes(), checked_calls() as called:
+        found = cer_gpu.compile_all(texts, time_column="t").evaluate(events(60, 1))
+    assert found["two"].num_rows > 0
+    assert {"group_rows", "order_by_group", "merge_rows", "gather"} <= {name for _, name in called}
+
+
 def test_real_calls_of_measures_fit_their_contracts():
     measures = "COUNT(x), SUM(x.k), AVG(x.f), MIN(x.t), MAX(x.s), LIST(x.k), LAST(x).k, y.t"
     with small_sizes(), checked_calls() as called:

@@ -1,0 +1,157 @@
+"""Rows of a block by their groups: the values that one group needs lie side by side, in the order of the events.
+
+Many readers that each need a few groups would fetch a cache line for each value from the columns themselves.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.backend.compaction import gather, group_rows, order_by_group
+from cer_gpu.columnar.columns import Block, Bools, Coded, take_rows
+from cer_gpu.columnar.memory import Scratch, read_only
+from cer_gpu.columnar.strings import StringCoder
+
+Int32 = npt.NDArray[np.int32]
+
+SPARSE = 16
+"""Rows of a block to one in a group, from which on values are looked up row by row and not put in order in a pass."""
+
+
+class Groups:
+    """Rows of a block, group by group; the place of a row is its number in that order.
+
+    Attributes
+    ----------
+    rows : int32, shape (places,)
+        The row at each place, ascending in each group.
+    every : int32, shape (places,)
+        All places.
+    """
+
+    def __init__(self) -> None:
+        self.rows = self.every = self._groups = np.empty(0, np.int32)
+        self._begins = np.zeros(1, np.int64)
+        self._rows = Scratch(np.int32)
+        self._memory: list[Scratch] = []
+        self._ordered: dict[int, tuple[npt.NDArray[Any], npt.NDArray[Any]]] = {}
+
+    def read(self, groups: Int32, n_groups: int) -> None:
+        """Go on to the next block.
+
+        Parameters
+        ----------
+        groups : int32, shape (rows of the block,)
+            Group of each row; -1 for a row of none.
+        n_groups
+        """
+        self._ordered.clear()
+        self._groups, self._begins = groups, np.empty(n_groups + 1, np.int64)
+        rows = self._rows.empty(len(groups))
+        group_rows(groups, self._begins, rows)
+        self.rows = read_only(rows[: self._begins[-1]])
+        if len(self.every) < len(groups):
+            self.every = read_only(np.arange(len(groups), dtype=np.int32))
+
+    def places(self, group: int) -> slice:
+        """Return the places of a group."""
+        return slice(int(self._begins[group]), int(self._begins[group + 1]))
+
+    def order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return the values of a block's rows at their places, valid until the next block; made at the first use."""
+        known = self._ordered.get(id(values))
+        if known is None:
+            # the values are kept, so that no others get their id
+            known = self._ordered[id(values)] = values, read_only(self._order(values))
+        return known[1]
+
+    def _order(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if len(self._ordered) == len(self._memory):
+            self._memory.append(Scratch(np.uint64))
+        n, size = len(self.rows), values.itemsize
+        memory = self._memory[len(self._ordered)].empty(-(-n * size // 8))
+        bits = np.dtype(f"u{size}")
+        ordered = memory.view(bits)[:n]
+        if SPARSE * n < len(values):
+            gather(read_only(values.view(bits)), self.rows, ordered)
+        else:
+            order_by_group(read_only(values.view(bits)), self._groups, self._begins.copy(), ordered)
+        return ordered.view(values.dtype)
+
+
+class Picked(NamedTuple):
+    """Relevant events of a block.
+
+    Attributes
+    ----------
+    symbols : int32, shape (n,)
+    rows : int32, shape (n,)
+    places : int32, shape (n,), or None
+        Their places in the groups, if these are known.
+    groups : Groups or None
+    """
+
+    symbols: Int32
+    rows: Int32
+    places: Int32 | None = None
+    groups: Groups | None = None
+
+    def at(self, kept: npt.NDArray[np.int64]) -> Picked:
+        """Return some of the events."""
+        places = None if self.places is None else self.places[kept]
+        return Picked(self.symbols[kept], self.rows[kept], places, self.groups)
+
+    def within(self, values: npt.NDArray[Any]) -> tuple[Int32, npt.NDArray[Any]]:
+        """Return where the events are, and the values to read there, given those of all rows of the block."""
+        if self.places is None or self.groups is None:
+            return self.rows, values
+        return self.places, self.groups.order(values)
+
+
+class OfGroup(Block):
+    """The rows of one group of a block, of which only the columns that are read are taken.
+
+    Parameters
+    ----------
+    whole : Block
+    groups : Groups
+        Groups of its rows.
+    number : int
+        Number of the group.
+    coders : dict from column to StringCoder
+        As those of a block, for these rows.
+    """
+
+    def __init__(self, whole: Block, groups: Groups, number: int, coders: dict[str, StringCoder]) -> None:
+        super().__init__(whole.batch, coders)
+        self._whole, self._groups, self._places = whole, groups, groups.places(number)
+        self.n_rows = self._places.stop - self._places.start
+
+    def column(self, name: str) -> pa.Array:
+        """Return the rows of a column or field in its own layout."""
+        if name not in self._columns:
+            self._columns[name] = take_rows(self._whole.column(name), pa.array(self._groups.rows[self._places]))
+        return self._columns[name]
+
+    def valid(self, name: str) -> Bools | None:
+        """Return a mask of the rows that are not NULL; None: no row is NULL."""
+        valid = self._whole.valid(name)
+        return None if valid is None else self._of_group(valid)
+
+    def numbers(self, name: str) -> npt.NDArray[Any]:
+        """Return the values of a column of numbers, as `Block.numbers`."""
+        return self._of_group(self._whole.numbers(name))
+
+    def coded(self, name: str) -> Coded:
+        """Return a string column as codes into a dictionary: that of the column, or one of the texts of the group."""
+        if not pa.types.is_dictionary(self._whole.column(name).type):
+            return super().coded(name)
+        coded = self._whole.coded(name)
+        return Coded(self._of_group(coded.codes), coded.values)
+
+    def _of_group(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return self._groups.order(values)[self._places]
