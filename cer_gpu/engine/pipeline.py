@@ -275,8 +275,7 @@ class Pipeline:
                     every[rows] = symbols
                     symbols, rows = every, np.arange(columns.n_rows, dtype=np.int32)
                 symbols, rows, partitions, ordinals = self.partitions.assign(keys, symbols, rows)
-                if self._awaiting is not None:
-                    self._passing = partitions, ordinals, block.first + rows.astype(np.int64)
+                self._passing = partitions, ordinals, block.first + rows.astype(np.int64)
             if self.runtime.keeps_partitions:
                 self.runtime.reserve_partitions(self.partitions.n)
         if not len(rows):
