@@ -255,7 +255,7 @@ def test_a_complex_event_that_no_buffer_holds_is_listed():
 
 @pytest.mark.parametrize(("window", "reach"), [("", 10**9), ("WITHIN 9 EVENTS", 9)])
 def test_stacks_with_instances_far_apart_are_listed_whole(window, reach):
-    """The instances of a partition are some hundreds of others apart, and are fetched ahead; plain Python tells them."""
+    """The instances of a partition lie hundreds of others apart, and are fetched ahead; plain Python finds the rows."""
     rng, n = random.Random(0), 20_000
     types, keys = rng.choices("AABZ", k=n), [rng.randrange(700) for _ in range(n)]
     starts: dict[int, list[tuple[int, int]]] = {}
