@@ -20,6 +20,7 @@ def random_types(
     plain: bool = False,
     n_keys: int | None = None,
     texts: bool = False,
+    by_key: bool = False,
 ) -> pa.Table:
     """Return events of random types and one float column x, uniform in [0, 1).
 
@@ -35,6 +36,8 @@ def random_types(
         Number of different keys, one of which is drawn for each event, in a column "key"; None: no such column.
     texts
         True: keys are texts instead of integers.
+    by_key
+        True: all events of a key come one after another, in the order of the keys.
     """
     rng = np.random.default_rng(seed)
     given = shares or {}
@@ -46,7 +49,8 @@ def random_types(
     table = pa.table({"type": types.cast(pa.string()) if plain else types, "x": rng.random(n_events)})
     if n_keys is None:
         return table
-    keys = pa.array(rng.integers(0, n_keys, n_events))
+    drawn = rng.integers(0, n_keys, n_events)
+    keys = pa.array(np.sort(drawn) if by_key else drawn)
     return table.append_column("key", pc.binary_join_element_wise("user-", keys.cast("string"), "") if texts else keys)
 
 

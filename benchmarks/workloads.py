@@ -144,6 +144,23 @@ def _partitions() -> list[Workload]:
     ]
 
 
+def _small_partitions() -> list[Workload]:
+    """Return neighbours and short chains in 100,000 partitions, as funnels and MATCH_RECOGNIZE have them."""
+    patterns = [("A : B", ""), ("A ; B", ""), ("A ; B", "WITHIN 100 EVENTS")]
+    return [
+        Workload(
+            f"{formula} {window}".strip() + f", {'texts' if texts else 'numbers'} {order}",
+            f"SELECT * FROM S WHERE {formula} PARTITION BY [key] {window}",
+            partial(random_types, n_keys=100_000, texts=texts, by_key=order == "in order"),
+            {"keys": 100_000},
+            times=0.4,
+        )
+        for formula, window in patterns
+        for texts in (False, True)
+        for order in ("in order", "mixed")
+    ]
+
+
 def _relevant() -> list[Workload]:
     found = []
     for percent in (100, 50, 25, 10, 1, 0.1):
@@ -257,6 +274,11 @@ def families(n_events: int, *, long: bool = False) -> list[Family]:
         Family(beside.CHOICES, beside.ABOUT_CHOICES, beside.choices(), beside.compared),
         Family(beside.MEASURES, beside.ABOUT_MEASURES, beside.measures(), beside.compared),
         Family("Partitions", "One of so many keys at random for each event; C is rare.", _partitions()),
+        Family(
+            "Small partitions",
+            "Neighbours and short chains of random events of nine types, 40 of each key, key after key or mixed.",
+            _small_partitions(),
+        ),
         Family("Share of relevant events", "All others are of a type that the query does not name.", _relevant()),
         Family(
             "Threads",

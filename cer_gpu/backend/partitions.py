@@ -1,4 +1,8 @@
-"""Keys -> dense numbers of partitions, and the number of each event in its partition."""
+"""Keys -> dense numbers of partitions, and the number of each event in its partition.
+
+Events that come partition by partition have runs of equal keys, which are found first; then the partition of each run
+is looked up, and last its events are numbered, so that each loop waits for few rows of memory.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +20,19 @@ UNASSIGNED = -1
 LARGE_TABLE = 1 << 12
 """Rows from which on a table does not stay in the nearest cache."""
 AHEAD = 16
-"""Events from the prefetch of a key's row to its use; the row lies anywhere in such a table."""
+"""Runs from the prefetch of a key's row to its use; the row lies anywhere in such a table."""
 
 _U = np.uint64
+
+
+@helper
+def _hash(words, row):
+    """Return the hash of a key."""
+    mixed = _U(0)
+    for k in range(words.shape[1]):
+        mixed = (mixed ^ words[row, _U(k)]) * _U(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> _U(32)
+    return mixed
 
 
 @kernel
@@ -31,11 +45,7 @@ def hash_words(words, hashes):
     hashes : uint64, shape (n,), written
     """
     for i in range(words.shape[0]):
-        mixed = _U(0)
-        for k in range(words.shape[1]):
-            mixed = (mixed ^ words[_U(i), _U(k)]) * _U(0x9E3779B97F4A7C15)
-            mixed ^= mixed >> _U(32)
-        hashes[_U(i)] = mixed
+        hashes[_U(i)] = _hash(words, _U(i))
 
 
 @helper
@@ -48,67 +58,85 @@ def _same_words(words, a, b):
 
 
 @kernel
-def assign_partitions(
-    words,
-    hashes,
-    present,
-    relevant,
-    table,
-    keys,
-    counts,
-    start,
-    n_read,
-    n_keys,
-    partitions,
-    ordinals,
-):
-    """Assign numbers to the keys of events, new ones as they appear.
+def find_runs(words, present, begins):
+    """Cut a block into runs of equal keys.
+
+    Parameters
+    ----------
+    words : uint64 or int32, shape (n, words of a key)
+        Key of each event that counts.
+    present : bool, shape (n,), or (0,)
+        True for an event with a key to assign; empty if all have one.
+    begins : int32, shape (n + 1,), written
+        First event of each run; then n.
+
+    Returns
+    -------
+    int
+        Number of runs.
+    """
+    n = words.shape[0]
+    n_runs = 0
+    for row in range(n):
+        begins[_U(n_runs)] = row
+        before = _U(max(row - 1, 0))
+        begun = (row == 0) | (not _same_words(words, _U(row), before))
+        if present.shape[0] > 0:
+            begun |= present[_U(row)] != present[before]
+        n_runs += begun
+    begins[_U(n_runs)] = n
+    return n_runs
+
+
+@helper
+def _next_relevant(rows, j, begin):
+    """Return the first of the relevant events from the j-th on that is not before another event."""
+    while j < rows.shape[0] and rows[_U(j)] < begin:
+        j += 1
+    return j
+
+
+@kernel
+def assign_partitions(words, present, begins, rows, table, keys, counts, start, n_keys, partitions):
+    """Assign numbers to the keys of runs, new ones as relevant events appear.
 
     Parameters
     ----------
     words : uint64, shape (n, words of a key)
-        Key of each event that counts.
-    hashes : uint64, shape (n,)
-        Hashes of the keys (`hash_words`).
     present : bool, shape (n,), or (0,)
-        True for an event with a key to assign; empty if all have one.
-    relevant : bool, shape (n,), or (0,)
-        True for a relevant event, others only count; empty if all are relevant.
+    begins : int32, shape (runs + 1,)
+        These are as `find_runs` has them.
+    rows : int32, shape (relevant,)
+        The relevant ones of the n events, ascending, others only count; not read if there are n.
     table : int64, shape (2**table, 2), written
         Open-addressing hash table.
     keys : uint64, shape (capacity, words of a key), written
         Key of each partition.
     counts : int64, shape (capacity,), written
-        Events of each partition so far.
-    start, n_read, n_keys : int
-        Row to begin at, relevant events read so far, and partitions.
-    partitions : int32, shape (at least 1,), written
-        Partition of each relevant event; -1 without a key to assign.
-    ordinals : int64, shape (at least 1,), or (0,), written
-        Number of each relevant event in its partition; empty where it does not matter.
+        Events of each partition before the block, such that the first relevant event of a new one gets the number 0.
+    start, n_keys : int
+        Run to begin at, and number of partitions.
+    partitions : int32, shape (runs,), written
+        Partition of each run; less than 0 if it has no key to assign, or a new one without a relevant event.
 
     Returns
     -------
-    (int, int, int)
-        `start`, `n_read` and `n_keys` for the next call; `start` is less than n if there was no room for a new key.
+    (int, int)
+        `start` and `n_keys` for the next call; `start` is less than the number of runs if there was no room for a new
+        key.
     """
-    n, width = words.shape
-    counted, all_matter, all_present = ordinals.shape[0] > 0, relevant.shape[0] == 0, present.shape[0] == 0
+    n_runs, width = partitions.shape[0], words.shape[1]
+    all_present, all_relevant = present.shape[0] == 0, rows.shape[0] == words.shape[0]
     large = table.shape[0] >= LARGE_TABLE
     mask = _U(table.shape[0] - 1)
-    row = start
-    while row < n:
-        r = _U(row)
-        if large and row + AHEAD < n:
-            prefetch(table, (hashes[r + _U(AHEAD)] & mask) * _U(2))
-            if counted:
-                likely = table[hashes[r + _U(AHEAD // 2)] & mask, PARTITION]
-                if likely >= 0:
-                    prefetch(counts, _U(likely))
-        matters = np.int64(1) if all_matter else np.int64(relevant[r])
+    j = 0
+    for run in range(start, n_runs):
+        if large and run + AHEAD < n_runs:
+            prefetch(table, (_hash(words, _U(begins[_U(run + AHEAD)])) & mask) * _U(2))
+        r = _U(begins[_U(run)])
         found = np.int64(UNASSIGNED)
         if all_present or present[r]:
-            key = hashes[r]
+            key = _hash(words, r)
             slot = key & mask
             found = table[slot, PARTITION]
             while found >= 0:
@@ -120,123 +148,121 @@ def assign_partitions(
                     break
                 slot = (slot + _U(1)) & mask
                 found = table[slot, PARTITION]
-            if found < 0 and matters:
+            if found < 0:
                 # a partition without a relevant event holds nothing that could be counted from
-                if n_keys >= keys.shape[0]:
-                    break
-                found = np.int64(n_keys)
-                table[slot, HASH] = np.int64(key)
-                table[slot, PARTITION] = found
-                for k in range(width):
-                    keys[_U(found), _U(k)] = words[r, _U(k)]
-                counts[_U(found)] = 0
-                n_keys += 1
-        partitions[_U(n_read)] = np.int32(found)
-        count = np.int64(0)
-        if counted and found >= 0:
-            count = counts[_U(found)]
-            ordinals[_U(n_read)] = count
-            count += 1
-        n_read += matters
-        row += 1
-        if found >= 0:
-            # the rest of a run of equal keys needs no lookup
-            while row < n and _same_words(words, r, _U(row)) and (all_present or present[_U(row)]):
-                if large and row + AHEAD < n:
-                    prefetch(table, (hashes[_U(row + AHEAD)] & mask) * _U(2))
-                partitions[_U(n_read)] = np.int32(found)
-                if counted:
-                    ordinals[_U(n_read)] = count
-                    count += 1
-                n_read += np.int64(1) if all_matter else np.int64(relevant[_U(row)])
-                row += 1
-            if counted:
-                counts[_U(found)] = count
-    return row, n_read, n_keys
+                first = np.int64(r)
+                if not all_relevant:
+                    j = _next_relevant(rows, j, first)
+                    first = np.int64(rows[_U(j)]) if j < rows.shape[0] else words.shape[0]
+                if first < begins[_U(run + 1)]:
+                    if n_keys >= keys.shape[0]:
+                        return run, n_keys
+                    found = np.int64(n_keys)
+                    table[slot, HASH] = np.int64(key)
+                    table[slot, PARTITION] = found
+                    for k in range(width):
+                        keys[_U(found), _U(k)] = words[r, _U(k)]
+                    counts[_U(found)] = np.int64(r) - first
+                    n_keys += 1
+        partitions[_U(run)] = np.int32(found)
+    return n_runs, n_keys
 
 
 @kernel
-def assign_partitions_of_texts(
-    codes,
-    numbers,
-    present,
-    relevant,
-    table,
-    keys,
-    counts,
-    start,
-    n_read,
-    n_keys,
-    partitions,
-    ordinals,
-):
+def assign_partitions_of_texts(codes, numbers, present, begins, rows, table, keys, counts, start, n_keys, partitions):
     """Assign numbers to keys of one text each, as `assign_partitions` does, by the number of the text.
 
     Parameters
     ----------
-    codes : int32, shape (n,)
+    codes : int32, shape (n, 1)
         Code of the key of each event that counts.
     numbers : int32, shape (codes,), or (0,)
         Number of the text of each code; empty where codes are numbers.
-    present, relevant : bool, shape (n,), or (0,)
+    present : bool, shape (n,), or (0,)
+    begins : int32, shape (runs + 1,)
+    rows : int32, shape (relevant,)
     table : int32, shape (texts,), written
         Partitions of texts; `UNASSIGNED`, or less for a key that is not to be assigned.
     keys : uint64, shape (capacity, 1), written
     counts : int64, shape (capacity,), written
-    start, n_read, n_keys : int
-    partitions : int32, shape (at least 1,), written
-    ordinals : int64, shape (at least 1,), or (0,), written
+    start, n_keys : int
+    partitions : int32, shape (runs,), written
     """
-    n = codes.shape[0]
-    counted, all_matter, all_present = ordinals.shape[0] > 0, relevant.shape[0] == 0, present.shape[0] == 0
-    coded = numbers.shape[0] > 0
+    n_runs = partitions.shape[0]
+    all_present, all_relevant, coded = present.shape[0] == 0, rows.shape[0] == codes.shape[0], numbers.shape[0] > 0
     large = table.shape[0] >= LARGE_TABLE
-    row = start
-    while row < n:
-        r = _U(row)
-        if large and row + AHEAD < n:
-            code = _U(codes[r + _U(AHEAD)])
+    j = 0
+    for run in range(start, n_runs):
+        if large and run + AHEAD < n_runs:
+            code = _U(codes[_U(begins[_U(run + AHEAD)]), 0])
             prefetch(table, _U(numbers[code]) if coded else code)
-            if counted:
-                code = _U(codes[r + _U(AHEAD // 2)])
-                likely = table[_U(numbers[code]) if coded else code]
-                if likely >= 0:
-                    prefetch(counts, _U(likely))
-        matters = np.int64(1) if all_matter else np.int64(relevant[r])
+        r = _U(begins[_U(run)])
         found = np.int64(UNASSIGNED)
         if all_present or present[r]:
-            text = _U(codes[r])
+            text = _U(codes[r, 0])
             if coded:
                 text = _U(numbers[text])
             found = np.int64(table[text])
-            if found == UNASSIGNED and matters:
-                if n_keys >= keys.shape[0]:
-                    break
-                found = np.int64(n_keys)
-                table[text] = np.int32(found)
-                keys[_U(found), 0] = text
-                counts[_U(found)] = 0
-                n_keys += 1
-        partitions[_U(n_read)] = np.int32(found)
+            if found == UNASSIGNED:
+                first = np.int64(r)
+                if not all_relevant:
+                    j = _next_relevant(rows, j, first)
+                    first = np.int64(rows[_U(j)]) if j < rows.shape[0] else codes.shape[0]
+                if first < begins[_U(run + 1)]:
+                    if n_keys >= keys.shape[0]:
+                        return run, n_keys
+                    found = np.int64(n_keys)
+                    table[text] = np.int32(found)
+                    keys[_U(found), 0] = text
+                    counts[_U(found)] = np.int64(r) - first
+                    n_keys += 1
+        partitions[_U(run)] = np.int32(found)
+    return n_runs, n_keys
+
+
+@kernel
+def number_events(begins, rows, found, counts, partitions, ordinals):
+    """Tell the partitions of the relevant events of a block, and count all its events.
+
+    Parameters
+    ----------
+    begins : int32, shape (runs + 1,)
+    rows : int32, shape (relevant,)
+    found : int32, shape (runs,)
+        Partition of each run, or less than 0.
+    counts : int64, shape (capacity,), written
+        Events of each partition so far.
+    partitions : int32, shape (relevant + 1,), written
+        Partition of each relevant event, or less than 0.
+    ordinals : int64, shape (relevant + 1,), or (0,), written
+        Number of each relevant event in its partition; empty where it does not matter, so that nothing is counted.
+    """
+    n_runs, counted = found.shape[0], ordinals.shape[0] > 0
+    n_relevant = rows.shape[0]
+    is_all = n_relevant == begins[_U(n_runs)]
+    j = 0
+    for run in range(n_runs):
+        p, begin, end = found[_U(run)], begins[_U(run)], begins[_U(run + 1)]
         count = np.int64(0)
-        if counted and found >= 0:
-            count = counts[_U(found)]
-            ordinals[_U(n_read)] = count
-            count += 1
-        n_read += matters
-        row += 1
-        if found >= 0:
-            # the rest of a run of equal keys needs no lookup
-            while row < n and codes[_U(row)] == codes[r] and (all_present or present[_U(row)]):
-                partitions[_U(n_read)] = np.int32(found)
-                if counted:
-                    ordinals[_U(n_read)] = count
-                    count += 1
-                n_read += np.int64(1) if all_matter else np.int64(relevant[_U(row)])
-                row += 1
+        if counted and p >= 0:
+            count = counts[_U(p)]
+            counts[_U(p)] = count + end - begin
+        if is_all:
+            # mostly, a run is of one event, or of many
+            partitions[_U(begin)] = p
             if counted:
-                counts[_U(found)] = count
-    return row, n_read, n_keys
+                ordinals[_U(begin)] = count
+            if end - begin > 1:
+                for i in range(begin + 1, end):
+                    partitions[_U(i)] = p
+                    if counted:
+                        ordinals[_U(i)] = count + i - begin
+        else:
+            while j < n_relevant and rows[_U(j)] < end:
+                partitions[_U(j)] = p
+                if counted:
+                    ordinals[_U(j)] = count + rows[_U(j)] - begin
+                j += 1
 
 
 @kernel

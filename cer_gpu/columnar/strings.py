@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.strings import encode_strings, place_values
+from cer_gpu.backend.strings import encode_strings, hash_strings, place_values
+from cer_gpu.columnar.memory import Scratch
 
 MAX_VALUES = 1 << 16
 """Most values of a dictionary; a larger one is dropped before the next block, so that memory stays bounded."""
@@ -25,6 +26,7 @@ class StringCoder:
 
     def __init__(self, *, bounded: bool = True) -> None:
         self._bounded = bounded
+        self._mixed = Scratch(np.uint64)
         self._reset()
 
     def _reset(self) -> None:
@@ -84,9 +86,11 @@ class StringCoder:
 
     def _fill(self, offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8], codes: npt.NDArray[np.int32]) -> None:
         row, known = 0, self._n_values
+        mixed = self._mixed.empty(len(codes))
+        hash_strings(offsets, data, mixed)
         while True:
             row, self._n_values = encode_strings(
-                offsets, data, row, codes, self._slots, self._hashes, self._offsets, self._bytes, self._n_values
+                offsets, data, mixed, row, codes, self._slots, self._hashes, self._offsets, self._bytes, self._n_values
             )
             if row == len(codes):
                 break

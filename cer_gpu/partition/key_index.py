@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.backend.partitions import UNASSIGNED, assign_partitions, assign_partitions_of_texts, hash_keys, hash_words
+from cer_gpu.backend.partitions import (
+    UNASSIGNED,
+    assign_partitions,
+    assign_partitions_of_texts,
+    find_runs,
+    hash_keys,
+    hash_words,
+)
 from cer_gpu.columnar.columns import Bools, is_string, known_codes, numbers_of, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
-from cer_gpu.columnar.memory import Gathered, Scratch, read_only
+from cer_gpu.columnar.memory import Gathered, Scratch, read_only, room
 from cer_gpu.columnar.strings import StringCoder
 
 Words = npt.NDArray[np.uint64]
@@ -144,6 +151,22 @@ def encoder_of(kind: pa.DataType) -> Numbers | Texts:
     return Texts() if is_text else Numbers(kind)
 
 
+class Runs(NamedTuple):
+    """Runs of equal keys in a block, as the kernels of `cer_gpu.backend.partitions` have them.
+
+    Attributes
+    ----------
+    begins : int32, shape (runs + 1,)
+    rows : int32, shape (relevant,)
+    found : int32, shape (runs,)
+        Partition id of each run, or less than 0.
+    """
+
+    begins: Int32
+    rows: Int32
+    found: Int32
+
+
 class KeyIndex:
     """Index from keys to partition ids, used block by block.
 
@@ -153,12 +176,13 @@ class KeyIndex:
         (k, n): keys of share k of n only; others are in no partition.
     """
 
-    _assign: Callable[..., tuple[int, int, int]]
+    _assign: Callable[..., tuple[int, int]]
     _table: npt.NDArray[Any]
 
     def __init__(self, share: tuple[int, int]) -> None:
         self._share = share
         self._looked_up: tuple[npt.NDArray[Any], ...] = ()
+        self._begins, self._found = Scratch(np.int32), Scratch(np.int32)
 
     def rebuild(self, keys: Words, n: int) -> None:
         """Index the first `n` of these keys, with room for all of them."""
@@ -168,14 +192,17 @@ class KeyIndex:
         """Prepare the keys of a block, or of some of its rows; return True if some may be in no partition."""
         raise NotImplementedError
 
-    @property
-    def n_looked_up(self) -> int:
-        """Number of prepared keys."""
-        return len(self._looked_up[0])
+    def runs(self, rows: Int32) -> Runs:
+        """Cut the prepared keys into runs of equal ones; `rows` are the relevant ones among them."""
+        words, present = self._looked_up[0], self._looked_up[-1]
+        begins = self._begins.empty(len(words) + 1)
+        n = find_runs(words, present, begins)
+        return Runs(read_only(begins[: n + 1]), rows, self._found.empty(n))
 
-    def assign(self, relevant: Bools, *state: Any) -> tuple[int, int, int]:
-        """Assign ids to the prepared keys; the arguments are those of `assign_partitions` after the table."""
-        return self._assign(*self._looked_up, relevant, self._table, *state)
+    def assign(self, runs: Runs, keys: Words, counts: Int64, start: int, n: int) -> tuple[int, int]:
+        """Assign ids to the runs of the prepared keys; the arguments are those of `assign_partitions`."""
+        begins, rows, found = runs
+        return self._assign(*self._looked_up, begins, rows, self._table, keys, counts, start, n, found)
 
 
 class ByHash(KeyIndex):
@@ -186,39 +213,33 @@ class ByHash(KeyIndex):
     def __init__(self, encoders: list[Numbers | Texts], share: tuple[int, int]) -> None:
         super().__init__(share)
         self._encoders = encoders
-        self._memory = Scratch(np.uint64)
         self._table = np.empty((0, 2), np.int64)
 
     def rebuild(self, keys: Words, n: int) -> None:
         """Hash the first `n` of these keys into a table with room for all."""
         capacity = len(keys) * (4 if len(keys) < SPARSE_BELOW else 2)
         if capacity != len(self._table):
-            self._table = np.empty((capacity, 2), np.int64)
+            self._table = room((capacity, 2), np.int64)
         self._table.fill(UNASSIGNED)
         hashes = np.empty(n, np.uint64)
         hash_words(read_only(keys[:n]), hashes)
         hash_keys(hashes, self._table)
 
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
-        """Hash the keys of a block, or of some of its rows; return True if some may be in no partition."""
+        """Encode the keys of a block, or of some of its rows; return True if some may be in no partition."""
         words = [encoder(key, rows) for encoder, key in zip(self._encoders, keys, strict=True)]
-        joined = _joined(words)
-        own = self._memory.empty(len(joined))
-        hash_words(joined, own)
         present = ALL
         if self._share[1] > 1:
-            hashes = own
-            if any(isinstance(encoder, Texts) for encoder in self._encoders):
-                values = [encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)]
-                hashes = np.empty(len(hashes), np.uint64)
-                hash_words(_joined(values), hashes)
+            values = _joined([encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)])
+            hashes = np.empty(len(values), np.uint64)
+            hash_words(values, hashes)
             present = _in_share(hashes, self._share)
         for key in keys:
             holds = validity(key)
             if holds is not None:
                 holds = holds if rows is None else holds[rows]
                 present = present & holds if len(present) else holds
-        self._looked_up = joined, own, present
+        self._looked_up = _joined(words), present
         return len(present) > 0
 
 
@@ -245,7 +266,7 @@ class ByText(KeyIndex):
         self._know_all()
         holds = validity(keys[0])
         present = ALL if holds is None else holds if rows is None else holds[rows]
-        self._looked_up = read_only(codes), numbers, present
+        self._looked_up = read_only(codes.reshape(-1, 1)), numbers, present
         return holds is not None or self._share[1] > 1
 
     def _know_all(self) -> None:

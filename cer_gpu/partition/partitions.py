@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.backend.partitions import number_events
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
 from cer_gpu.columnar.columns import Bools, is_string, plain_texts, plain_type, take_rows
@@ -168,7 +169,7 @@ class Partitions:
         self._encoders = [encoder_of(kind) for kind in types]
         self._keys = np.zeros((0, sum(e.width for e in self._encoders)), np.uint64)
         self._counts = np.zeros(0, np.int64)
-        self._relevant, self._numbers, self._ordinals = Scratch(np.bool_), Scratch(np.int32), Scratch(np.int64)
+        self._numbers, self._ordinals = Scratch(np.int32), Scratch(np.int64)
         self._index = index_of(self._encoders, deal or (0, 1))
         self._resize(64)
         self._sweep_at = SWEEP_FROM
@@ -196,22 +197,17 @@ class Partitions:
             events in their partition (empty unless `numbered`).
         """
         some_have_none = self._index.look_up(keys, None if self._every else rows)
-        n = len(rows)
-        relevant = np.empty(0, np.bool_)
-        if self._every:
-            relevant = self._relevant.empty(self._index.n_looked_up)
-            relevant.fill(False)
-            relevant[rows] = True
-        partitions = self._numbers.empty(n + 1)
-        ordinals = self._ordinals.empty(n + 1 if self._numbered else 0)
-        begin = n_read = 0
+        runs = self._index.runs(rows)
+        start = 0
         while True:
-            begin, n_read, self.n = self._index.assign(
-                relevant, self._keys, self._counts, begin, n_read, self.n, partitions, ordinals
-            )
-            if begin == self._index.n_looked_up:
+            start, self.n = self._index.assign(runs, self._keys, self._counts, start, self.n)
+            if start == len(runs.found):
                 break
             self._resize(2 * len(self._keys))
+        n = len(rows)
+        partitions = self._numbers.empty(n + 1)
+        ordinals = self._ordinals.empty(n + 1 if self._numbered else 0)
+        number_events(*runs, self._counts, partitions, ordinals)
         partitions, ordinals = partitions[:n], ordinals[:n]
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)

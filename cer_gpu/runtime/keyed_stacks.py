@@ -36,7 +36,7 @@ GENTLE_FROM = 1 << 16
 SAMPLE = 64
 """Distance of the instances in the sample that tells whether it pays to look at all of them."""
 
-LARGEST_SAMPLE = 1 << 12
+LARGEST_SAMPLE = 1 << 10
 """Most instances in that sample."""
 
 

@@ -211,6 +211,26 @@ def test_a_coder_forgets_when_it_has_too_many_values():
         check_strings(pa.array(texts), coders)
 
 
+@pytest.mark.parametrize("n", [2_000, 60_000])
+def test_texts_that_differ_in_one_byte_have_codes_of_their_own(n):
+    """Texts of any length are read eight bytes at a time, and from a table of many ones ahead."""
+    rng = random.Random(n)
+    texts = []
+    for _ in range(n):
+        text = ["a"] * rng.randrange(40)
+        for _ in range(rng.choice([0, 1, 1, 4])):
+            if text:
+                text[rng.randrange(len(text))] = rng.choice("abcdefgh")
+        texts.append("".join(text))
+    coder = StringCoder(bounded=False)
+    codes = coder.number(pa.array(texts)).tolist()
+    again = coder.number(pa.array(texts[::-1], pa.large_string())).tolist()
+    numbers: dict[str, int] = {}
+    assert codes == [numbers.setdefault(text, len(numbers)) for text in texts]
+    assert again == codes[::-1]
+    assert coder.values().to_pylist() == list(numbers)
+
+
 @given(st.lists(st.none() | st.text(max_size=12), max_size=30), st.integers(0, 9), st.data())
 @settings(deadline=None)
 def test_random_strings_are_coded(texts, offset, data):

@@ -253,6 +253,27 @@ def test_a_complex_event_that_no_buffer_holds_is_listed():
     assert [len(p) for p in found["positions"].to_pylist()] == [41] * 41
 
 
+@pytest.mark.parametrize(("window", "reach"), [("", 10**9), ("WITHIN 9 EVENTS", 9)])
+def test_stacks_with_instances_far_apart_are_listed_whole(window, reach):
+    """The instances of a partition lie hundreds of others apart, and are fetched ahead; plain Python finds the rows."""
+    rng, n = random.Random(0), 20_000
+    types, keys = rng.choices("AABZ", k=n), [rng.randrange(700) for _ in range(n)]
+    starts: dict[int, list[tuple[int, int]]] = {}
+    counts: Counter[int] = Counter()
+    expected = []
+    for row, (kind, key) in enumerate(zip(types, keys, strict=True)):
+        counts[key] += 1
+        if kind == "A":
+            starts.setdefault(key, []).append((row, counts[key]))
+        elif kind == "B":
+            expected += [(start, row) for start, number in starts.get(key, []) if counts[key] - number <= reach]
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A ; B PARTITION BY [k] {window}")
+    found = query.evaluate(pa.table({"type": types, "k": keys}), threads=1)
+    assert query.evaluator().physical.runtime == "keyed_stacks"
+    assert sorted(zip(found["start"].to_pylist(), found["end"].to_pylist(), strict=True)) == sorted(expected)
+    assert found["end"].to_pylist() == sorted(found["end"].to_pylist())
+
+
 def test_memory_stays_within_the_window():
     events = pa.table({"type": ["A", "B", "D", "D"] * 50_000})
     evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B ; C WITHIN 100 EVENTS").evaluator()

@@ -55,8 +55,9 @@ from cer_gpu.backend.status import DONE, GROW_PATH, OUTPUT_FULL
 PLACE, LINKS, LATEST, TIME = range(4)
 
 # an end: the event, the id of the instance before it, and where the last step is repeated that of one beside it or -1;
-# for chains with counts or absences: BAR of its instance, and the instance that the last step begins with at the latest
-EVENT, ONE_BEFORE, ONE_BESIDE, ONE_BAR, ONE_TARGET, N_END = range(6)
+# for chains with counts or absences: BAR of its instance, and the instance that the last step begins with at the
+# latest; and the last instance that was fetched ahead, or -1
+EVENT, ONE_BEFORE, ONE_BESIDE, ONE_BAR, ONE_TARGET, FETCHED, N_END = range(7)
 
 # registers beyond those of the listing: the first id that is kept, the next id, the first id that is not forgotten in
 # all partitions, and the id of row 0
@@ -67,6 +68,12 @@ MOST_INSTANCES = (1 << 31) - 1
 
 AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
+
+ENDS_AHEAD = 16
+"""Ends whose stacks are followed ahead of listing, one instance further each time: they lie anywhere in memory."""
+
+NEAR = 1 << 8
+"""Instances so near to one another that the processor has them both."""
 
 IN_STACK = 1 << 31
 """In LINKS: "before" is in the same stack."""
@@ -319,6 +326,7 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
                         ends[n_ends, EVENT] = i
                         ends[n_ends, ONE_BEFORE] = before
                         ends[n_ends, ONE_BESIDE] = beside
+                        ends[n_ends, FETCHED] = before
                         if special:
                             ends[n_ends, ONE_BAR] = barred[p, _U(step)] if gapped else -1
                             ends[n_ends, ONE_TARGET] = target
@@ -362,6 +370,28 @@ def _go_on(frames, frame, s, count, before, lower, bar, target, steps, ring, tim
             frames[frame, TARGET] = _target(before, depth, steps.spare[_U(s)])
 
 
+@helper
+def _fetch_ahead(ends, end, n_ends, ring, clocks, length, base, origin):
+    """Fetch one more instance of each of the next ends; that of a new one is the first."""
+    instances, latest_of = ring.instances, ring.latest_of
+    size, width = instances.shape[0], _U(instances.shape[1])
+    for other in range(end + 1, min(end + ENDS_AHEAD, n_ends)):
+        at = ends[_U(other), FETCHED]
+        if at >= base:
+            row = row_of(at, origin, size)
+            lower = lower_of(at, instances[row, LINKS])
+            clock = clocks[_U(ends[_U(other), EVENT])]
+            if lower < base or at - lower < NEAR or clock - latest_of[row, LATEST] > length:
+                lower = np.int64(-1)
+            else:
+                prefetch(instances, row_of(lower, origin, size) * width)
+            ends[_U(other), FETCHED] = lower
+    if end + ENDS_AHEAD < n_ends:
+        first = ends[_U(end + ENDS_AHEAD), FETCHED]
+        if first >= base:
+            prefetch(instances, row_of(first, origin, size) * width)
+
+
 @kernel
 def list_ends(events, window, options, steps, ring, listing, output, ends, n_ends, regs):
     """List the complex events of the ends that `push_events` noted, as `cer_gpu.backend.chains.stacks.list_ends` does.
@@ -376,7 +406,7 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
     ring : Ring, read
     listing : Frames
     output : Matches
-    ends : int64, shape (at least n_ends, N_END)
+    ends : int64, shape (at least n_ends, N_END), written
     n_ends : int
     regs : int64, shape (N_REGS,), written
 
@@ -405,6 +435,7 @@ def list_ends(events, window, options, steps, ring, listing, output, ends, n_end
         event = _U(ends[end, EVENT])
         position, clock = positions[event], clocks[event]
         if depth == 0:
+            _fetch_ahead(ends, regs[END], n_ends, ring, clocks, length, base, origin)
             path[_U(size - 1)] = position
             if marked:
                 path_marks[_U(size - 1)] = marks[_U(last)]
