@@ -80,7 +80,13 @@ class Turn:
 
 
 class Cells:
-    """Cells of one object, by their sizes and types."""
+    """Cells of one object, by their sizes and types.
+
+    Attributes
+    ----------
+    recycler : Recycler
+        That of the objects whose cells these are.
+    """
 
     def __init__(self, cells: dict[Hashable, Cell], number: int) -> None:
         self._cells, self._number = cells, number
@@ -88,6 +94,15 @@ class Cells:
     def __getitem__(self, key: Hashable) -> Cell:
         """Return a cell, which is empty at first."""
         return self._cells.setdefault((self._number, key), Cell())
+
+    @property
+    def recycler(self) -> Recycler:
+        """Allocator of results."""
+        cell = self[Recycler]
+        if cell.memory is None:
+            cell.memory = Recycler()
+        found: Recycler = cell.memory
+        return found
 
 
 def cells_of_turn() -> Cells:
