@@ -59,18 +59,6 @@ class _Evaluators:
         yield evaluator
         self._spare.append((evaluator, memory))
 
-    def evaluated(self, part: Range) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a range, evaluated in this thread."""
-        whole = self._whole
-        with self.one(part.begin, part.first) as evaluator:
-            try:
-                for found in evaluator.over(part.batches):
-                    whole.n_events = whole.n_pushed = evaluator.n_events
-                    yield found
-            finally:
-                whole.n_events = whole.n_pushed = evaluator.n_events
-                whole.n_matches += evaluator.n_matches
-
     def advance(self, n_rows: int) -> None:
         """Count so many more events as evaluated, in some thread."""
         with self._lock:
@@ -130,11 +118,6 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
     reading = Reading()
     waiting: deque[_Results] = deque()
     evaluators = _Evaluators(evaluator)
-    n_bytes = 0
-    for found in evaluators.evaluated(next(coming)):
-        n_bytes += found.get_total_buffer_size()
-        yield found
-    sizes.found(evaluator.n_events, n_bytes)
     to_do: queue.Queue[_Results | None] = queue.Queue()  # in order, so no range waits behind a later one
 
     def work() -> None:
