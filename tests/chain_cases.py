@@ -89,8 +89,8 @@ def random_steps(rng: random.Random, *, neighbours: bool = True) -> tuple[Step, 
         barring = tuple(rng.sample(range(4), rng.choice([1, 1, 2]))) if i and rng.random() < 0.5 else ()
         if rng.random() < 0.3 and i:
             barring = guards
-        linked = repeated and not (barring and most is not None) and rng.random() < 0.3
-        neighbour = neighbours and i > 0 and not repeated and not steps[-1].repeated and rng.random() < 0.1
+        neighbour = neighbours and i > 0 and rng.random() < 0.2
+        linked = repeated and not ((barring or neighbour) and most is not None) and rng.random() < 0.3
         labels = frozenset([f"x{i}"])
         steps.append(Step(guards, repeated, labels, neighbour, least, most, linked, () if neighbour else barring))
     return tuple(steps)

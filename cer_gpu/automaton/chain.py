@@ -1,8 +1,8 @@
 """Chain patterns: a run occupies exactly one step, so no determinisation is needed.
 
 A chain is a sequence of steps joined by ``;``.  A step is one event, with alternatives joined by OR, or, with ``+``
-or ``{n,m}``, several; two steps of one event each may also be joined by ``:``.  Events may be absent from the gap
-between two steps (``; !R ;``, ``->``).  The effect of an event depends only on the set of steps that it satisfies and
+or ``{n,m}``, several; two steps may also be joined by ``:``.  Events may be absent from the gap between two steps
+(``; !R ;``, ``->``).  The effect of an event depends only on the set of steps that it satisfies and
 on the gaps that it bars, which are its symbol; partial matches lie in one stack for each step
 (`cer_gpu.backend.chains.stacks`).
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
@@ -104,7 +104,8 @@ def find_chain(
             return "SELECT does not keep every step"
         labels = kept.pop() if len(kept) == 1 else None
         neighbour = contiguous or (strict and len(steps) > 0)
-        if neighbour and (repeated or steps[-1].repeated):
+        beside = neighbour and (repeated or steps[-1].repeated)
+        if strict and beside:
             return "events of a '+' are to be neighbours of others"
         if any(gap.relations or gap.negated for gap in (*absent, *within)):
             return "a filter between events, or NOT, tells which events are absent"
@@ -115,7 +116,7 @@ def find_chain(
         barring = () if neighbour else tuple(dict.fromkeys(number[gap.guard] for gap in absent))
         if linked and {number[gap.guard] for gap in within} != set(own):
             return "events that are not of a '->+' bar it"
-        if linked and barring and most is not None:
+        if linked and (barring or beside) and most is not None:
             return "a '->{n,m}' comes after a gap that may not be crossed"
         steps.append(Step(own, repeated, labels, neighbour, least, most, linked and repeated, barring))
     if len(steps) < 2:
@@ -129,6 +130,11 @@ def find_chain(
         if not all(_apart(guards, a, b) for a, b in combinations(inner, 2)):
             return "an event could be at several steps from the first '+' to the last"
     return tuple(steps)
+
+
+def are_neighbours(steps: Sequence[Step]) -> bool:
+    """Return True if each event of a complex event is right after the one before it."""
+    return all(step.neighbour for step in steps[1:]) and not any(step.repeated for step in steps)
 
 
 def _alternatives(formula: NormalForm) -> list[Atom] | None:
@@ -170,7 +176,8 @@ class Chain(Table):
     has_gaps : bool
         True if any step is a neighbour.
     is_gapped : bool
-        True if events are absent from some gap.
+        True if events are absent from some gap: given ones, or all, which bars all but the event before from a step of
+        several events, or from the step after one.
     is_counted : bool
         True if some step has two events at least.
     spare : int64 array, shape (steps + 1,), or (0,)
@@ -193,7 +200,8 @@ class Chain(Table):
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
         self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
         self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
-        self.is_gapped = any(step.barring for step in steps)
+        beside = any(b.neighbour and (a.repeated or b.repeated) for a, b in pairwise(steps))
+        self.is_gapped = beside or any(step.barring for step in steps)
         self.is_counted = any(step.least > 1 for step in steps)
         plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
         told = () if plain else steps

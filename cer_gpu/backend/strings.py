@@ -102,6 +102,20 @@ def encode_strings(offsets, data, mixed_of, start, codes, slots, hashes, value_o
 
 
 @kernel
+def hash_strings(offsets, data, hashes):
+    """Hash strings by their bytes.
+
+    Parameters
+    ----------
+    offsets : int32 or int64, shape (n + 1,)
+    data : uint8, shape (bytes,)
+    hashes : uint64, shape (n,), written
+    """
+    for i in range(hashes.shape[0]):
+        hashes[_U(i)] = _hash(data, offsets[_U(i)], offsets[_U(i + 1)] - offsets[_U(i)])
+
+
+@kernel
 def place_values(hashes, n_values, slots):
     """Put values into a hash table of `encode_strings` that is empty (-1 everywhere).
 

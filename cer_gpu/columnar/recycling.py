@@ -80,7 +80,13 @@ class Turn:
 
 
 class Cells:
-    """Cells of one object, by their sizes and types."""
+    """Cells of one object, by their sizes and types.
+
+    Attributes
+    ----------
+    recycler : Recycler
+        That of the objects whose cells these are.
+    """
 
     def __init__(self, cells: dict[Hashable, Cell], number: int) -> None:
         self._cells, self._number = cells, number
@@ -92,6 +98,15 @@ class Cells:
         if cell is None:
             cell = self._cells[place] = Cell()
         return cell
+
+    @property
+    def recycler(self) -> Recycler:
+        """Allocator of results."""
+        cell = self[Recycler]
+        if cell.memory is None:
+            cell.memory = Recycler()
+        found: Recycler = cell.memory
+        return found
 
 
 def cells_of_turn() -> Cells:

@@ -53,11 +53,6 @@ class StringCoder:
         """Number of values that have a code."""
         return self._n_values
 
-    @property
-    def hashes(self) -> npt.NDArray[np.uint64]:
-        """Hash of each code's value, which depends on the value alone."""
-        return self._hashes[: self._n_values]
-
     def number(self, array: pa.Array) -> npt.NDArray[np.int32]:
         """Return the codes of strings, or of byte strings."""
         if array.null_count:  # the bytes of a NULL row are arbitrary
@@ -65,15 +60,8 @@ class StringCoder:
             array = array.fill_null(b"" if binary else "")
         if self._bounded and self._n_values > MAX_VALUES:
             self._reset()
-        n = len(array)
-        codes = np.zeros(n, np.int32)
-        _, offsets_buffer, data_buffer = array.buffers()
-        if n and offsets_buffer is not None:
-            large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-            dtype: type[np.int32 | np.int64] = np.int64 if large else np.int32
-            offsets = np.frombuffer(offsets_buffer, dtype, n + 1, array.offset * np.dtype(dtype).itemsize)
-            data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.zeros(0, np.uint8)
-            self._fill(offsets, data, codes)
+        codes = np.zeros(len(array), np.int32)
+        self._fill(*_bytes_of(array), codes)
         return codes
 
     def values(self) -> pa.Array:
@@ -111,3 +99,21 @@ class StringCoder:
         if self._offsets[n] + length > len(self._bytes):
             room = max(len(self._bytes), length)
             self._bytes = np.concatenate([self._bytes, np.zeros(room, np.uint8)])
+
+
+def hashes_of(array: pa.Array) -> npt.NDArray[np.uint64]:
+    """Return the hashes of strings, or of byte strings; those of NULL are arbitrary."""
+    hashes = np.empty(len(array), np.uint64)
+    hash_strings(*_bytes_of(array), hashes)
+    return hashes
+
+
+def _bytes_of(array: pa.Array) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint8]]:
+    """Return the offsets of strings, one more than strings, and their bytes."""
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    dtype: npt.DTypeLike = np.int64 if large else np.int32
+    _, offsets, data = array.buffers()
+    bytes_ = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    if not len(array) or offsets is None:
+        return np.zeros(len(array) + 1, dtype), bytes_
+    return np.frombuffer(offsets, dtype, len(array) + 1, array.offset * np.dtype(dtype).itemsize), bytes_

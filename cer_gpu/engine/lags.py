@@ -19,7 +19,8 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import Block, plain_type, take_rows
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
-from cer_gpu.partition.partitions import Keys, Partitions
+from cer_gpu.partition.dealt import partitions_of
+from cer_gpu.partition.partitions import Keys
 from cer_gpu.predicates.derived import LagColumn
 
 Int64 = npt.NDArray[np.int64]
@@ -48,7 +49,7 @@ class Lags:
         deal: tuple[int, int] | None = None,
     ) -> None:
         self._types = types
-        self._partitions = None if keys is None else Partitions(types, every=True, numbered=False, deal=deal)
+        self._partitions = None if keys is None else partitions_of(types, deal, every=True, numbered=False)
         attributes = list(dict.fromkeys(column.attribute for column in columns.values()))
         self._names = {attribute: str(i) for i, attribute in enumerate(attributes)}
         self._lags = np.unique(np.array([column.n for column in columns.values()], np.int64))

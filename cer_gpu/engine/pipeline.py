@@ -33,6 +33,7 @@ from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
 from cer_gpu.output.choice import Choice
 from cer_gpu.output.retention import Retained
+from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import Keys, Partitions
 from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
@@ -410,7 +411,7 @@ class Pipeline:
         return self.binding.keys.at(batch.events, batch.rows_at(found.ends), self._first.keys.types)
 
     def _partitions_of_its_own(self, deal: tuple[int, int] | None = None) -> Partitions:
-        return Partitions(self._first.keys.types, every=self._every, numbered=self._numbers, deal=deal)
+        return partitions_of(self._first.keys.types, deal, every=self._every, numbered=self._numbers)
 
     def shares(self, partitions: SharedPartitions) -> bool:
         """Return True if the query has a view on these partitions."""

@@ -9,11 +9,12 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
 
+from cer_gpu.columnar.recycling import Cell, Turn
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.io.sources import Source
 from cer_gpu.parallel.channel import Channel, Reading
@@ -38,36 +39,25 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
 
 
 class _Evaluators:
-    """Pool of evaluators of ranges; an evaluator that is done with one range is used for another."""
+    """Pool of evaluators of ranges; one that is done with a range is used for another, with the same memory."""
 
     def __init__(self, whole: Evaluator) -> None:
         self._whole = whole
-        self._spare: list[Evaluator] = []
+        self._spare: list[tuple[Evaluator, dict[Hashable, Cell]]] = []
         self._lock = threading.Lock()
 
     @contextmanager
     def one(self, begin: int, first_end: int) -> Iterator[Evaluator]:
         """Lend one for the events from `begin` on, which lists complex events that end from `first_end` on."""
         try:
-            evaluator = self._spare.pop()
+            evaluator, memory = self._spare.pop()
         except IndexError:
-            evaluator = self._whole.part(begin, first_end)
+            evaluator, memory = self._whole.part(begin, first_end), {}
         else:
-            evaluator.restart(begin, first_end)
+            with Turn(memory):
+                evaluator.restart(begin, first_end)
         yield evaluator
-        self._spare.append(evaluator)
-
-    def evaluated(self, part: Range) -> Iterator[pa.RecordBatch]:
-        """Yield the complex events of a range, evaluated in this thread."""
-        whole = self._whole
-        with self.one(part.begin, part.first) as evaluator:
-            try:
-                for found in evaluator.over(part.batches):
-                    whole.n_events = whole.n_pushed = evaluator.n_events
-                    yield found
-            finally:
-                whole.n_events = whole.n_pushed = evaluator.n_events
-                whole.n_matches += evaluator.n_matches
+        self._spare.append((evaluator, memory))
 
     def advance(self, n_rows: int) -> None:
         """Count so many more events as evaluated, in some thread."""
@@ -107,7 +97,7 @@ class _Results:
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the results as they are found; raise the error of the evaluation in its place."""
         while (found := self._channel.get()) is not None:
-            self.n_bytes += found.nbytes
+            self.n_bytes += found.get_total_buffer_size()
             yield found
 
 
@@ -128,11 +118,6 @@ def on_threads(evaluator: Evaluator, coming: Iterator[Range], sizes: Sizes, n_th
     reading = Reading()
     waiting: deque[_Results] = deque()
     evaluators = _Evaluators(evaluator)
-    n_bytes = 0
-    for found in evaluators.evaluated(next(coming)):
-        n_bytes += found.nbytes
-        yield found
-    sizes.found(evaluator.n_events, n_bytes)
     to_do: queue.Queue[_Results | None] = queue.Queue()  # in order, so no range waits behind a later one
 
     def work() -> None:

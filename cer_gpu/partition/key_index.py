@@ -31,9 +31,6 @@ SPARSE_BELOW = 1 << 18
 
 NAN = np.float64("nan").view(np.uint64)
 
-OF_OTHERS = -2
-"""Partition id of a key that is in another share."""
-
 ALL = np.empty(0, np.bool_)
 """Mask of the rows with a key: all of them."""
 
@@ -74,10 +71,6 @@ class Numbers:
         words: Words = padded.view(np.uint64)
         return words
 
-    def hashes(self, words: Words) -> Words:
-        """Return hashes that depend on the values alone: the words."""
-        return words
-
     def keep(self, words: Words) -> None:
         """Do nothing: there is no state beside the words."""
 
@@ -108,11 +101,6 @@ class Texts:
             codes = np.take(codes, rows, out=self._taken.empty(len(rows)), mode="clip")
             valid = None if valid is None else valid[rows]
         return known_codes(codes, valid), self._of_dictionary(array.dictionary)
-
-    def hashes(self, words: Words) -> Words:
-        """Return hashes that depend on the values alone, unlike their words."""
-        hashes = self._coder.hashes
-        return hashes[words] if len(hashes) else words  # without a text so far, every key is NULL
 
     @property
     def n_texts(self) -> int:
@@ -168,19 +156,12 @@ class Runs(NamedTuple):
 
 
 class KeyIndex:
-    """Index from keys to partition ids, used block by block.
-
-    Parameters
-    ----------
-    share
-        (k, n): keys of share k of n only; others are in no partition.
-    """
+    """Index from keys to partition ids, used block by block."""
 
     _assign: Callable[..., tuple[int, int]]
     _table: npt.NDArray[Any]
 
-    def __init__(self, share: tuple[int, int]) -> None:
-        self._share = share
+    def __init__(self) -> None:
         self._looked_up: tuple[npt.NDArray[Any], ...] = ()
         self._begins, self._found = Scratch(np.int32), Scratch(np.int32)
 
@@ -210,8 +191,8 @@ class ByHash(KeyIndex):
 
     _assign = staticmethod(assign_partitions)
 
-    def __init__(self, encoders: list[Numbers | Texts], share: tuple[int, int]) -> None:
-        super().__init__(share)
+    def __init__(self, encoders: list[Numbers | Texts]) -> None:
+        super().__init__()
         self._encoders = encoders
         self._table = np.empty((0, 2), np.int64)
 
@@ -229,17 +210,12 @@ class ByHash(KeyIndex):
         """Encode the keys of a block, or of some of its rows; return True if some may be in no partition."""
         words = [encoder(key, rows) for encoder, key in zip(self._encoders, keys, strict=True)]
         present = ALL
-        if self._share[1] > 1:
-            values = _joined([encoder.hashes(each) for encoder, each in zip(self._encoders, words, strict=True)])
-            hashes = np.empty(len(values), np.uint64)
-            hash_words(values, hashes)
-            present = _in_share(hashes, self._share)
         for key in keys:
             holds = validity(key)
             if holds is not None:
                 holds = holds if rows is None else holds[rows]
                 present = present & holds if len(present) else holds
-        self._looked_up = _joined(words), present
+        self._looked_up = joined(words), present
         return len(present) > 0
 
 
@@ -248,8 +224,8 @@ class ByText(KeyIndex):
 
     _assign = staticmethod(assign_partitions_of_texts)
 
-    def __init__(self, encoder: Texts, share: tuple[int, int]) -> None:
-        super().__init__(share)
+    def __init__(self, encoder: Texts) -> None:
+        super().__init__()
         self._encoder = encoder
         self._table = np.empty(0, np.int32)
         self._n_known = 0
@@ -267,10 +243,10 @@ class ByText(KeyIndex):
         holds = validity(keys[0])
         present = ALL if holds is None else holds if rows is None else holds[rows]
         self._looked_up = read_only(codes.reshape(-1, 1)), numbers, present
-        return holds is not None or self._share[1] > 1
+        return holds is not None
 
     def _know_all(self) -> None:
-        """Enter new texts as unassigned, or as keys of another share."""
+        """Enter new texts as unassigned."""
         n = self._encoder.n_texts
         if 0 < n == self._n_known:
             return
@@ -278,30 +254,19 @@ class ByText(KeyIndex):
             larger = np.empty(max(64, 1 << n.bit_length()), np.int32)
             larger[: self._n_known] = self._table[: self._n_known]
             self._table = larger
-        new = np.arange(self._n_known, n)
-        hashes = np.empty(len(new), np.uint64)
-        hash_words(read_only(self._encoder.hashes(new.astype(np.uint64).reshape(-1, 1))), hashes)
-        self._table[new] = np.where(_in_share(hashes, self._share), UNASSIGNED, OF_OTHERS)
+        self._table[self._n_known : n] = UNASSIGNED
         self._n_known = n
 
 
-def index_of(encoders: list[Numbers | Texts], share: tuple[int, int]) -> KeyIndex:
+def index_of(encoders: list[Numbers | Texts]) -> KeyIndex:
     """Return the index for keys with these encoders."""
     match encoders:
         case [Texts() as only]:
-            return ByText(only, share)
+            return ByText(only)
         case _:
-            return ByHash(encoders, share)
+            return ByHash(encoders)
 
 
-def _joined(words: list[Words]) -> Words:
+def joined(words: list[Words]) -> Words:
     """Join the words of columns to those of whole keys, read-only."""
     return read_only(words[0] if len(words) == 1 else np.concatenate(words, axis=1))
-
-
-def _in_share(hashes: Words, share: tuple[int, int]) -> Bools:
-    """Return, for each hash, True if its key is in share k of n."""
-    k, n = share
-    # bits other than those that choose the row of the hash table
-    mine: Bools = (hashes >> np.uint64(32)) * np.uint64(n) >> np.uint64(32) == k
-    return mine

@@ -152,8 +152,6 @@ class Partitions:
         True: events that are not relevant count in their partition too.
     numbered
         True: number the events of each partition.
-    deal
-        (k, n): events of share k of n of the keys only.
 
     Attributes
     ----------
@@ -161,16 +159,14 @@ class Partitions:
         Number of known partitions.
     """
 
-    def __init__(
-        self, types: list[pa.DataType], *, every: bool, numbered: bool, deal: tuple[int, int] | None = None
-    ) -> None:
+    def __init__(self, types: list[pa.DataType], *, every: bool, numbered: bool) -> None:
         self.n = 0
         self._every, self._numbered = every, numbered
         self._encoders = [encoder_of(kind) for kind in types]
         self._keys = np.zeros((0, sum(e.width for e in self._encoders)), np.uint64)
         self._counts = np.zeros(0, np.int64)
         self._numbers, self._ordinals = Scratch(np.int32), Scratch(np.int64)
-        self._index = index_of(self._encoders, deal or (0, 1))
+        self._index = index_of(self._encoders)
         self._resize(64)
         self._sweep_at = SWEEP_FROM
         self._sweep_texts_at = SWEEP_TEXTS_FROM

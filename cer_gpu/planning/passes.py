@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
-from cer_gpu.automaton.chain import Step, find_chain
+from cer_gpu.automaton.chain import Step, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import Atom, Both, guards_of, normal_form, unrelated, variable_name
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
@@ -83,7 +83,7 @@ def plan_of(
     else:
         steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
         close = not isinstance(steps, str) and any(step.neighbour for step in steps)
-        followed_at_once = syntax.partition and all(step.neighbour for step in steps[1:] if isinstance(step, Step))
+        followed_at_once = syntax.partition and not isinstance(steps, str) and are_neighbours(steps)
         if syntax.within is None and close and not followed_at_once:
             steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
     if waiting is not None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from cer_gpu.automaton.atom_graph import AtomTable
-from cer_gpu.automaton.chain import Chain
+from cer_gpu.automaton.chain import Chain, are_neighbours
 from cer_gpu.automaton.chain_sums import MOST_ROWS, n_sums
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.latest_starts import WindowTable
@@ -160,8 +160,7 @@ class Asked:
     @property
     def is_of_neighbours(self) -> bool:
         """True if each event of a complex event is right after the one before it, in its partition."""
-        steps = self.plan.chain or ()
-        return self.is_chain and bool(self.plan.partition) and all(step.neighbour for step in steps[1:])
+        return self.is_chain and bool(self.plan.partition) and are_neighbours(self.plan.chain or ())
 
     @property
     def finds_the_same(self) -> bool:

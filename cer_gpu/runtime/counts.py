@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.columnar.recycling import Recycler, cells_of_turn
+from cer_gpu.columnar.recycling import cells_of_turn
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
 
@@ -71,8 +71,8 @@ class CountOutput:
         self.n_ends = 0
         self._rows = matches.OUTPUT_ROWS
         self._timed, self._share = timed, share
-        self._recycler = Recycler()
         self._cells = cells_of_turn()
+        self._recycler = self._cells.recycler
 
     @property
     def _empty(self) -> list[Int64] | None:

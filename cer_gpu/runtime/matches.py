@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.columnar.recycling import Recycler, cells_of_turn
+from cer_gpu.columnar.recycling import cells_of_turn
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
@@ -73,8 +73,8 @@ class OutputBuffers:
         self._rows = OUTPUT_ROWS
         self._n_values = 8 * OUTPUT_ROWS
         self._timed, self._labelled = timed, labelled
-        self._recycler = Recycler()
         self._cells = cells_of_turn()
+        self._recycler = self._cells.recycler
 
     @property
     def _empty(self) -> MatchBuffers | None:

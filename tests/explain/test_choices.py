@@ -36,7 +36,8 @@ def test_explained_engines_and_dealing_are_those_of_the_evaluation(data):
     ("query", "why"),
     [
         ("SELECT * FROM S WHERE A : B", "there is no WITHIN, and stacks would keep what no neighbour followed"),
-        ("SELECT * FROM S WHERE A : B+", "events of a '+' are to be neighbours"),
+        ("SELECT * FROM S WHERE A : B+ PARTITION BY [k]", "there is no WITHIN"),
+        ("SELECT STRICT * FROM S WHERE A ; B+ WITHIN 5 EVENTS", "events of a '+' are to be neighbours"),
         ("SELECT * FROM S WHERE A ; B :+", "':+' asks for neighbouring events"),
         ("SELECT * FROM S WHERE A ; (B ; C)+", "a step is more than one event"),
         ("SELECT * FROM S WHERE A ; NOT(B)", "a step is NOT(...)"),

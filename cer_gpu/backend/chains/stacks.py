@@ -422,13 +422,10 @@ def list_ends(events, window, options, steps, stacks, listing, output, ends, n_e
                     most = min(most, limit - n_here)
                 if only_one:
                     most = 1
-                if gapped:
-                    n_free = 1
-                    while n_free < most and places[s, _U(left - 1 - n_free)] >= frames[frame, BAR]:
-                        n_free += 1
-                    most = n_free
                 n_rows = 1
                 while n_rows < most and not (clock - latest[s, _U(left - 1 - n_rows)] > length):
+                    if gapped and places[s, _U(left - 1 - n_rows)] < frames[frame, BAR]:
+                        break
                     n_rows += 1
                 for r in range(n_rows):
                     start = places[s, _U(left - 1 - r)]
