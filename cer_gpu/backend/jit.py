@@ -49,10 +49,13 @@ class Compiling(event.Listener):
     ----------
     seconds : float
         Wall-clock time of compiling so far.
+    count : int
+        Functions that were compiled so far.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.count = 0
         self._depth = 0
         self._begun = 0.0
         self._collects = False
@@ -70,6 +73,7 @@ class Compiling(event.Listener):
 
     def on_end(self, event: Any) -> None:
         """Note the end of a compilation."""
+        self.count += 1
         self._depth -= 1
         if self._depth == 0:
             self.seconds += time.perf_counter() - self._begun
@@ -86,8 +90,9 @@ def say_compiling() -> None:
             sys.stderr.flush()
 
 
+COMPILING = Compiling()
 with contextlib.suppress(AttributeError, ValueError):  # another release of Numba
-    event.register("numba:compile", Compiling())
+    event.register("numba:compile", COMPILING)
 
 
 def source_stamp(folder: Traversable, *others: Traversable) -> str:
@@ -144,6 +149,12 @@ def kernel(function: Function, *, keep: bool = True) -> Function:
     return compiled
 
 
+def folder_of(compiled: Any) -> str:
+    """Return the folder in which a kernel and those of other modules are kept, each in a folder within."""
+    folder: str = os.path.dirname(compiled.stats.cache_path)
+    return folder
+
+
 def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
     """Return whether a kernel stands on disk for arguments of these types (False where Numba does not tell)."""
     try:
@@ -157,9 +168,9 @@ def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
 def helper(function: Function) -> Function:
     """Compile a part of kernels, which LLVM inlines where it is called.
 
-    Numba types it once for all calls with the same types of arguments (`_widened`); inlined by Numba itself (``inline="always"``) it
-    would be typed anew at each call.  A long function that is seldom called is better a kernel: the machine code of a
-    helper stands once for each call.
+    Numba types it once for all calls with the same types of arguments (`_widened`); inlined by Numba itself
+    (``inline="always"``) it would be typed anew at each call.  A long function that is seldom called is better a
+    kernel: the machine code of a helper stands once for each call.
     """
     return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
