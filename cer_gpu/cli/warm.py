@@ -18,7 +18,7 @@ from cer_gpu.warming import warm
     epilog="""\b
 Examples:
   cer-gpu warm
-  NUMBA_CACHE_DIR=/opt/cer-gpu cer-gpu warm""",
+  NUMBA_CACHE_DIR=/opt/cer-gpu cer-gpu warm  # while an image is built""",
 )
 def warm_up() -> int:
     """Compile the loops for all kinds of queries, so that no first run has to.
