@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import hashlib
 import os
 import sys
@@ -24,7 +25,7 @@ from importlib.resources.abc import Traversable
 from typing import Any
 
 from numba import njit
-from numba.core import event
+from numba.core import event, types
 from numba.core.caching import IndexDataCacheFile
 
 Function = Callable[..., Any]
@@ -42,31 +43,42 @@ NOTICES = "CER_GPU_NOTICES"
 class Compiling(event.Listener):
     """Listener of Numba's compiler that says on standard error, once, why a first evaluation takes long.
 
+    Python looks for cycles of garbage after it has compiled, not while: that would take a tenth of the time.
+
     Attributes
     ----------
     seconds : float
         Wall-clock time of compiling so far.
+    count : int
+        Functions that were compiled so far.
     """
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        self.count = 0
         self._depth = 0
         self._begun = 0.0
+        self._collects = False
 
     def on_start(self, event: Any) -> None:
         """Note the begin of a compilation, perhaps within another."""
         now = time.perf_counter()
         if self._depth == 0:
             self._begun = now
+            self._collects = gc.isenabled()
+            gc.disable()
         if self.seconds + now - self._begun > NOTICE_AFTER:
             say_compiling()
         self._depth += 1
 
     def on_end(self, event: Any) -> None:
         """Note the end of a compilation."""
+        self.count += 1
         self._depth -= 1
         if self._depth == 0:
             self.seconds += time.perf_counter() - self._begun
+            if self._collects:
+                gc.enable()
 
 
 @functools.cache
@@ -78,8 +90,9 @@ def say_compiling() -> None:
             sys.stderr.flush()
 
 
+COMPILING = Compiling()
 with contextlib.suppress(AttributeError, ValueError):  # another release of Numba
-    event.register("numba:compile", Compiling())
+    event.register("numba:compile", COMPILING)
 
 
 def source_stamp(folder: Traversable, *others: Traversable) -> str:
@@ -136,6 +149,12 @@ def kernel(function: Function, *, keep: bool = True) -> Function:
     return compiled
 
 
+def folder_of(compiled: Any) -> str:
+    """Return the folder in which a kernel and those of other modules are kept, each in a folder within."""
+    folder: str = os.path.dirname(compiled.stats.cache_path)
+    return folder
+
+
 def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
     """Return whether a kernel stands on disk for arguments of these types (False where Numba does not tell)."""
     try:
@@ -149,16 +168,28 @@ def is_kept(compiled: Any, signature: tuple[Any, ...]) -> bool:
 def helper(function: Function) -> Function:
     """Compile a part of kernels, which LLVM inlines where it is called.
 
-    Numba types it once for all calls with the same types of arguments; inlined by Numba itself (``inline="always"``) it
-    would be typed anew at each call.  A long function that is seldom called is better a kernel: the machine code of a
-    helper stands once for each call.
+    Numba types it once for all calls with the same types of arguments (`_widened`); inlined by Numba itself
+    (``inline="always"``) it would be typed anew at each call.  A long function that is seldom called is better a
+    kernel: the machine code of a helper stands once for each call.
     """
     return _compiled(function, {**_OPTIONS, "forceinline": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True})
 
 
 def _compiled(function: Function, options: dict[str, Any]) -> Function:
     try:
-        compiled: Function = _njit(_nrt=False, **options)(function)
+        compiled: Any = _njit(_nrt=False, **options)(function)
     except (KeyError, TypeError):
         compiled = _njit(**options)(function)
-    return compiled
+    with contextlib.suppress(AttributeError):
+        resolve = compiled.get_call_template
+        compiled.get_call_template = lambda args, kws: resolve([*map(_widened, args)], kws)
+    return compiled  # type: ignore[no-any-return]
+
+
+def _widened(argument: Any) -> Any:
+    """Return the type that a compiled function takes an argument as when another one calls it.
+
+    Numba compiles for each literal, and for each width of a number by itself; here all integers with a sign are int64.
+    """
+    argument = types.unliteral(argument)
+    return types.int64 if argument in types.signed_domain else argument

@@ -17,7 +17,7 @@ _U = np.uint64
 
 @kernel
 def hash_strings(offsets, data, hashes):
-    """Hash strings.
+    """Hash strings by their bytes.
 
     Parameters
     ----------
@@ -99,20 +99,6 @@ def encode_strings(offsets, data, mixed_of, start, codes, slots, hashes, value_o
             n_values += 1
         codes[_U(i)] = value
     return n, n_values
-
-
-@kernel
-def hash_strings(offsets, data, hashes):
-    """Hash strings by their bytes.
-
-    Parameters
-    ----------
-    offsets : int32 or int64, shape (n + 1,)
-    data : uint8, shape (bytes,)
-    hashes : uint64, shape (n,), written
-    """
-    for i in range(hashes.shape[0]):
-        hashes[_U(i)] = _hash(data, offsets[_U(i)], offsets[_U(i + 1)] - offsets[_U(i)])
 
 
 @kernel

@@ -14,6 +14,7 @@ from cer_gpu.cli.completion import completion
 from cer_gpu.cli.explain import explain
 from cer_gpu.cli.report import report
 from cer_gpu.cli.run import run
+from cer_gpu.cli.warm import warm_up
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -37,5 +38,5 @@ def cli() -> None:
     """Find complex events in recorded events with queries in CEQL."""
 
 
-for _command in (run, check, columns, report, explain, completion):
+for _command in (run, check, columns, report, explain, completion, warm_up):
     cli.add_command(_command)

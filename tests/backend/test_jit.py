@@ -1,5 +1,6 @@
 """Uses of undocumented parts of Numba in `cer_gpu.backend.jit`: each still has its effect."""
 
+import gc
 import os
 import re
 import shutil
@@ -125,6 +126,41 @@ def test_machine_code_of_earlier_sources_is_never_loaded(tmp_path, monkeypatch):
         monkeypatch.setattr(writer, step, save)
     writer.save("(int64)", "new code")
     assert seen == [None, "new code"]
+
+
+@jit.helper
+def _plus(number, more):
+    return number + more
+
+
+def test_a_helper_is_compiled_once_for_all_integers():
+    @not_kept
+    def sums(narrow, wide):
+        return _plus(narrow[0], 1) + _plus(wide[0], narrow[1]) + _plus(2, 3)
+
+    assert sums(np.array([10, 20], np.int32), np.array([1 << 40])) == (1 << 40) + 36
+    (signature,) = _plus.signatures
+    assert [str(number) for number in signature] == ["int64", "int64"]
+
+
+def test_garbage_is_collected_after_compiling_and_not_while(monkeypatch):
+    monkeypatch.setattr(jit, "say_compiling", lambda: None)
+    listener = jit.Compiling()
+    assert gc.isenabled()
+    listener.on_start(None)
+    listener.on_start(None)
+    assert not gc.isenabled()
+    listener.on_end(None)
+    assert not gc.isenabled()
+    listener.on_end(None)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        listener.on_start(None)
+        listener.on_end(None)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_kernels_are_kept_in_such_files():

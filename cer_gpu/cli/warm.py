@@ -1,0 +1,39 @@
+"""``cer-gpu warm``: compile the loops ahead of the first evaluation."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import click
+
+from cer_gpu.backend.evaluation import run_events
+from cer_gpu.backend.jit import NOTICES, folder_of
+from cer_gpu.cli.tally import counted
+from cer_gpu.warming import warm
+
+
+@click.command(
+    "warm",
+    epilog="""\b
+Examples:
+  cer-gpu warm
+  NUMBA_CACHE_DIR=/opt/cer-gpu cer-gpu warm  # while an image is built""",
+)
+def warm_up() -> int:
+    """Compile the loops for all kinds of queries, so that no first run has to.
+
+    They are kept for this machine's processor, in the folder that is told at the end.
+    """
+    os.environ.setdefault(NOTICES, "off")
+    begun = time.perf_counter()
+    n_compiled = 0
+    for warmed in warm():
+        n_compiled += warmed.n_compiled
+        said = f"{counted(warmed.n_compiled, 'function')} compiled" if warmed.n_compiled else "kept already"
+        click.echo(f"{warmed.name}: {said}")
+    taken = time.perf_counter() - begun
+    click.echo(
+        f"{counted(n_compiled, 'function')} compiled in {taken:.1f} s; the loops are kept in {folder_of(run_events)}"
+    )
+    return 0

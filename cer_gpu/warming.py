@@ -1,0 +1,163 @@
+"""Compilation of the loops ahead of the first evaluation: a small query of each kind is evaluated.
+
+Loops differ by kind of query and by types of columns.  Here are the usual ones: what a query needs besides is compiled
+at its own first evaluation, and the pass over its predicates once many rows have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from cer_gpu.backend.jit import COMPILING
+from cer_gpu.query import compile
+
+N_EVENTS = 20_000
+
+
+class Kind(NamedTuple):
+    """Queries whose loops are compiled together.
+
+    Attributes
+    ----------
+    name
+    queries
+        Texts, without ``SELECT`` where all is selected.
+    outputs
+        Outputs asked of each.
+    """
+
+    name: str
+    queries: tuple[str, ...]
+    outputs: tuple[str, ...] = ("positions",)
+
+
+class Warmed(NamedTuple):
+    """Compilation of one kind.
+
+    Attributes
+    ----------
+    name
+        Name of the kind.
+    n_compiled
+        Functions that were compiled; 0 if all were on disk.
+    """
+
+    name: str
+    n_compiled: int
+
+
+LISTED = ("positions", "bindings", "count", "ends")
+
+KINDS = (
+    Kind("sequences", ("A ; B WITHIN 5 EVENTS", "A ; B+ ; C WITHIN 5 EVENTS", "A ; B ; C WITHIN 5 SECONDS"), LISTED),
+    Kind(
+        "sequences by key",
+        (
+            "A ; B PARTITION BY [k] WITHIN 50 EVENTS",
+            "A ; B+ ; C PARTITION BY [k] WITHIN 50 SECONDS",
+            "A ; B PARTITION BY [name] WITHIN 50 SECONDS",
+            "A ; B PARTITION BY [k], [name] WITHIN 50 SECONDS",
+            "SELECT LAST * WHERE A ; B ; C PARTITION BY [k] WITHIN 50 SECONDS",
+        ),
+        LISTED,
+    ),
+    Kind(
+        "neighbours",
+        ("A : B", "A : B : C WITHIN 5 SECONDS", "A : B PARTITION BY [k]", "A : B PARTITION BY [k] WITHIN 50 SECONDS"),
+        LISTED,
+    ),
+    Kind(
+        "counts and absences",
+        (
+            "A ; B{2,3} ; C WITHIN 8 EVENTS",
+            "A ; !D ; B WITHIN 8 EVENTS",
+            "A ; !D ; B{2,3} ; C WITHIN 8 EVENTS",
+            "A ; !D ; B PARTITION BY [k] WITHIN 50 SECONDS",
+            "A ; B{2,3} ; C PARTITION BY [k] WITHIN 50 SECONDS",
+        ),
+        LISTED,
+    ),
+    Kind(
+        "the automaton",
+        (
+            "A ; (B ; C)+ ; D WITHIN 8 EVENTS",
+            "A ; (B ; C)+ ; D WITHIN 8 SECONDS",
+            "A ; (B ; C)+ ; D PARTITION BY [k] WITHIN 60 SECONDS",
+            "A : (B : C)+ PARTITION BY [k] WITHIN 60 SECONDS",
+        ),
+        LISTED,
+    ),
+    Kind(
+        "one match of each end",
+        (
+            "SELECT LAST * WHERE A ; (B ; C)+ ; D WITHIN 8 EVENTS",
+            "SELECT NEXT * WHERE A ; (B ; C)+ ; D WITHIN 8 EVENTS",
+            "SELECT MAX * WHERE A ; (B ; C)+ ; D WITHIN 8 EVENTS",
+            "SELECT STRICT * WHERE A ; (B ; C)+ ; D WITHIN 8 EVENTS",
+            "SELECT MAX * WHERE A ; B+ ; C PARTITION BY [k] WITHIN 60 SECONDS",
+        ),
+        ("positions", "count"),
+    ),
+    Kind(
+        "joins",
+        (
+            "A AS x ; B AS y FILTER x.price < y.price WITHIN 5 EVENTS",
+            "A AS x ; B AS y FILTER x.k = y.k WITHIN 5 SECONDS",
+        ),
+        ("positions", "count"),
+    ),
+    Kind(
+        "filters of all steps",
+        (
+            "A AS x : A AS y FILTER x.price < y.price WITHIN 2 EVENTS",
+            "A AS a FILTER a.price > LAG(a.price) PARTITION BY [k]",
+            " OR ".join(f"(A AS a{i} FILTER a{i}[price > 0.{i:02}])" for i in range(20)),
+        ),
+    ),
+    Kind("in any order", ("A ALL B ALL C WITHIN 5 EVENTS", "A ALL B PARTITION BY [k] WITHIN 9 SECONDS"), LISTED),
+    Kind(
+        "measures",
+        (
+            "SELECT COUNT(*) AS n, SUM(b.price) AS s, MAX(b.price) AS m, FIRST(b).k AS f, AVG(b.k) AS a, COUNT(b) AS c,"
+            " SUM(b.k) AS t, LIST(b.price) AS l WHERE A ; B+ AS b ; C WITHIN 6 EVENTS",
+        ),
+        ("measures", "rows"),
+    ),
+)
+"""Kinds of queries that are compiled ahead of the first evaluation."""
+
+
+def warm() -> Iterator[Warmed]:
+    """Compile the loops of all kinds of queries, so that later processes load them; yield each kind when it is done.
+
+    Yields
+    ------
+    Warmed
+    """
+    events = _events()
+    for kind in KINDS:
+        before = COMPILING.count
+        for text in kind.queries:
+            query = compile(text if text.startswith("SELECT") else f"SELECT * WHERE {text}", time_column="ts")
+            for output in kind.outputs:
+                query.evaluate(events, output=output, limit=100)
+        yield Warmed(kind.name, COMPILING.count - before)
+
+
+def _events() -> pa.Table:
+    """Return events of four types: a key, a name, a price and a time each second."""
+    rng = np.random.default_rng(0)
+    types, names = pa.array(list("ABCD")), pa.array([f"n{i}" for i in range(50)])
+    return pa.table(
+        {
+            "ts": pa.array(np.arange(N_EVENTS) * 1_000_000, pa.timestamp("us")),
+            "type": types.take(pa.array(rng.integers(0, 4, N_EVENTS))),
+            "k": pa.array(rng.integers(0, 50, N_EVENTS)),
+            "name": names.take(pa.array(rng.integers(0, 50, N_EVENTS))),
+            "price": pa.array(rng.random(N_EVENTS)),
+        }
+    )
