@@ -118,7 +118,10 @@ def parse_pattern(text: str, span: Span) -> RowPattern:
         at = end if error.token.type == "$END" else begin + (error.token.start_pos or 0)
         seen = "its end" if at == end else repr(str(error.token))
         raise QuerySyntaxError(f"unexpected {seen} in PATTERN", text, at, at + 1, _HINT) from None
-    return _Builder(text, begin).transform(tree)
+    try:
+        return _Builder(text, begin).transform(tree)
+    except lark.exceptions.VisitError as error:
+        raise error.orig_exc from None
 
 
 _HINT = "a pattern is like A B+ (C | D)*? {- E -} PERMUTE(F, G), between ^ and $"
