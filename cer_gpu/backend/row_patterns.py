@@ -8,6 +8,8 @@ expression matching).
 
 from __future__ import annotations
 
+import numpy as np
+
 from cer_gpu.backend.jit import kernel
 
 UNKNOWN = -1
@@ -122,3 +124,221 @@ def walk(states, ends, choices, n_places, skip, targets, at, partition, starts, 
             n_taken = taken
         partition += 1
     return DONE, n_matches, n_taken, at, partition
+
+
+@kernel
+def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
+    """Find the `nth` row of a variable from its first or last one, at the end of each match or at each of its rows.
+
+    Parameters
+    ----------
+    starts, lengths, offsets : int64, shape (n matches,)
+    places : int16, shape (n rows of matches,)
+        As of `walk`.
+    holds : bool, shape (n_places,)
+        Places of the variable.
+    first : bool
+    nth : int
+    each : bool
+        True: for each row of a match, among the rows up to it.
+    found : int64, shape (n matches,) or (n rows of matches,), written
+        -1 where there is none.
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        if each:
+            n = 0
+            at = np.int64(-1)  # the row that answers
+            behind = begin  # where the nth from the last is searched on
+            for p in range(begin, end):
+                if holds[places[p]]:
+                    n += 1
+                    if first:
+                        if n == nth + 1:
+                            at = p
+                    elif n > nth:
+                        # of the rows of the variable, one more lies behind the answer
+                        if n == nth + 1:
+                            while not holds[places[behind]]:
+                                behind += 1
+                        else:
+                            behind += 1
+                            while not holds[places[behind]]:
+                                behind += 1
+                        at = behind
+                found[p] = at + step if at >= 0 else -1
+            continue
+        n = 0
+        found[i] = -1
+        if first:
+            for p in range(begin, end):
+                if holds[places[p]]:
+                    if n == nth:
+                        found[i] = p + step
+                        break
+                    n += 1
+        else:
+            for p in range(end - 1, begin - 1, -1):
+                if holds[places[p]]:
+                    if n == nth:
+                        found[i] = p + step
+                        break
+                    n += 1
+
+
+@kernel
+def count_rows(starts, lengths, offsets, places, holds, valid, each, counts):
+    """Count the rows of a variable that are not NULL, at the end of each match or at each of its rows.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds, each
+        As of `navigate`.
+    valid : bool, shape (n rows,) or (0,)
+        False for NULL; of shape (0,): no row is NULL.
+    counts : int64, shape (n matches,) or (n rows of matches,), written
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        n = 0
+        for p in range(begin, end):
+            if holds[places[p]] and (valid.shape[0] == 0 or valid[p + step]):
+                n += 1
+            if each:
+                counts[p] = n
+        if not each:
+            counts[i] = n
+
+
+@kernel
+def add_up(starts, lengths, offsets, places, holds, values, valid, each, sums, counts):
+    """Add up the values of a variable, at the end of each match or at each of its rows.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds, each
+        As of `navigate`.
+    values : int64 or float64, shape (n rows,)
+    valid : bool, shape (n rows,)
+        False for NULL.
+    sums : as values, shape (n matches,) or (n rows of matches,), written
+    counts : int64, of the same shape, written
+        Number of values.
+
+    Returns
+    -------
+    int
+        The first row whose sum int64 does not hold; -1 if there is none.
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        total = values.dtype.type(0)
+        n = 0
+        for p in range(begin, end):
+            if holds[places[p]] and valid[p + step]:
+                value = values[p + step]
+                more = total + value
+                # of integers, a sum beyond int64 wraps around
+                if (value > 0 and more < total) or (value < 0 and more > total):
+                    return p + step
+                total = more
+                n += 1
+            if each:
+                sums[p] = total
+                counts[p] = n
+        if not each:
+            sums[i] = total
+            counts[i] = n
+    return -1
+
+
+@kernel
+def find_extreme(starts, lengths, offsets, places, holds, ranks, valid, sign, each, found):
+    """Find the row of a variable with the least or greatest value, the first of equals.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds, each
+        As of `navigate`.
+    ranks : int64, shape (n rows,)
+        In the order of the values.
+    valid : bool, shape (n rows,)
+        False for NULL.
+    sign : int
+        1 for the greatest value, -1 for the least.
+    found : int64, shape (n matches,) or (n rows of matches,), written
+        -1 where there is none.
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        best = np.int64(-1)
+        for p in range(begin, end):
+            if holds[places[p]] and valid[p + step]:
+                if best < 0 or (ranks[p + step] > ranks[best] if sign > 0 else ranks[p + step] < ranks[best]):
+                    best = p + step
+            if each:
+                found[p] = best
+        if not each:
+            found[i] = best
+
+
+@kernel
+def gather_rows(starts, lengths, offsets, places, holds, bounds, gathered):
+    """Gather the rows of a variable, match by match.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds
+        As of `navigate`.
+    bounds : int64, shape (n matches + 1,), written
+    gathered : int64, shape (n rows of matches,), written
+
+    Returns
+    -------
+    int
+        Number of rows.
+    """
+    n = 0
+    bounds[0] = 0
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        for p in range(begin, end):
+            if holds[places[p]]:
+                gathered[n] = starts[i] + p - begin
+                n += 1
+        bounds[i + 1] = n
+    return n
+
+
+@kernel
+def list_rows(starts, lengths, offsets, places, shown, rows, steps, matches):
+    """List the rows of matches that are shown, and empty matches as their first row.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places
+        As of `navigate`.
+    shown : bool, shape (n_places,)
+        False for the places in an exclusion.
+    rows, steps, matches : int64, shape (at least n matches + n rows of matches,), written
+        The row; its place in `places`, -1 for an empty match; the match.
+
+    Returns
+    -------
+    int
+        Number of rows.
+    """
+    n = 0
+    for i in range(starts.shape[0]):
+        if lengths[i] == 0:
+            rows[n], steps[n], matches[n] = starts[i], -1, i
+            n += 1
+        for p in range(offsets[i], offsets[i] + lengths[i]):
+            if shown[places[p]]:
+                rows[n], steps[n], matches[n] = starts[i] + p - offsets[i], p, i
+                n += 1
+    return n

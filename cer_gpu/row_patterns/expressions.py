@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -126,15 +126,17 @@ class Translator:
 
     text: str
     variables: frozenset[str]
-    leaves: dict[str, Leaf]
+    leaves: dict[str, Leaf] = field(default_factory=dict)
     _span: Span = (0, 0)
+    _of_match: s.Name | None = None
 
     def predicate(self, span: Span) -> s.Predicate:
-        """Return the condition in a part of the statement."""
+        """Return the condition in a part of the statement; its attributes are named as `leaves` are."""
         return self._predicate(self._parsed(span))
 
     def measure(self, span: Span) -> s.Expression:
-        """Return the expression in a part of the statement."""
+        """Return the expression in a part of the statement; its attributes, of a match, are named as `leaves` are."""
+        self._of_match = s.Name("match")
         return self._value(self._parsed(span))
 
     def _parsed(self, span: Span) -> exp.Expression:
@@ -255,7 +257,7 @@ class Translator:
             while name in self.leaves:
                 name += "'"
             self.leaves[name] = leaf
-        return s.Attribute(name, self._span)
+        return s.Attribute(name, self._span, self._of_match)
 
     def _leaf(self, node: exp.Expression, final: bool | None = None) -> Leaf | None:
         if isinstance(node, exp.Column):
