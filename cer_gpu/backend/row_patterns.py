@@ -149,7 +149,7 @@ def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
         step = starts[i] - begin
         if each:
             n = 0
-            at = np.int64(-1)  # the row that answers
+            at = -1  # the row that answers
             behind = begin  # where the nth from the last is searched on
             for p in range(begin, end):
                 if holds[places[p]]:
@@ -277,9 +277,9 @@ def find_extreme(starts, lengths, offsets, places, holds, ranks, valid, sign, ea
         step = starts[i] - begin
         best = np.int64(-1)
         for p in range(begin, end):
-            if holds[places[p]] and valid[p + step]:
-                if best < 0 or (ranks[p + step] > ranks[best] if sign > 0 else ranks[p + step] < ranks[best]):
-                    best = p + step
+            row = p + step
+            if holds[places[p]] and valid[row] and (best < 0 or sign * ranks[row] > sign * ranks[best]):
+                best = row
             if each:
                 found[p] = best
         if not each:

@@ -14,6 +14,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.predicates.binder import Binder
+from cer_gpu.predicates.derived import FunctionColumn
 from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.terms import Test
 from cer_gpu.row_patterns.expressions import RowValue
@@ -84,7 +85,8 @@ class BoundConditions:
         direct = len(self._tests) <= MOST_DIRECT
         words = np.empty(n, np.int32 if direct else np.int64)
         shifts = _Shifts(rows)
-        makers = {name: column.maker() for name, column in self._binder.derived.items()}
+        derived = self._binder.derived.items()
+        makers = {name: column.maker() for name, column in derived if isinstance(column, FunctionColumn)}
         for begin in range(0, n, BLOCK_ROWS):
             end = min(n, begin + BLOCK_ROWS)
             block = Block(rows.batch.slice(begin, end - begin))

@@ -19,6 +19,8 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, QuerySyntaxError
 
 Span = tuple[int, int]
+Node = exp.Expr
+"""An expression as sqlglot parses it."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ Leaf = RowValue | RowAggregate | Classifier | MatchNumber
 
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
 _SEMANTICS = re.compile(r"\b(RUNNING|FINAL)\s(?=\s*[A-Za-z_]+\s*\()", re.IGNORECASE)
-_COMPARISONS: dict[type[exp.Expression], str] = {
+_COMPARISONS: dict[type[Node], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -89,8 +91,8 @@ _COMPARISONS: dict[type[exp.Expression], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
-_ARITHMETIC: dict[type[exp.Expression], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-_FUNCTIONS: dict[type[exp.Expression], str] = {
+_ARITHMETIC: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_FUNCTIONS: dict[type[Node], str] = {
     exp.Abs: "abs",
     exp.Round: "round",
     exp.Lower: "lower",
@@ -139,7 +141,7 @@ class Translator:
         self._of_match = s.Name("match")
         return self._value(self._parsed(span))
 
-    def _parsed(self, span: Span) -> exp.Expression:
+    def _parsed(self, span: Span) -> Node:
         self._span = span
         written = self.text[slice(*span)]
         # RUNNING and FINAL become part of the function's name, as no dialect reads them within an expression
@@ -149,9 +151,11 @@ class Translator:
             return sqlglot.parse_one(joined, read="trino")
         except sqlglot.errors.SqlglotError as error:
             told = getattr(error, "errors", [])
-            at = span[0] + sum(len(line) + 1 for line in written.split("\n")[: told[0]["line"] - 1]) if told else span[0]
-            at += told[0]["col"] - 1 if told else 0
             seen = told[0]["highlight"] if told else ""
+            at = span[0]
+            if told:
+                before = written.split("\n")[: told[0]["line"] - 1]
+                at += sum(len(line) + 1 for line in before) + told[0]["col"] - 1
             at = min(max(at, span[0]), span[1] - 1)
             reason = f"unexpected {seen!r} in an expression" if seen else f"no expression of SQL: {error}"
             raise QuerySyntaxError(reason, self.text, at, at + max(1, len(seen))) from None
@@ -164,13 +168,14 @@ class Translator:
             begin, end = begin + found.start(), begin + found.end()
         return QueryError(message, self.text, begin, end, hint)
 
-    def _unsupported(self, node: exp.Expression) -> QueryError:
-        name = node.name if isinstance(node, exp.Anonymous) else node.sql_name() if isinstance(node, exp.Func) else node.key
+    def _unsupported(self, node: Node) -> QueryError:
+        name = node.sql_name() if isinstance(node, exp.Func) else node.key
+        name = node.name if isinstance(node, exp.Anonymous) else name
         return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", name=name)
 
     # ---- conditions ------------------------------------------------------------------------------------------
 
-    def _predicate(self, node: exp.Expression) -> s.Predicate:
+    def _predicate(self, node: Node) -> s.Predicate:
         match node:
             case exp.Paren():
                 return self._predicate(node.this)
@@ -211,7 +216,7 @@ class Translator:
 
     # ---- values ----------------------------------------------------------------------------------------------
 
-    def _value(self, node: exp.Expression) -> s.Expression:
+    def _value(self, node: Node) -> s.Expression:
         leaf = self._leaf(node)
         if leaf is not None:
             return self._attribute(leaf)
@@ -259,7 +264,7 @@ class Translator:
             self.leaves[name] = leaf
         return s.Attribute(name, self._span, self._of_match)
 
-    def _leaf(self, node: exp.Expression, final: bool | None = None) -> Leaf | None:
+    def _leaf(self, node: Node, final: bool | None = None) -> Leaf | None:
         if isinstance(node, exp.Column):
             column, variable = self._column(node)
             return RowValue(column, variable, final=final)
@@ -280,13 +285,13 @@ class Translator:
         if name in AGGREGATES:
             return self._aggregate(name, arguments, final)
         if final is not None:
-            said_name = "FINAL" if final else "RUNNING"
-            raise self._error(f"{said_name} stands before FIRST, LAST or an aggregate, not before {name}", name=said_name)
+            word = "FINAL" if final else "RUNNING"
+            raise self._error(f"{word} stands before FIRST, LAST or an aggregate, not before {name}", name=word)
         return None
 
-    def _call(self, node: exp.Expression) -> tuple[str, list[exp.Expression]]:
+    def _call(self, node: Node) -> tuple[str, list[Node]]:
         """Return the name and the arguments of a function that makes a leaf; ("", []) for anything else."""
-        known: dict[type[exp.Expression], str] = {
+        known: dict[type[Node], str] = {
             exp.First: "FIRST",
             exp.Last: "LAST",
             exp.Count: "COUNT",
@@ -308,7 +313,7 @@ class Translator:
             wanted = str(least) if least == most else f"{least} or {most}"
             raise self._error(f"{name} takes {wanted} arguments, got {len(arguments)}", name=name)
 
-    def _count(self, name: str, arguments: list[exp.Expression], default: int) -> int:
+    def _count(self, name: str, arguments: list[Node], default: int) -> int:
         if len(arguments) < 2:
             return default
         node = arguments[1]
@@ -316,7 +321,7 @@ class Translator:
             raise self._error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
         return int(node.name)
 
-    def _physical(self, name: str, arguments: list[exp.Expression], final: bool | None) -> RowValue:
+    def _physical(self, name: str, arguments: list[Node], final: bool | None) -> RowValue:
         self._expect_arguments(name, arguments, 1, 2)
         n = self._count(name, arguments, 1)
         inner = self._leaf(arguments[0], final)
@@ -325,7 +330,7 @@ class Translator:
             raise self._error(f"{name} takes a column, or FIRST or LAST of one", hint, name)
         return RowValue(inner.column, inner.variable, inner.first, inner.nth, -n if name == "PREV" else n, inner.final)
 
-    def _logical(self, name: str, arguments: list[exp.Expression], final: bool | None) -> Leaf:
+    def _logical(self, name: str, arguments: list[Node], final: bool | None) -> Leaf:
         self._expect_arguments(name, arguments, 1, 2)
         n = self._count(name, arguments, 0)
         inner = self._leaf(arguments[0], final)
@@ -335,7 +340,7 @@ class Translator:
             raise self._error(f"{name} takes a column: {name}(A.x) or {name}(A.x, 1)", name=name)
         return RowValue(inner.column, inner.variable, name == "FIRST", n, 0, final)
 
-    def _aggregate(self, name: str, arguments: list[exp.Expression], final: bool | None) -> RowAggregate:
+    def _aggregate(self, name: str, arguments: list[Node], final: bool | None) -> RowAggregate:
         self._expect_arguments(name, arguments, 1, 1)
         argument = arguments[0]
         if isinstance(argument, exp.Star):
@@ -361,7 +366,7 @@ class Translator:
             return None
         return self._known(table)
 
-    def _variable(self, node: exp.Expression) -> str:
+    def _variable(self, node: Node) -> str:
         if not isinstance(node, exp.Column) or node.args.get("table") is not None:
             raise self._error("CLASSIFIER takes the name of a variable", name="CLASSIFIER")
         return self._known(node.this)

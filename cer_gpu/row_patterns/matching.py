@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,7 +133,7 @@ class Tables:
         n_states = 2 * len(self.before)
         if n_states > MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
             raise QueryTooLargeError(
-                f"the row pattern needs more than {n_states // 2:,} states over these rows, with {self.n_places:,} places"
+                f"the row pattern, of {self.n_places:,} places, needs more than {n_states // 2:,} states here"
             )
         self.before = np.vstack([self.before, np.full_like(self.before, UNKNOWN)])
         self.choices = np.vstack([self.choices, np.full_like(self.choices, NONE)])
@@ -178,8 +178,9 @@ def find(
     while outcome != DONE:
         starts, lengths, offsets = (np.empty(MATCHES, np.int64) for _ in range(3))
         places = np.empty(n_places, np.int16)
+        written = (starts, lengths, offsets, places)
         outcome, n, n_taken, at, partition = walk(
-            states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, starts, lengths, offsets, places
+            states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, *written
         )
         if outcome in (MISSING, SAME):
             raise _skip_error(skip, outcome == MISSING, at)

@@ -99,10 +99,14 @@ class BoundMeasures:
         EventsError
             When a value does not fit its type.
         """
+
+        def leaf(attribute: s.Attribute) -> pa.Array:
+            return values.of(self.asked.leaves[attribute.name], self.types[attribute.name])
+
         found = []
         for name, expression in self.asked.expressions.items():
             try:
-                value = evaluated(expression, lambda leaf: values.of(self.asked.leaves[leaf.name], self.types[leaf.name]))
+                value = evaluated(expression, leaf)
             except EventsError as error:
                 raise EventsError(f"measure {name!r}: {error}") from None
             found.append(pa.repeat(value, values.n) if isinstance(value, pa.Scalar) else value)

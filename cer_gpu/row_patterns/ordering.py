@@ -114,9 +114,7 @@ def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _in_order(
-    batch: pa.RecordBatch, order: Sequence[Order], rows: npt.NDArray[np.int64] | None, begins: Int64
-) -> bool:
+def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: npt.NDArray[np.int64] | None, begins: Int64) -> bool:
     """Return True if rows are known to be in order; only one column without NULL is looked at."""
     column = batch.column(order[0].column)
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)
@@ -146,5 +144,5 @@ def _sorted(
         names.append(str(i))
         columns.append(column)
         keys.append((str(i), "ascending" if each.ascending else "descending"))
-    found = pc.sort_indices(pa.table(columns, names=names), sort_keys=keys).to_numpy().astype(np.int64)
+    found: Int64 = pc.sort_indices(pa.table(columns, names=names), sort_keys=keys).to_numpy().astype(np.int64)
     return found if rows is None else rows[found]

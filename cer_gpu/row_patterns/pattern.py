@@ -112,14 +112,15 @@ def parse_pattern(text: str, span: Span) -> RowPattern:
     try:
         tree = _parser().parse(text[begin:end])
     except lark.UnexpectedCharacters as error:
-        at = begin + error.pos_in_stream
+        at = begin + (error.pos_in_stream or 0)
         raise QuerySyntaxError(f"unexpected {text[at]!r} in PATTERN", text, at, at + 1, _HINT) from None
     except lark.UnexpectedToken as error:
         at = end if error.token.type == "$END" else begin + (error.token.start_pos or 0)
         seen = "its end" if at == end else repr(str(error.token))
         raise QuerySyntaxError(f"unexpected {seen} in PATTERN", text, at, at + 1, _HINT) from None
     try:
-        return _Builder(text, begin).transform(tree)
+        found: RowPattern = _Builder(text, begin).transform(tree)
+        return found
     except lark.exceptions.VisitError as error:
         raise error.orig_exc from None
 
@@ -140,63 +141,63 @@ class _Builder(lark.Transformer[lark.Token, Any]):
         super().__init__()
         self._text, self._begin = text, begin
 
-    def pattern(self, children: list[Any]) -> RowPattern:
-        """An alternation, flat."""
+    def pattern(self, children: list[RowPattern]) -> RowPattern:
+        """Return an alternation, flat."""
         return children[0] if len(children) == 1 else Alternation(tuple(children))
 
-    def concatenation(self, children: list[Any]) -> RowPattern:
-        """A concatenation."""
+    def concatenation(self, children: list[RowPattern]) -> RowPattern:
+        """Return a concatenation."""
         return children[0] if len(children) == 1 else Concatenation(tuple(children))
 
     def variable(self, children: list[lark.Token]) -> RowPattern:
-        """A name in quotes keeps its case, another one is in upper case."""
+        """Return a variable; a name in quotes keeps its case, another one is in upper case."""
         name = str(children[0])
         return Variable(name[1:-1].replace('""', '"') if name.startswith('"') else name.upper())
 
     def start(self, children: list[Any]) -> RowPattern:
-        """``^``."""
+        """Return ``^``."""
         return Anchor(at_end=False)
 
     def end(self, children: list[Any]) -> RowPattern:
-        """``$``."""
+        """Return ``$``."""
         return Anchor(at_end=True)
 
-    def nested(self, children: list[Any]) -> RowPattern:
-        """``(p)``."""
+    def nested(self, children: list[RowPattern]) -> RowPattern:
+        """Return ``p`` for ``(p)``."""
         return children[0]
 
     def empty(self, children: list[Any]) -> RowPattern:
-        """``()``."""
+        """Return ``()``."""
         return Concatenation(())
 
     def permutation(self, children: list[Any]) -> RowPattern:
-        """``PERMUTE(p, q, ...)``."""
+        """Return ``PERMUTE(p, q, ...)``."""
         _, parts = children
         return parts[0] if len(parts) == 1 else Permutation(tuple(parts))
 
     def pattern_list(self, children: list[Any]) -> list[Any]:
-        """Patterns with commas between them."""
+        """Return patterns with commas between them."""
         return children
 
     def exclusion(self, children: list[Any]) -> RowPattern:
-        """``{- p -}``."""
+        """Return ``{- p -}``."""
         return Exclusion(children[0])
 
     def repetition(self, children: list[Any]) -> RowPattern:
-        """A pattern with a quantifier."""
+        """Return a pattern with a quantifier."""
         part, (least, most), reluctant = children
         return Repetition(part, least, most, greedy=reluctant is None)
 
     def sign(self, children: list[lark.Token]) -> tuple[int, int | None]:
-        """``?``, ``*`` or ``+``."""
+        """Return the bounds of ``?``, ``*`` or ``+``."""
         return {"?": (0, 1), "*": (0, None), "+": (1, None)}[str(children[0])]
 
     def exactly(self, children: list[lark.Token]) -> tuple[int, int | None]:
-        """``{n}``."""
+        """Return the bounds of ``{n}``."""
         return self._checked(children[0], int(children[0]), int(children[0]))
 
     def between(self, children: list[lark.Token | None]) -> tuple[int, int | None]:
-        """``{n,m}``, either of which may be missing."""
+        """Return the bounds of ``{n,m}``, either of which may be missing."""
         least, most = children
         token = least or most
         bounds = 0 if least is None else int(least), None if most is None else int(most)

@@ -91,7 +91,7 @@ class RowPatternQuery:
         if statement.all_rows:
             named |= {name for name, _ in statement.select or () if name in schema.names}
         # of events of which nothing is read, any column tells how many there are
-        return [name for name in narrowest(schema, named)]
+        return narrowest(schema, named)
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the result over events of a schema.
@@ -111,7 +111,9 @@ class RowPatternQuery:
         for each in statement.order:
             data_type = column_type(schema, each.column, self.text, each.span)
             if kind_of(data_type) is None:
-                raise QueryError(f"ORDER BY needs values in an order, and {each.column!r} is {data_type}", self.text, *each.span)
+                raise QueryError(
+                    f"ORDER BY needs values in an order, and {each.column!r} is {data_type}", self.text, *each.span
+                )
         for name, span in statement.partition:
             column_type(schema, name, self.text, span)
         first = [name for name, _ in statement.partition]
@@ -131,9 +133,9 @@ class RowPatternQuery:
         for name, _ in self._statement.select:
             if name not in available:
                 begin = self.text.find(name)
-                per_match = "measures, columns of PARTITION BY" + (", and of the table" if self._statement.all_rows else "")
-                hint = did_you_mean(name, available, per_match)
-                raise QueryError(f"SELECT names {name!r}, which is no column of the result", self.text, begin, begin + len(name), hint)
+                hint = did_you_mean(name, available, "columns of the result")
+                message = f"SELECT names {name!r}, which is no column of the result"
+                raise QueryError(message, self.text, begin, begin + len(name), hint)
         return list(self._statement.select)
 
     @cached_property
@@ -194,7 +196,8 @@ class RowPatternQuery:
         return Listed(rows, steps, numbers)
 
 
-_NO_MATCHES = Matches(*(np.empty(0, np.int64) for _ in range(4)), np.empty(0, np.int16))
+_NONE = np.empty(0, np.int64)
+_NO_MATCHES = Matches(_NONE, _NONE, _NONE, _NONE, np.empty(0, np.int16))
 
 
 class _Unmatched:
@@ -259,8 +262,8 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
             mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
             if not isinstance(leaf, RowValue) or leaf.variable not in mine or not leaf.is_current:
                 raise QueryError(
-                    f"the condition of {each.name} names {shown(leaf)}: conditions read the row itself, and rows around it "
-                    "by PREV and NEXT",
+                    f"the condition of {each.name} names {shown(leaf)}, and conditions read the row itself, or rows "
+                    "around it by PREV and NEXT",
                     text,
                     *each.span,
                     hint="for conditions between events, see CEQL: docs/language.md",
@@ -288,7 +291,9 @@ def _check(statement: Statement, primary: Sequence[str]) -> None:
         for member in members:
             if member not in primary:
                 hint = did_you_mean(member, primary, "variables of PATTERN")
-                raise QueryError(f"SUBSET {name} has {member}, which PATTERN does not have", text, *statement.pattern_span, hint)
+                raise QueryError(
+                    f"SUBSET {name} has {member}, which PATTERN does not have", text, *statement.pattern_span, hint
+                )
     if statement.empty == WITH_UNMATCHED and has_exclusion(statement.pattern):
         raise QueryError("WITH UNMATCHED ROWS and {- -} exclude one another", text, *statement.pattern_span)
 
@@ -301,5 +306,7 @@ def _skip(statement: Statement, primary: Sequence[str]) -> Skip:
     members: Mapping[str, tuple[str, ...]] = {**{each: (each,) for each in primary}, **statement.subsets}
     if name not in members:
         hint = did_you_mean(name, list(members), "variables")
-        raise QueryError(f"AFTER MATCH SKIP names {name}, which PATTERN does not have", statement.text, *statement.skip_span, hint)
+        raise QueryError(
+            f"AFTER MATCH SKIP names {name}, which PATTERN does not have", statement.text, *statement.skip_span, hint
+        )
     return Skip(TO_FIRST if how == "TO FIRST" else TO_LAST, frozenset(members[name]), name)

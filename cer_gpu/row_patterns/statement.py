@@ -7,14 +7,14 @@ here, as no dialect of sqlglot knows all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from sqlglot.dialects import Trino
 from sqlglot.errors import TokenError
-from sqlglot.tokens import Token
 
-from cer_gpu.errors import QueryError, QuerySyntaxError
+from cer_gpu.errors import QuerySyntaxError
 from cer_gpu.row_patterns.pattern import RowPattern, parse_pattern
 
 Span = tuple[int, int]
@@ -119,7 +119,7 @@ class _Parser:
     def __init__(self, text: str) -> None:
         self._text = text
         try:
-            self._tokens: list[Token] = list(Trino().tokenize(text))
+            self._tokens: list[Any] = list(Trino().tokenize(text))
         except TokenError as error:
             raise QuerySyntaxError(f"no words of SQL: {error}", text, 0, len(text)) from None
         if self._tokens and self._tokens[-1].text == ";":
@@ -227,8 +227,8 @@ class _Parser:
             if not self.skip(","):
                 return tuple(columns)
 
-    def _clauses(self) -> dict[str, list[Span]]:
-        """Go past all clauses and the bracket behind them; return the tokens (as a range) of each."""
+    def _clauses(self) -> dict[str, range]:
+        """Go past all clauses and the bracket behind them; return the tokens of each."""
         found: dict[str, tuple[int, int]] = {}
         depth, last, begin = 0, -1, self._at
         while True:
@@ -252,7 +252,7 @@ class _Parser:
                 last, begin = kind, self._at
             depth += (word in ("(", "{")) - (word in (")", "}"))
             self._at += 1
-        return {name: list(range(*tokens)) for name, tokens in found.items()}  # type: ignore[misc]
+        return {name: range(*tokens) for name, tokens in found.items()}
 
     def _kind(self) -> int | None:
         """Return the clause that begins at the next token."""
@@ -261,16 +261,17 @@ class _Parser:
             raise self.error(f"{words[0]} is not supported: only MATCH_RECOGNIZE in FROM is")
         return next((clause for begin, clause in _BEGINS.items() if tuple(words[: len(begin)]) == begin), None)
 
-    def _of(self, select: tuple[tuple[str, str], ...] | None, table: str, clauses: dict[str, list[Span]]) -> Statement:
+    def _of(self, select: tuple[tuple[str, str], ...] | None, table: str, clauses: dict[str, range]) -> Statement:
         end = self._at - 1
         for needed in ("PATTERN", "DEFINE"):
             if needed not in clauses:
                 self._at = end
                 raise self.error(f"MATCH_RECOGNIZE needs {needed}", hint=_ORDER_HINT)
-        within = {name: self._within(tokens) for name, tokens in clauses.items()}  # type: ignore[arg-type]
+        within = {name: self._within(tokens) for name, tokens in clauses.items()}
         pattern_span = within["PATTERN"].bracket()
         all_rows, empty = within["PER MATCH"].per_match() if "PER MATCH" in within else (False, SHOW_EMPTY)
-        skip, skip_span = (("PAST LAST ROW",), (0, 0))
+        skip: tuple[str, ...] = ("PAST LAST ROW",)
+        skip_span = (0, 0)
         if "AFTER MATCH" in within:
             skip, skip_span = within["AFTER MATCH"].after_match()
         return Statement(
@@ -290,18 +291,31 @@ class _Parser:
             subsets=within["SUBSET"].subsets() if "SUBSET" in within else {},
         )
 
-    def _within(self, tokens: Sequence[int]) -> _Clause:
+    def _within(self, tokens: range) -> _Clause:
         clause = _Clause.__new__(_Clause)
         clause._text = self._text
-        clause._tokens = self._tokens[tokens[0] : tokens[-1] + 1]
+        clause._tokens = self._tokens[tokens.start : tokens.stop]
         clause._at = 0
         return clause
 
 
-_OUTER = {"WHERE", "GROUP", "GROUP BY", "ORDER", "ORDER BY", "LIMIT", "HAVING", "JOIN", "UNION", "QUALIFY", "WINDOW", ","}
+_OUTER = {
+    "WHERE",
+    "GROUP",
+    "GROUP BY",
+    "ORDER",
+    "ORDER BY",
+    "LIMIT",
+    "HAVING",
+    "JOIN",
+    "UNION",
+    "QUALIFY",
+    "WINDOW",
+    ",",
+}
 _ORDER_HINT = (
-    "the clauses are PARTITION BY, ORDER BY, MEASURES, ONE ROW or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, SUBSET, "
-    "DEFINE, in this order"
+    "the clauses are PARTITION BY, ORDER BY, MEASURES, ONE ROW or ALL ROWS PER MATCH, AFTER MATCH SKIP, PATTERN, "
+    "SUBSET, DEFINE, in this order"
 )
 
 
@@ -378,7 +392,7 @@ class _Clause(_Parser):
     def measures(self) -> tuple[Named, ...]:
         """Return the measures."""
         self.expect("MEASURES")
-        found = []
+        found: list[Named] = []
         for begin, end in self._items():
             self._at = end - 2
             if end - begin < 3 or self.word() != "AS":
@@ -396,7 +410,7 @@ class _Clause(_Parser):
     def define(self) -> tuple[Named, ...]:
         """Return the conditions of variables."""
         self.expect("DEFINE")
-        found = []
+        found: list[Named] = []
         for begin, end in self._items():
             name = self.variable()
             if any(each.name == name for each in found):
@@ -414,7 +428,9 @@ class _Clause(_Parser):
             self._ended()
             return False, SHOW_EMPTY
         self.expect("ALL", "ROWS", "PER", "MATCH")
-        empty = next((each for each in (SHOW_EMPTY, OMIT_EMPTY, WITH_UNMATCHED) if self.skip(*each.split())), SHOW_EMPTY)
+        empty = next(
+            (each for each in (SHOW_EMPTY, OMIT_EMPTY, WITH_UNMATCHED) if self.skip(*each.split())), SHOW_EMPTY
+        )
         self._ended()
         return True, empty
 
@@ -451,6 +467,3 @@ class _Clause(_Parser):
             self.expect(")")
             found[name] = tuple(members)
         return found
-
-
-__all__ = ["Named", "Order", "QueryError", "Statement", "has_match_recognize", "parse_statement"]

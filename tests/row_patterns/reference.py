@@ -6,8 +6,9 @@ It imports nothing of the package.  A pattern is a nested tuple, and conditions 
     ("var", "A"), ("empty",), ("start",), ("end",), ("seq", p, ...), ("alt", p, ...), ("permute", p, ...),
     ("repeat", p, least, most or None, greedy), ("exclude", p)
 
-Preferment is the order in which `_ways` yields: alternatives from left to right, greedy repetitions more first, reluctant
-ones fewer first.  A repetition beyond its least number that takes no row is not tried, or there would be infinitely many.
+Preferment is the order in which `_ways` yields: alternatives from left to right, greedy repetitions more first,
+reluctant ones fewer first.  A repetition beyond its least number that takes no row is not tried, or there would be
+infinitely many.
 """
 
 from __future__ import annotations

@@ -82,7 +82,9 @@ def statements(draw):
     named = [v for v in VARIABLES if f"'{v}'" in str(tree)]
     chosen = {v: draw(st.sampled_from(CONDITIONS)) for v in named}
     assume(any(sql for sql, _ in chosen.values()))
-    measures = draw(st.lists(st.tuples(st.sampled_from(MEASURES), st.sampled_from(["", "FINAL ", "RUNNING "])), max_size=3))
+    measures = draw(
+        st.lists(st.tuples(st.sampled_from(MEASURES), st.sampled_from(["", "FINAL ", "RUNNING "])), max_size=3)
+    )
     needed = " ".join(sql for (sql, _), _ in measures)
     assume(all(v in named for v in VARIABLES if f"{v}." in needed.replace("U.", "")))
     skip, mode = draw(st.sampled_from(list(SKIPS))), draw(st.sampled_from(MODES))
@@ -159,7 +161,9 @@ def tables(draw):
 SCHEMA = pa.schema({"k": pa.int64(), "ts": pa.int64(), "x": pa.int64(), "f": pa.float64(), "s": pa.string()})
 
 
-@given(statements(), tables(), st.sampled_from([1, 3, matching.MATCHES]), st.sampled_from([1, 4, conditions.BLOCK_ROWS]))
+@given(
+    statements(), tables(), st.sampled_from([1, 3, matching.MATCHES]), st.sampled_from([1, 4, conditions.BLOCK_ROWS])
+)
 @property_settings
 def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):
     table = pa.Table.from_pylist(rows, SCHEMA)
@@ -174,8 +178,8 @@ def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):
             patch.setattr(conditions, "BLOCK_ROWS", n_rows)
             found = query.evaluate(table)
     except EventsError as error:
-        assert wanted is None and "SKIP" in str(error)  # noqa: PT017
+        assert wanted is None
+        assert "SKIP" in str(error)  # noqa: PT017
         return
     assert wanted is not None
     assert [list(row.values()) for row in found.to_pylist()] == wanted
-
