@@ -17,7 +17,7 @@ from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.derived import FunctionColumn
 from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.terms import Test
-from cer_gpu.row_patterns.expressions import RowValue
+from cer_gpu.row_patterns.leaves import RowValue
 from cer_gpu.row_patterns.ordering import OrderedRows
 
 BLOCK_ROWS = 1 << 15

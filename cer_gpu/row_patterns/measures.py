@@ -18,7 +18,7 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.output.leaves import as_sum
 from cer_gpu.output.measures import bound_leaf, evaluated
-from cer_gpu.row_patterns.expressions import Classifier, Leaf, MatchNumber, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import Matches
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import Program

@@ -11,9 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlglot.dialects import Trino
-from sqlglot.errors import TokenError
-
 from cer_gpu.errors import QuerySyntaxError
 from cer_gpu.row_patterns.pattern import RowPattern, parse_pattern
 
@@ -97,11 +94,6 @@ class Statement:
     subsets: dict[str, tuple[str, ...]]
 
 
-def has_match_recognize(text: str) -> bool:
-    """Return True if a text may be a statement with MATCH_RECOGNIZE."""
-    return re.search(r"\bMATCH_RECOGNIZE\s*\(", text, re.IGNORECASE) is not None
-
-
 def parse_statement(text: str) -> Statement:
     """Cut a statement into its clauses.
 
@@ -117,6 +109,9 @@ class _Parser:
     """Parser of one statement: tokens, and a place among them."""
 
     def __init__(self, text: str) -> None:
+        from sqlglot.dialects import Trino
+        from sqlglot.errors import TokenError
+
         self._text = text
         try:
             self._tokens: list[Any] = list(Trino().tokenize(text))

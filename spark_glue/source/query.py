@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-import cer_gpu
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.query import Query
+from cer_gpu.query import Query, compile
 from spark_glue import schema as types_of
 from spark_glue.deal import choose
 from spark_glue.files.footers import find
@@ -124,7 +123,7 @@ def stored_query(asked: Asked) -> StoredQuery:
             hint = did_you_mean(name, scan.schema.names, "columns")
             option = "orderBy" if name in asked.order_by else "timeColumn"
             raise QueryTypeError(f"the option {option} names {name!r}, which the events do not have", hint=hint)
-    query = cer_gpu.compile(
+    query = compile(
         asked.query,
         type_column=asked.type_column,
         time_column=asked.time_column or _time_of(asked, scan.schema),

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cer_gpu.errors import EventsError
 from cer_gpu.row_patterns import conditions, matching
-from cer_gpu.row_patterns.query import compile_row_pattern
+from cer_gpu.row_patterns.compiling import compile_row_pattern
 from tests.row_patterns.reference import Running, SkipError, find_matches
 from tests.row_patterns.test_matching import VARIABLES, patterns, written
 from tests.strategies import property_settings
