@@ -17,7 +17,7 @@ UNKNOWN = -1
 ACCEPT, NONE = -1, -2
 """In place of a place: the match ends, or nothing can take the row."""
 PAST_LAST_ROW, TO_NEXT_ROW, TO_FIRST, TO_LAST = range(4)
-"""Where the search for the next match begins."""
+"""Places to begin the search for the next match at."""
 DONE, FULL, MISSING, SAME = range(4)
 """Outcomes of `walk`: all partitions done, a buffer full, no row to skip to, and a skip to the first row."""
 
@@ -75,7 +75,7 @@ def walk(states, ends, choices, n_places, skip, targets, at, partition, starts, 
     at, partition : int
         Row to begin at, and its partition.
     starts, lengths, offsets : int64, shape (capacity,), written
-        Of each match: its first row, its number of rows, and where its places begin.
+        First row of each match, its number of rows, and the index of its first place.
     places : int16, shape (capacity,), written
 
     Returns

@@ -66,7 +66,7 @@ class Matches:
     numbers : int64, shape (n matches,)
         MATCH_NUMBER: from 1 in each partition.
     offsets : int64, shape (n matches,)
-        Where the places of a match begin.
+        Index of the first place of a match.
     places : int16, shape (n rows of matches,)
         The place in the pattern that took each row.
     """
@@ -150,7 +150,7 @@ def find(
     held
         As of `Tables`.
     symbols : int32, shape (n rows,)
-        What holds of each row, partition by partition in the order of ORDER BY.
+        Conditions that hold of each row, partition by partition in the order of ORDER BY.
     ends : int64, shape (n partitions,)
         The row after each partition, ascending; no partition is empty.
     skip

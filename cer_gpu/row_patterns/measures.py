@@ -121,7 +121,7 @@ class Listed:
     ----------
     rows : int64, shape (n,)
     steps : int64, shape (n,)
-        Where the place of the row stands; -1: there is none.
+        Index of the place of the row; -1: there is none.
     matches : int64, shape (n,)
         The match; -1: none, for an unmatched row.
     """

@@ -2,7 +2,7 @@
 
 A *place* is one occurrence of a variable in the pattern, with repetitions written out (Thompson 1968).  After each
 place, and at the start, the places that may take the next row are known in the order in which SQL:2016 prefers them;
-`ACCEPT` among them ends the match.  What comes behind `ACCEPT` is never taken, as a match may always end.
+`ACCEPT` among them ends the match.  Places behind `ACCEPT` are never taken, as a match may always end.
 
 A repetition beyond its least number that takes no row is not tried, so that a place is met once on the way through the
 silent steps: the first way to it is the preferred one.
