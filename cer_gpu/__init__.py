@@ -5,9 +5,11 @@
 
 `compile` gives a `Query`; `Query.evaluate` finds all complex events in a table or a file, `Query.stream` batch by
 batch, `Query.evaluator` in events that arrive.  `compile_all` gives a `QuerySet`: many queries in one pass.
+A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.
 """
 
 from cer_gpu.columnar.resident import DeviceEvents
+from cer_gpu.compilation import compile
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.errors import (
     CerError,
@@ -23,8 +25,9 @@ from cer_gpu.errors import (
     TimeOrderError,
 )
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.query import Query, compile
+from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
+from cer_gpu.row_patterns.query import RowPatternQuery
 
 __version__ = "0.1.0"
 
@@ -45,6 +48,7 @@ __all__ = [
     "QuerySyntaxError",
     "QueryTooLargeError",
     "QueryTypeError",
+    "RowPatternQuery",
     "TimeOrderError",
     "compile",
     "compile_all",

@@ -52,46 +52,7 @@ def compile(
     schema: pa.Schema | None = None,
     relations: Mapping[str, Sequence[str]] | None = None,
 ) -> Query:
-    """Compile a CEQL query.
-
-    Parameters
-    ----------
-    text
-        The query (docs/language.md), or the path of a file with it: a `pathlib.Path`.
-    type_column
-        The column that holds the type of each event; None: the stream's name (FROM) is the type of all of them.
-    time_column
-        The column that holds the time of each event: a timestamp, date, duration or integer that never decreases.
-        The results then have start_time and end_time.
-    time_unit
-        "s", "ms", "us" or "ns": the unit of an integer time column, for WITHIN in HOURS, MINUTES or SECONDS.
-    schema : pyarrow.Schema, optional
-        Schema of the events: types are then checked here, and not at the first batch.
-    relations : mapping, optional
-        The columns of each type, such as ``{"T": ["id"], "S": ["id", "loc"]}``, for the atoms of a conjunctive query
-        whose arguments are by position: ``Q(x) <- T(x), S(x, 3)``.
-
-    Returns
-    -------
-    Query
-
-    Raises
-    ------
-    QuerySyntaxError, QueryError
-        When the query is wrong; the message shows the place, the expected text, and a hint.
-    QueryTypeError
-        When the query does not fit the schema.
-    OptionError
-        When a file cannot be read, or an option has no such value.
-
-    Examples
-    --------
-    >>> import cer_gpu, pyarrow as pa
-    >>> events = pa.table({"type": ["SELL", "BUY", "SELL"], "price": [101, 90, 95]})
-    >>> query = cer_gpu.compile("SELECT * FROM S WHERE SELL AS a ; BUY ; SELL FILTER a[price > 100]")
-    >>> query.evaluate(events).to_pylist()
-    [{'start': 0, 'end': 2, 'positions': [0, 1, 2]}]
-    """
+    """Compile a CEQL query, as `cer_gpu.compile` does."""
     given = read_query_file(text) if isinstance(text, os.PathLike) else text
     query, errors = analyse(
         given,

@@ -255,7 +255,7 @@ class Values:
             sums = np.empty(n, np.int64)
             row = segments.sum_integers(*where, numbers.values, numbers.valid, sums, counts)
             if row < 0:
-                return _as_sum(sums, counts == 0, leaf.type)
+                return as_sum(sums, counts == 0, leaf.type)
         return self._sum_wide(leaf, where, n, events)
 
     def _sum_wide(self, leaf: Leaf, where: tuple[Any, ...], n: int, events: pa.Array) -> pa.Array:
@@ -324,7 +324,8 @@ def _with_nulls(values: npt.NDArray[Any], nothing: npt.NDArray[np.bool_]) -> pa.
     return pa.array(values, mask=nothing) if nothing.any() else pa.array(values)
 
 
-def _as_sum(sums: Int64, nothing: npt.NDArray[np.bool_], data_type: pa.DataType) -> pa.Array:
+def as_sum(sums: Int64, nothing: npt.NDArray[np.bool_], data_type: pa.DataType) -> pa.Array:
+    """Return sums of integers, of which a decimal is a multiple of its least unit, as values of a type."""
     if not pa.types.is_decimal(data_type):
         return _with_nulls(sums, nothing).view(data_type)
     words = np.empty((len(sums), data_type.byte_width // 8), np.int64)

@@ -166,7 +166,7 @@ class BoundMeasures:
 
     def _column(self, measure: s.Measure, values: Values, n_rows: int) -> pa.Array:
         try:
-            value = _evaluated(measure.expression, lambda leaf: values.of(self._leaf_of[leaf]))
+            value = evaluated(measure.expression, lambda leaf: values.of(self._leaf_of[leaf]))
         except EventsError as error:
             raise EventsError(f"measure {measure.name!r}: {error}") from None
         return pa.repeat(value, n_rows) if isinstance(value, pa.Scalar) else value
@@ -189,7 +189,7 @@ def bind_measures(asked: QueryMeasures, schema: pa.Schema, text: str) -> BoundMe
     fields: list[tuple[str, pa.DataType]] = []
     for measure in asked.measures:
         for node in _leaves_in([measure.expression]):
-            leaf_of[node] = _bound_leaf(node, schema, text, measure.name)
+            leaf_of[node] = bound_leaf(node, schema, text, measure.name)
         value = _typed(measure, leaf_of, text)
         fields.append((measure.name, value.type))
     condition = None
@@ -207,7 +207,7 @@ def _typed(measure: s.Measure, leaf_of: Mapping[s.Expression, Leaf], text: str) 
     def empty(leaf: s.Expression) -> pa.Array:
         return pa.nulls(0, leaf_of[leaf].type)
 
-    return _evaluated(measure.expression, empty, refused)
+    return evaluated(measure.expression, empty, refused)
 
 
 # ---- leaves --------------------------------------------------------------------------------------------------------
@@ -249,7 +249,14 @@ def _qualified(root: Any, measures: Sequence[str]) -> Any:
     return fold(root, rebuild, lambda node: () if isinstance(node, s.Aggregate) else children(node))
 
 
-def _bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, measure: str) -> Leaf:
+def bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, measure: str) -> Leaf:
+    """Return a leaf of a measure, with its type over events of a schema.
+
+    Raises
+    ------
+    QueryTypeError
+        When the attribute is missing, or its type does not fit; the message names the measure.
+    """
     name = None if node.variable is None else variable_name(node.variable)
     if isinstance(node, s.Aggregate) and node.attribute is None:
         return Leaf(node.function, name, None, pa.int64())
@@ -282,8 +289,8 @@ def _bound_leaf(node: s.Aggregate | s.Attribute, schema: pa.Schema, text: str, m
 # ---- expressions ---------------------------------------------------------------------------------------------------
 
 
-def _evaluated(expression: s.Expression, leaf: Any, refused: Any = None) -> Any:
-    """Return the value of an expression: an array, or a scalar for all rows.
+def evaluated(expression: s.Expression, leaf: Any, refused: Any = None) -> Any:
+    """Return the value of an expression over leaves: an array, or a scalar for all rows.
 
     `leaf` gives the arrays of leaves; `refused` makes the error for an operation without a meaning.
     """
@@ -350,7 +357,7 @@ def _condition(
 
     def read(node: Any, parts: list[Any]) -> Any:
         if isinstance(node, s.Aggregate) or (isinstance(node, s.Attribute) and node.variable is not None):
-            leaf = _bound_leaf(node, schema, text, "HAVING")
+            leaf = bound_leaf(node, schema, text, "HAVING")
             shown = text[slice(*node.span)] or repr(leaf)
             while shown in names:
                 shown += " "

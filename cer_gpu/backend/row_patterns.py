@@ -1,0 +1,344 @@
+"""Row patterns in linear time: a pass from the end tells which places can still finish, one from the start takes them.
+
+The pass from the end is a deterministic automaton over the symbols of rows, read backward; its states are the sets of
+places that may take a row and then finish.  With them, the pass from the start never turns back: the first place in the
+order of preference that can finish is the one that backtracking would find (Frisch and Cardelli 2004, Greedy regular
+expression matching).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cer_gpu.backend.jit import kernel
+
+UNKNOWN = -1
+"""An entry of a table that is not made yet."""
+ACCEPT, NONE = -1, -2
+"""In place of a place: the match ends, or nothing can take the row."""
+PAST_LAST_ROW, TO_NEXT_ROW, TO_FIRST, TO_LAST = range(4)
+"""Places to begin the search for the next match at."""
+DONE, FULL, MISSING, SAME = range(4)
+"""Outcomes of `walk`: all partitions done, a buffer full, no row to skip to, and a skip to the first row."""
+
+
+@kernel
+def mark_finishing(symbols, lasts, before, before_end, states, start, state):
+    """Mark the state of each row, from the last one to the first.
+
+    Parameters
+    ----------
+    symbols : int32, shape (n rows,)
+    lasts : bool, shape (n rows,)
+        The last row of each partition.
+    before : int32, shape (n states, n symbols)
+        State of a row with a symbol before a row with a state; `UNKNOWN`: not made yet.
+    before_end : int32, shape (n symbols,)
+        State of a row that is the last one of its partition.
+    states : uint16, shape (n rows,), written
+    start : int
+        Row to begin at, downward.
+    state : int
+        State of the row after it.
+
+    Returns
+    -------
+    (int, int)
+        The row with an unknown state and the state of the row after it; -1 and 0 when all are known.
+    """
+    for i in range(start, -1, -1):
+        found = before_end[symbols[i]] if lasts[i] else before[state, symbols[i]]
+        if found < 0:
+            return i, state
+        states[i] = found
+        state = found
+    return -1, 0
+
+
+@kernel
+def walk(states, ends, choices, n_places, skip, targets, at, partition, starts, lengths, offsets, places):
+    """Take the preferred places, match by match, until all rows are read or a buffer is full.
+
+    Parameters
+    ----------
+    states : uint16, shape (n rows,)
+    ends : int64, shape (n partitions,)
+        The row after each partition.
+    choices : int16, shape (n states, n_places + 2)
+        After each place, before a row with a state: the place that takes the row, `ACCEPT` or `NONE`; then those that
+        begin a match, and those that begin one at the first row of a partition.
+    n_places : int
+    skip : int
+        `PAST_LAST_ROW`, `TO_NEXT_ROW`, `TO_FIRST` or `TO_LAST`.
+    targets : bool, shape (n_places,)
+        Places of the variable to skip to.
+    at, partition : int
+        Row to begin at, and its partition.
+    starts, lengths, offsets : int64, shape (capacity,), written
+        First row of each match, its number of rows, and the index of its first place.
+    places : int16, shape (capacity,), written
+
+    Returns
+    -------
+    (int, int, int, int, int)
+        Outcome, matches, places, and the row and partition to go on at (for an error: those of the match).
+    """
+    n_matches = n_taken = 0
+    while partition < len(ends):
+        end = ends[partition]
+        first = ends[partition - 1] if partition else 0
+        while at < end:
+            place = choices[states[at], n_places + 1 if at == first else n_places]
+            if place == NONE:
+                at += 1
+                continue
+            if n_matches == len(starts):
+                return FULL, n_matches, n_taken, at, partition
+            taken = n_taken
+            row = at
+            while place != ACCEPT:
+                if taken == len(places):
+                    return FULL, n_matches, n_taken, at, partition
+                places[taken] = place
+                taken += 1
+                row += 1
+                if row == end:
+                    break
+                place = choices[states[row], place]
+            starts[n_matches], lengths[n_matches], offsets[n_matches] = at, row - at, n_taken
+            n_matches += 1
+            if row == at or skip == TO_NEXT_ROW:
+                at += 1
+            elif skip == PAST_LAST_ROW:
+                at = row
+            else:
+                target = -1
+                for i in range(n_taken, taken):
+                    if targets[places[i]]:
+                        target = at + i - n_taken
+                        if skip == TO_FIRST:
+                            break
+                if target <= at:
+                    return MISSING if target < 0 else SAME, n_matches, n_taken, at, partition
+                at = target
+            n_taken = taken
+        partition += 1
+    return DONE, n_matches, n_taken, at, partition
+
+
+@kernel
+def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
+    """Find the `nth` row of a variable from its first or last one, at the end of each match or at each of its rows.
+
+    Parameters
+    ----------
+    starts, lengths, offsets : int64, shape (n matches,)
+    places : int16, shape (n rows of matches,)
+        As of `walk`.
+    holds : bool, shape (n_places,)
+        Places of the variable.
+    first : bool
+    nth : int
+    each : bool
+        True: for each row of a match, among the rows up to it.
+    found : int64, shape (n matches,) or (n rows of matches,), written
+        -1 where there is none.
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        if each:
+            n = 0
+            at = -1  # the row that answers
+            behind = begin  # where the nth from the last is searched on
+            for p in range(begin, end):
+                if holds[places[p]]:
+                    n += 1
+                    if first:
+                        if n == nth + 1:
+                            at = p
+                    elif n > nth:
+                        # of the rows of the variable, one more lies behind the answer
+                        if n == nth + 1:
+                            while not holds[places[behind]]:
+                                behind += 1
+                        else:
+                            behind += 1
+                            while not holds[places[behind]]:
+                                behind += 1
+                        at = behind
+                found[p] = at + step if at >= 0 else -1
+            continue
+        n = 0
+        found[i] = -1
+        if first:
+            for p in range(begin, end):
+                if holds[places[p]]:
+                    if n == nth:
+                        found[i] = p + step
+                        break
+                    n += 1
+        else:
+            for p in range(end - 1, begin - 1, -1):
+                if holds[places[p]]:
+                    if n == nth:
+                        found[i] = p + step
+                        break
+                    n += 1
+
+
+@kernel
+def count_rows(starts, lengths, offsets, places, holds, valid, each, counts):
+    """Count the rows of a variable that are not NULL, at the end of each match or at each of its rows.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds, each
+        As of `navigate`.
+    valid : bool, shape (n rows,) or (0,)
+        False for NULL; of shape (0,): no row is NULL.
+    counts : int64, shape (n matches,) or (n rows of matches,), written
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        n = 0
+        for p in range(begin, end):
+            if holds[places[p]] and (valid.shape[0] == 0 or valid[p + step]):
+                n += 1
+            if each:
+                counts[p] = n
+        if not each:
+            counts[i] = n
+
+
+@kernel
+def add_up(starts, lengths, offsets, places, holds, values, valid, each, sums, counts):
+    """Add up the values of a variable, at the end of each match or at each of its rows.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds, each
+        As of `navigate`.
+    values : int64 or float64, shape (n rows,)
+    valid : bool, shape (n rows,)
+        False for NULL.
+    sums : as values, shape (n matches,) or (n rows of matches,), written
+    counts : int64, of the same shape, written
+        Number of values.
+
+    Returns
+    -------
+    int
+        The first row whose sum int64 does not hold; -1 if there is none.
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        total = values.dtype.type(0)
+        n = 0
+        for p in range(begin, end):
+            if holds[places[p]] and valid[p + step]:
+                value = values[p + step]
+                more = total + value
+                # of integers, a sum beyond int64 wraps around
+                if (value > 0 and more < total) or (value < 0 and more > total):
+                    return p + step
+                total = more
+                n += 1
+            if each:
+                sums[p] = total
+                counts[p] = n
+        if not each:
+            sums[i] = total
+            counts[i] = n
+    return -1
+
+
+@kernel
+def find_extreme(starts, lengths, offsets, places, holds, ranks, valid, sign, each, found):
+    """Find the row of a variable with the least or greatest value, the first of equals.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds, each
+        As of `navigate`.
+    ranks : int64, shape (n rows,)
+        In the order of the values.
+    valid : bool, shape (n rows,)
+        False for NULL.
+    sign : int
+        1 for the greatest value, -1 for the least.
+    found : int64, shape (n matches,) or (n rows of matches,), written
+        -1 where there is none.
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        best = np.int64(-1)
+        for p in range(begin, end):
+            row = p + step
+            if holds[places[p]] and valid[row] and (best < 0 or sign * ranks[row] > sign * ranks[best]):
+                best = row
+            if each:
+                found[p] = best
+        if not each:
+            found[i] = best
+
+
+@kernel
+def gather_rows(starts, lengths, offsets, places, holds, bounds, gathered):
+    """Gather the rows of a variable, match by match.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds
+        As of `navigate`.
+    bounds : int64, shape (n matches + 1,), written
+    gathered : int64, shape (n rows of matches,), written
+
+    Returns
+    -------
+    int
+        Number of rows.
+    """
+    n = 0
+    bounds[0] = 0
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        for p in range(begin, end):
+            if holds[places[p]]:
+                gathered[n] = starts[i] + p - begin
+                n += 1
+        bounds[i + 1] = n
+    return n
+
+
+@kernel
+def list_rows(starts, lengths, offsets, places, shown, rows, steps, matches):
+    """List the rows of matches that are shown, and empty matches as their first row.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places
+        As of `navigate`.
+    shown : bool, shape (n_places,)
+        False for the places in an exclusion.
+    rows, steps, matches : int64, shape (at least n matches + n rows of matches,), written
+        The row; its place in `places`, -1 for an empty match; the match.
+
+    Returns
+    -------
+    int
+        Number of rows.
+    """
+    n = 0
+    for i in range(starts.shape[0]):
+        if lengths[i] == 0:
+            rows[n], steps[n], matches[n] = starts[i], -1, i
+            n += 1
+        for p in range(offsets[i], offsets[i] + lengths[i]):
+            if shown[places[p]]:
+                rows[n], steps[n], matches[n] = starts[i] + p - offsets[i], p, i
+                n += 1
+    return n

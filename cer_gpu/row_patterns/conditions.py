@@ -1,0 +1,150 @@
+"""Conditions of DEFINE over the row itself and rows before and after it: one symbol for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.columnar.columns import Block
+from cer_gpu.columnar.fields import column_type
+from cer_gpu.predicates.binder import Binder
+from cer_gpu.predicates.derived import FunctionColumn
+from cer_gpu.predicates.interpreter import rows_of
+from cer_gpu.predicates.terms import Test
+from cer_gpu.row_patterns.leaves import RowValue
+from cer_gpu.row_patterns.ordering import OrderedRows
+
+BLOCK_ROWS = 1 << 15
+"""Rows whose conditions are evaluated at once, so that their temporaries stay in the cache."""
+MOST_DIRECT = 10
+"""Most conditions whose answers, as bits, are the symbol of a row; of more, the combinations met are numbered."""
+MOST_CONDITIONS = 63
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """Conditions of the variables of a statement.
+
+    Attributes
+    ----------
+    predicates : dict from str to Predicate
+        By variable, over attributes named as `leaves` are; a variable without one holds for every row.
+    leaves : dict from str to RowValue
+        Values of the row and of rows before and after it.
+    """
+
+    predicates: Mapping[str, s.Predicate]
+    leaves: Mapping[str, RowValue]
+
+    def bind(self, schema: pa.Schema, text: str) -> BoundConditions:
+        """Bind them to the schema of the rows.
+
+        Raises
+        ------
+        QueryTypeError
+            When a column is unknown, or types do not go together.
+        """
+        fields = {}
+        for name, leaf in self.leaves.items():
+            fields[name] = pa.field(name, column_type(schema, leaf.column, text, _span_of(self.predicates, name)))
+        binder = Binder(pa.schema(list(fields.values())), text)
+        tests = {variable: binder.bind(predicate) for variable, predicate in self.predicates.items()}
+        return BoundConditions(self.leaves, binder, tests)
+
+
+def _span_of(predicates: Mapping[str, s.Predicate], name: str) -> s.Span:
+    """Return the place of the condition that names a leaf."""
+    for predicate in predicates.values():
+        for attribute in s.attributes(predicate):
+            if attribute.name == name:
+                return attribute.span
+    return (0, 0)
+
+
+class BoundConditions:
+    """Conditions bound to a schema; made by `Conditions.bind`."""
+
+    def __init__(self, leaves: Mapping[str, RowValue], binder: Binder, tests: Mapping[str, Test]) -> None:
+        self._leaves, self._binder, self._tests = leaves, binder, tests
+
+    def symbols(self, rows: OrderedRows) -> tuple[npt.NDArray[np.int32], dict[str, npt.NDArray[np.bool_]]]:
+        """Return the symbol of each row, and for each variable the symbols of the rows that satisfy its condition.
+
+        Returns
+        -------
+        symbols : int32, shape (n rows,)
+        held : dict from str to bool, shape (n symbols,)
+        """
+        n = rows.batch.num_rows
+        direct = len(self._tests) <= MOST_DIRECT
+        words = np.empty(n, np.int32 if direct else np.int64)
+        shifts = _Shifts(rows)
+        derived = self._binder.derived.items()
+        makers = {name: column.maker() for name, column in derived if isinstance(column, FunctionColumn)}
+        for begin in range(0, n, BLOCK_ROWS):
+            end = min(n, begin + BLOCK_ROWS)
+            block = Block(rows.batch.slice(begin, end - begin))
+            for name, leaf in self._leaves.items():
+                block.put(name, shifts.column(leaf, begin, end))
+            block.derive(makers)
+            word = words[begin:end]
+            word[:] = 0
+            for bit, test in enumerate(self._tests.values()):
+                answers = rows_of(test, self._binder.inputs, block)
+                if isinstance(answers, np.ndarray):
+                    word |= answers.astype(word.dtype) << bit
+                elif answers:
+                    word |= 1 << bit
+        if direct:
+            known = np.arange(1 << len(self._tests))
+            symbols = words.astype(np.int32, copy=False)
+        else:
+            encoded = pc.dictionary_encode(pa.array(words))
+            known, symbols = encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+        return symbols, {v: (known >> bit & 1).astype(np.bool_) for bit, v in enumerate(self._tests)}
+
+
+class _Shifts:
+    """Columns of the rows at an offset in their partitions, block by block."""
+
+    def __init__(self, rows: OrderedRows) -> None:
+        self._rows = rows
+
+    def column(self, leaf: RowValue, begin: int, end: int) -> pa.Array:
+        """Return a column for the rows from `begin` to `end`; NULL where the partition has no row so far away."""
+        values, k = self._rows.batch.column(leaf.column), leaf.offset
+        if k == 0:
+            return values.slice(begin, end - begin)
+        low, high = max(0, begin + k), min(len(values), end + k)
+        n_before, n_after = min(end - begin, max(0, -(begin + k))), min(end - begin, max(0, end + k - len(values)))
+        shifted = values.slice(low, max(0, high - low))
+        if n_before or n_after:
+            shifted = pa.concat_arrays([pa.nulls(n_before, values.type), shifted, pa.nulls(n_after, values.type)])
+        outside = self._outside(begin, end, k)
+        return pc.if_else(pa.array(outside), pa.scalar(None, values.type), shifted) if outside is not None else shifted
+
+    def _outside(self, begin: int, end: int, k: int) -> npt.NDArray[np.bool_] | None:
+        """Return which rows have no row `k` further in their partition, those at the ends of all rows apart."""
+        ends = self._rows.ends
+        # borders between partitions, near enough to the block
+        low, high = np.searchsorted(ends, (begin - abs(k), end + abs(k)))
+        borders = ends[low:high]
+        borders = borders[borders < self._rows.batch.num_rows]
+        if not len(borders):
+            return None
+        outside = np.zeros(end - begin, np.bool_)
+        steps = np.arange(0, -k) if k < 0 else np.arange(-k, 0)
+        for step in steps if len(steps) <= len(borders) else ():
+            at = borders + step - begin
+            outside[at[(at >= 0) & (at < end - begin)]] = True
+        if len(steps) > len(borders):
+            for border in borders:
+                span = slice(max(0, border + int(steps[0]) - begin), max(0, border + int(steps[-1]) + 1 - begin))
+                outside[span] = True
+        return outside

@@ -1,0 +1,335 @@
+"""Expressions of SQL as expressions of CEQL over leaves: rows of variables, aggregates, CLASSIFIER and MATCH_NUMBER.
+
+sqlglot parses them; the syntax trees of CEQL carry them on, so that the predicates of DEFINE are bound and evaluated by
+the code that serves CEQL (`cer_gpu.predicates`), and measures by its arithmetic (`cer_gpu.output.arithmetic`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import sqlglot
+from sqlglot import exp
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.errors import QueryError, QuerySyntaxError
+from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, RowAggregate, RowValue, shown
+
+Span = tuple[int, int]
+Node = exp.Expr
+"""An expression as sqlglot parses it."""
+
+
+AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
+_SEMANTICS = re.compile(r"\b(RUNNING|FINAL)\s(?=\s*[A-Za-z_]+\s*\()", re.IGNORECASE)
+_COMPARISONS: dict[type[Node], str] = {
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_ARITHMETIC: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_FUNCTIONS: dict[type[Node], str] = {
+    exp.Abs: "abs",
+    exp.Round: "round",
+    exp.Lower: "lower",
+    exp.Upper: "upper",
+    exp.Length: "length",
+}
+_PARTS = {"HOUR": "hour", "DAY": "day"}
+_SECONDS = {
+    "NANOSECOND": Fraction(1, 10**9),
+    "MICROSECOND": Fraction(1, 10**6),
+    "MILLISECOND": Fraction(1, 1000),
+    "SECOND": Fraction(1),
+    "MINUTE": Fraction(60),
+    "HOUR": Fraction(3600),
+    "DAY": Fraction(86400),
+    "WEEK": Fraction(7 * 86400),
+}
+
+
+@dataclass
+class Translator:
+    """Translator of the expressions of one statement.
+
+    Attributes
+    ----------
+    text : str
+        The statement.
+    variables : frozenset of str
+        Variables and subsets; another name before a dot is an error.
+    leaves : dict from str to Leaf
+        The leaves met so far, by the names of the attributes that stand for them.
+    """
+
+    text: str
+    variables: frozenset[str]
+    leaves: dict[str, Leaf] = field(default_factory=dict)
+    _span: Span = (0, 0)
+    _of_match: s.Name | None = None
+
+    def predicate(self, span: Span) -> s.Predicate:
+        """Return the condition in a part of the statement; its attributes are named as `leaves` are."""
+        return self._predicate(self._parsed(span))
+
+    def measure(self, span: Span) -> s.Expression:
+        """Return the expression in a part of the statement; its attributes, of a match, are named as `leaves` are."""
+        self._of_match = s.Name("match")
+        return self._value(self._parsed(span))
+
+    def _parsed(self, span: Span) -> Node:
+        self._span = span
+        written = self.text[slice(*span)]
+        # RUNNING and FINAL become part of the function's name, as no dialect reads them within an expression
+        joined = _SEMANTICS.sub(lambda found: found[0][:-1] + "_", written)
+        joined = re.sub(r"\b(RUNNING|FINAL)_\s+", lambda found: found[1] + "_", joined, flags=re.IGNORECASE)
+        try:
+            return sqlglot.parse_one(joined, read="trino")
+        except sqlglot.errors.SqlglotError as error:
+            told = getattr(error, "errors", [])
+            seen = told[0]["highlight"] if told else ""
+            at = span[0]
+            if told:
+                before = written.split("\n")[: told[0]["line"] - 1]
+                at += sum(len(line) + 1 for line in before) + told[0]["col"] - 1
+            at = min(max(at, span[0]), span[1] - 1)
+            reason = f"unexpected {seen!r} in an expression" if seen else f"no expression of SQL: {error}"
+            raise QuerySyntaxError(reason, self.text, at, at + max(1, len(seen))) from None
+
+    def _error(self, message: str, hint: str = "", name: str = "") -> QueryError:
+        """Return an error at a word of the expression, or at all of it."""
+        begin, end = self._span
+        found = re.search(rf"(?i)\b{re.escape(name)}", self.text[begin:end]) if name else None
+        if found:
+            begin, end = begin + found.start(), begin + found.end()
+        return QueryError(message, self.text, begin, end, hint)
+
+    def _unsupported(self, node: Node) -> QueryError:
+        name = node.sql_name() if isinstance(node, exp.Func) else node.key
+        name = node.name if isinstance(node, exp.Anonymous) else name
+        return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", name=name)
+
+    # ---- conditions ------------------------------------------------------------------------------------------
+
+    def _predicate(self, node: Node) -> s.Predicate:
+        match node:
+            case exp.Paren():
+                return self._predicate(node.this)
+            case exp.And() | exp.Or():
+                kind = s.And if isinstance(node, exp.And) else s.Or
+                parts: list[s.Predicate] = []
+                for part in (self._predicate(node.left), self._predicate(node.right)):
+                    parts += part.operands if isinstance(part, kind) else [part]
+                return kind(tuple(parts), self._span)
+            case exp.Not():
+                return s.Not(self._predicate(node.this), self._span)
+            case exp.Between():
+                value = self._value(node.this)
+                low, high = self._value(node.args["low"]), self._value(node.args["high"])
+                both = (s.Comparison(">=", value, low, self._span), s.Comparison("<=", value, high, self._span))
+                return s.And(both, self._span)
+            case exp.In() if node.expressions:
+                values = tuple(self._value(each) for each in node.expressions)
+                return s.Membership(self._value(node.this), values, self._span)
+            case exp.Is() if isinstance(node.expression, exp.Null):
+                return s.IsNull(self._value(node.this), self._span)
+            case exp.Like() if isinstance(node.expression, exp.Literal) and node.expression.is_string:
+                return s.Like(self._value(node.this), _like(node.expression.name, None), self._span)
+            case exp.Escape() if isinstance(node.this, exp.Like) and isinstance(node.this.expression, exp.Literal):
+                pattern = _like(node.this.expression.name, node.expression.name)
+                return s.Like(self._value(node.this.this), pattern, self._span)
+            case exp.RegexpLike() if isinstance(node.expression, exp.Literal):
+                return s.Like(self._value(node.this), node.expression.name, self._span)
+            case exp.Boolean():
+                truth = s.Literal(1, "1", self._span)
+                return s.Comparison("=" if node.this else "<>", truth, truth, self._span)
+            case exp.Column() | exp.Anonymous():  # a column of booleans
+                return s.Comparison("=", self._value(node), s.Literal(True, "", self._span), self._span)
+        op = _COMPARISONS.get(type(node))
+        if op is None:
+            raise self._unsupported(node)
+        return s.Comparison(op, self._value(node.this), self._value(node.expression), self._span)
+
+    # ---- values ----------------------------------------------------------------------------------------------
+
+    def _value(self, node: Node) -> s.Expression:
+        leaf = self._leaf(node)
+        if leaf is not None:
+            return self._attribute(leaf)
+        match node:
+            case exp.Paren():
+                return self._value(node.this)
+            case exp.Neg():
+                return s.Negative(self._value(node.this), self._span)
+            case exp.Boolean():
+                return s.Literal(bool(node.this), "", self._span)
+            case exp.Literal() if node.is_string:
+                return s.Literal(node.name, "", self._span)
+            case exp.Literal():
+                whole = re.fullmatch(r"[0-9]+", node.name)
+                return s.Literal(int(node.name) if whole else float(node.name), node.name, self._span)
+            case exp.Interval():
+                return self._interval(node)
+            case exp.Cast() if isinstance(node.this, exp.Literal):
+                if node.to.this in exp.DataType.TEMPORAL_TYPES:
+                    return s.Literal(node.this.name, "", self._span)
+            case exp.Extract() if node.name.upper() in _PARTS:
+                return s.Call(_PARTS[node.name.upper()], (self._value(node.expression),), self._span)
+        op = _ARITHMETIC.get(type(node))
+        if op is not None:
+            return s.Arithmetic(op, self._value(node.this), self._value(node.expression), self._span)
+        function = _FUNCTIONS.get(type(node))
+        if function is None or (function == "round" and node.args.get("decimals") is not None):
+            raise self._unsupported(node)
+        return s.Call(function, (self._value(node.this),), self._span)
+
+    def _interval(self, node: exp.Interval) -> s.Duration:
+        unit = node.unit.name.upper().rstrip("S") if node.unit is not None else "SECOND"
+        if unit not in _SECONDS or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", node.name):
+            raise self._error("an INTERVAL is a number of weeks or less, like INTERVAL '5' MINUTE", name="INTERVAL")
+        return s.Duration(Fraction(node.name) * _SECONDS[unit], self._span)
+
+    # ---- leaves ----------------------------------------------------------------------------------------------
+
+    def _attribute(self, leaf: Leaf) -> s.Attribute:
+        name = next((name for name, known in self.leaves.items() if known == leaf), None)
+        if name is None:
+            name = shown(leaf)
+            while name in self.leaves:
+                name += "'"
+            self.leaves[name] = leaf
+        return s.Attribute(name, self._span, self._of_match)
+
+    def _leaf(self, node: Node, final: bool | None = None) -> Leaf | None:
+        if isinstance(node, exp.Column):
+            column, variable = self._column(node)
+            return RowValue(column, variable, final=final)
+        name, arguments = self._call(node)
+        for word, said in (("FINAL_", True), ("RUNNING_", False)):
+            if name.startswith(word):
+                name, final = name.removeprefix(word), said
+        if name in ("PREV", "NEXT"):
+            return self._physical(name, arguments, final)
+        if name in ("FIRST", "LAST"):
+            return self._logical(name, arguments, final)
+        if name == "CLASSIFIER":
+            self._expect_arguments(name, arguments, 0, 1)
+            return Classifier(self._variable(arguments[0]) if arguments else None, final=final)
+        if name == "MATCH_NUMBER":
+            self._expect_arguments(name, arguments, 0, 0)
+            return MatchNumber()
+        if name in AGGREGATES:
+            return self._aggregate(name, arguments, final)
+        if final is not None:
+            word = "FINAL" if final else "RUNNING"
+            raise self._error(f"{word} stands before FIRST, LAST or an aggregate, not before {name}", name=word)
+        return None
+
+    def _call(self, node: Node) -> tuple[str, list[Node]]:
+        """Return the name and the arguments of a function that makes a leaf; ("", []) for anything else."""
+        known: dict[type[Node], str] = {
+            exp.First: "FIRST",
+            exp.Last: "LAST",
+            exp.Count: "COUNT",
+            exp.Sum: "SUM",
+            exp.Avg: "AVG",
+            exp.Min: "MIN",
+            exp.Max: "MAX",
+            exp.ArrayAgg: "ARRAY_AGG",
+        }
+        if isinstance(node, exp.Anonymous):
+            return node.name.upper(), list(node.expressions)
+        if type(node) in known:
+            more = node.args.get("expression"), *node.expressions
+            return known[type(node)], [each for each in (node.this, *more) if each is not None]
+        return "", []
+
+    def _expect_arguments(self, name: str, arguments: list[Any], least: int, most: int) -> None:
+        if not least <= len(arguments) <= most:
+            wanted = str(least) if least == most else f"{least} or {most}"
+            raise self._error(f"{name} takes {wanted} arguments, got {len(arguments)}", name=name)
+
+    def _count(self, name: str, arguments: list[Node], default: int) -> int:
+        if len(arguments) < 2:
+            return default
+        node = arguments[1]
+        if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
+            raise self._error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
+        return int(node.name)
+
+    def _physical(self, name: str, arguments: list[Node], final: bool | None) -> RowValue:
+        self._expect_arguments(name, arguments, 1, 2)
+        n = self._count(name, arguments, 1)
+        inner = self._leaf(arguments[0], final)
+        if not isinstance(inner, RowValue) or inner.offset:
+            hint = f"{name}(x), {name}(A.x, 2) or {name}(LAST(A.x, 1), 2); arithmetic stands outside: {name}(x) + 1"
+            raise self._error(f"{name} takes a column, or FIRST or LAST of one", hint, name)
+        return RowValue(inner.column, inner.variable, inner.first, inner.nth, -n if name == "PREV" else n, inner.final)
+
+    def _logical(self, name: str, arguments: list[Node], final: bool | None) -> Leaf:
+        self._expect_arguments(name, arguments, 1, 2)
+        n = self._count(name, arguments, 0)
+        inner = self._leaf(arguments[0], final)
+        if isinstance(inner, Classifier):
+            return Classifier(inner.variable, name == "FIRST", n, final)
+        if not isinstance(inner, RowValue) or inner.offset or not isinstance(arguments[0], exp.Column):
+            raise self._error(f"{name} takes a column: {name}(A.x) or {name}(A.x, 1)", name=name)
+        return RowValue(inner.column, inner.variable, name == "FIRST", n, 0, final)
+
+    def _aggregate(self, name: str, arguments: list[Node], final: bool | None) -> RowAggregate:
+        self._expect_arguments(name, arguments, 1, 1)
+        argument = arguments[0]
+        if isinstance(argument, exp.Star):
+            column, variable = None, None
+        elif isinstance(argument, exp.Column):
+            variable = self._variable_of(argument)
+            column = None if isinstance(argument.this, exp.Star) else argument.name
+        else:
+            raise self._error(f"{name} takes a column: {name}(A.x)", name=name)
+        if column is None and name != "COUNT":
+            raise self._error(f"{name} takes a column: {name}(A.x)", name=name)
+        return RowAggregate(name, column, variable, final)
+
+    def _column(self, node: exp.Column) -> tuple[str, str | None]:
+        if isinstance(node.this, exp.Star):
+            raise self._error("* stands in COUNT only")
+        return node.name, self._variable_of(node)
+
+    def _variable_of(self, node: exp.Column) -> str | None:
+        """Return the variable before the dot."""
+        table = node.args.get("table")
+        if table is None:
+            return None
+        return self._known(table)
+
+    def _variable(self, node: Node) -> str:
+        if not isinstance(node, exp.Column) or node.args.get("table") is not None:
+            raise self._error("CLASSIFIER takes the name of a variable", name="CLASSIFIER")
+        return self._known(node.this)
+
+    def _known(self, identifier: exp.Identifier) -> str:
+        name = identifier.name if identifier.args.get("quoted") else identifier.name.upper()
+        if name not in self.variables:
+            known = ", ".join(sorted(self.variables))
+            raise self._error(f"{identifier.name} is no variable of PATTERN", f"they are {known}", identifier.name)
+        return name
+
+
+def _like(pattern: str, escape: str | None) -> str:
+    """Return a pattern of SQL's LIKE as a regular expression for all of a text."""
+    found, i = [], 0
+    while i < len(pattern):
+        char = pattern[i]
+        if escape and char == escape and i + 1 < len(pattern):
+            i += 1
+            found.append(re.escape(pattern[i]))
+        else:
+            found.append({"%": "(?s:.*)", "_": "(?s:.)"}.get(char) or re.escape(char))
+        i += 1
+    return "^" + "".join(found) + r"\z"

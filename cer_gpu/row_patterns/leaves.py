@@ -1,0 +1,83 @@
+"""Leaves of the expressions of MATCH_RECOGNIZE: values of rows, aggregates, CLASSIFIER and MATCH_NUMBER."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RowValue:
+    """A column at a row of the match, or `offset` rows of the partition from it (PREV: negative, NEXT: positive).
+
+    Attributes
+    ----------
+    column : str
+    variable : str or None
+        A variable or subset; None: all rows of the match.
+    first : bool
+        True: the `nth` of the variable's rows (from 0); False: the `nth` from the last.
+    nth, offset : int
+    final : bool or None
+        True for FINAL, False for RUNNING, None where neither is written.
+    """
+
+    column: str
+    variable: str | None = None
+    first: bool = False
+    nth: int = 0
+    offset: int = 0
+    final: bool | None = None
+
+    @property
+    def is_current(self) -> bool:
+        """True if it is the last row of the variable, or one so many rows from it."""
+        return not self.first and self.nth == 0
+
+
+@dataclass(frozen=True)
+class RowAggregate:
+    """``function(variable.column)``; `column` None: COUNT of rows."""
+
+    function: str
+    column: str | None
+    variable: str | None = None
+    final: bool | None = None
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """The variable of the last row, or of the last row of a variable or subset."""
+
+    variable: str | None = None
+    first: bool = False
+    nth: int = 0
+    final: bool | None = None
+
+
+@dataclass(frozen=True)
+class MatchNumber:
+    """The number of the match in its partition, from 1."""
+
+    final: bool | None = None
+
+
+Leaf = RowValue | RowAggregate | Classifier | MatchNumber
+
+
+def shown(leaf: Leaf) -> str:
+    """Return a leaf as it is written."""
+    semantics = {True: "FINAL ", False: "RUNNING ", None: ""}[leaf.final]
+    match leaf:
+        case RowValue():
+            found = leaf.column if leaf.variable is None else f"{leaf.variable}.{leaf.column}"
+            if leaf.first or leaf.nth:
+                found = f"{'FIRST' if leaf.first else 'LAST'}({found}{f', {leaf.nth}' if leaf.nth else ''})"
+            if leaf.offset:
+                found = f"{'PREV' if leaf.offset < 0 else 'NEXT'}({found}, {abs(leaf.offset)})"
+            return semantics + found
+        case RowAggregate():
+            column = "*" if leaf.column is None else leaf.column
+            return f"{semantics}{leaf.function}({column if leaf.variable is None else f'{leaf.variable}.{column}'})"
+        case Classifier():
+            return f"{semantics}CLASSIFIER({leaf.variable or ''})"
+    return "MATCH_NUMBER()"

@@ -1,0 +1,214 @@
+"""Matches of a row pattern over ordered partitions, found in time linear in the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.backend.row_patterns import (
+    ACCEPT,
+    DONE,
+    MISSING,
+    NONE,
+    PAST_LAST_ROW,
+    SAME,
+    TO_FIRST,
+    TO_LAST,
+    TO_NEXT_ROW,
+    UNKNOWN,
+    mark_finishing,
+    walk,
+)
+from cer_gpu.errors import EventsError, QueryTooLargeError
+from cer_gpu.row_patterns.program import Program
+
+Int64 = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+MOST_STATES = 1 << 16
+"""Most states of the automaton, as a row has one in 16 bits."""
+MOST_ENTRIES = 1 << 24
+"""Most entries of its tables."""
+MATCHES = 1 << 16
+"""Matches of a piece; their rows are at least as many."""
+
+
+@dataclass(frozen=True)
+class Skip:
+    """AFTER MATCH SKIP: where the search goes on.
+
+    Attributes
+    ----------
+    how : int
+        `PAST_LAST_ROW`, `TO_NEXT_ROW`, `TO_FIRST` or `TO_LAST`.
+    variables : frozenset of str
+        Variables of the row to go on at.
+    name : str
+        The variable or subset, as written.
+    """
+
+    how: int = PAST_LAST_ROW
+    variables: frozenset[str] = frozenset()
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Matches:
+    """Matches in the order of their partitions and of their first rows.
+
+    Attributes
+    ----------
+    starts, lengths : int64, shape (n matches,)
+        First row and number of rows, which follow one another; 0: an empty match.
+    numbers : int64, shape (n matches,)
+        MATCH_NUMBER: from 1 in each partition.
+    offsets : int64, shape (n matches,)
+        Index of the first place of a match.
+    places : int16, shape (n rows of matches,)
+        The place in the pattern that took each row.
+    """
+
+    starts: Int64
+    lengths: Int64
+    numbers: Int64
+    offsets: Int64
+    places: npt.NDArray[np.int16]
+
+    def __len__(self) -> int:
+        """Return the number of matches."""
+        return len(self.starts)
+
+
+class Tables:
+    """The automaton of the pass from the end, made state by state as rows need it.
+
+    Parameters
+    ----------
+    program
+    held
+        For each variable, the symbols (bool, shape (n symbols,)) of the rows that satisfy its condition.
+    """
+
+    def __init__(self, program: Program, held: Mapping[str, Bools]) -> None:
+        self._program = program
+        n_symbols = len(next(iter(held.values())))
+        self.n_places = len(program.places)
+        self._able = [
+            sum(1 << place for place, p in enumerate(program.places) if held[p.variable][symbol])
+            for symbol in range(n_symbols)
+        ]
+        self._followed = [sum(1 << place for place in nexts if place != ACCEPT) for nexts in program.nexts]
+        self._final = sum(1 << place for place, nexts in enumerate(program.nexts) if ACCEPT in nexts)
+        self._at_end = sum(1 << place for place in program.ends)
+        self._number: dict[int, int] = {}
+        self._reached: list[int] = []
+        self.before = np.full((16, n_symbols), UNKNOWN, np.int32)
+        self.choices = np.full((16, self.n_places + 2), NONE, np.int16)
+        self.before_end = np.array([self._state(able & self._at_end) for able in self._able], np.int32)
+
+    def make(self, state: int, symbol: int) -> None:
+        """Make the entry of a row with a symbol before a row with a state."""
+        self.before[state, symbol] = self._state(self._reached[state] & self._able[symbol])
+
+    def _state(self, able: int) -> int:
+        """Return the number of the state in which these places can take the row and finish."""
+        found = self._number.get(able)
+        if found is not None:
+            return found
+        number = self._number[able] = len(self._number)
+        if number == len(self.before):
+            self._grow()
+        self._reached.append(
+            sum(1 << place for place, after in enumerate(self._followed) if after & able) | self._final
+        )
+        lists = (*self._program.nexts, self._program.starts, self._program.starts_at_first)
+        for i, places in enumerate(lists):
+            self.choices[number, i] = next((p for p in places if p == ACCEPT or able >> p & 1), NONE)
+        return number
+
+    def _grow(self) -> None:
+        n_states = 2 * len(self.before)
+        if n_states > MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
+            raise QueryTooLargeError(
+                f"the row pattern, of {self.n_places:,} places, needs more than {n_states // 2:,} states here"
+            )
+        self.before = np.vstack([self.before, np.full_like(self.before, UNKNOWN)])
+        self.choices = np.vstack([self.choices, np.full_like(self.choices, NONE)])
+
+
+def find(
+    program: Program, held: Mapping[str, Bools], symbols: npt.NDArray[np.int32], ends: Int64, skip: Skip
+) -> Iterator[Matches]:
+    """Yield the matches of all partitions, in pieces of bounded size.
+
+    Parameters
+    ----------
+    program
+    held
+        As of `Tables`.
+    symbols : int32, shape (n rows,)
+        Conditions that hold of each row, partition by partition in the order of ORDER BY.
+    ends : int64, shape (n partitions,)
+        The row after each partition, ascending; no partition is empty.
+    skip
+
+    Raises
+    ------
+    QueryTooLargeError
+        When the tables would be too large.
+    EventsError
+        When a match has no row to skip to, or would be found again for ever.
+    """
+    tables = Tables(program, held)
+    lasts = np.zeros(len(symbols), np.bool_)
+    lasts[ends - 1] = True
+    states = np.empty(len(symbols), np.uint16)
+    row, state = len(symbols) - 1, 0
+    while row >= 0:
+        row, state = mark_finishing(symbols, lasts, tables.before, tables.before_end, states, row, state)
+        if row >= 0:
+            tables.make(state, int(symbols[row]))
+    targets = np.array([place.variable in skip.variables for place in program.places], np.bool_)
+    at = partition = counted = n_before = 0
+    n_places = 4 * MATCHES
+    outcome = -1
+    while outcome != DONE:
+        starts, lengths, offsets = (np.empty(MATCHES, np.int64) for _ in range(3))
+        places = np.empty(n_places, np.int16)
+        written = (starts, lengths, offsets, places)
+        outcome, n, n_taken, at, partition = walk(
+            states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, *written
+        )
+        if outcome in (MISSING, SAME):
+            raise _skip_error(skip, outcome == MISSING, at)
+        if n:
+            numbers, counted, n_before = _numbered(starts[:n], ends, counted, n_before)
+            yield Matches(starts[:n], lengths[:n], numbers, offsets[:n], places[:n_taken])
+        elif outcome != DONE:
+            n_places *= 2  # one match is longer than the room
+
+
+def _numbered(starts: Int64, ends: Int64, counted: int, n_before: int) -> tuple[Int64, int, int]:
+    """Return the numbers of matches in their partitions; `n_before` were found in partition `counted` before."""
+    partitions = np.searchsorted(ends, starts, "right")
+    begins = np.flatnonzero(np.diff(partitions, prepend=-1))
+    first = np.repeat(begins, np.diff(begins, append=len(starts)))
+    numbers = np.arange(1, len(starts) + 1) - first
+    if partitions[0] == counted:
+        numbers[partitions == counted] += n_before
+    return numbers, int(partitions[-1]), int(numbers[-1])
+
+
+def _skip_error(skip: Skip, missing: bool, row: int) -> EventsError:
+    side = "FIRST" if skip.how == TO_FIRST else "LAST"
+    reason = f"has no row of {skip.name}" if missing else "begins there, and would be found again for ever"
+    return EventsError(
+        f"AFTER MATCH SKIP TO {side} {skip.name}: the match at row {row} of the ordered rows {reason}\n"
+        "hint: SKIP PAST LAST ROW, or TO NEXT ROW"
+    )
+
+
+__all__ = ["PAST_LAST_ROW", "TO_FIRST", "TO_LAST", "TO_NEXT_ROW", "Matches", "Skip", "find"]

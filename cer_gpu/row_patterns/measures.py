@@ -1,0 +1,343 @@
+"""Measures of row patterns: their types, and their values at the end of each match or at each of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.backend.row_patterns import add_up, count_rows, find_extreme, gather_rows, navigate
+from cer_gpu.ceql import syntax as s
+from cer_gpu.columnar.columns import BOOLEAN, FLOAT, kind_of, numbers_of, plain_type, validity
+from cer_gpu.columnar.fields import column_type
+from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.output.leaves import as_sum
+from cer_gpu.output.measures import bound_leaf, evaluated
+from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.matching import Matches
+from cer_gpu.row_patterns.ordering import OrderedRows
+from cer_gpu.row_patterns.program import Program
+
+Int64 = npt.NDArray[np.int64]
+_OF_CEQL = {"ARRAY_AGG": "LIST"}
+
+
+@dataclass(frozen=True)
+class Measures:
+    """Measures of a statement.
+
+    Attributes
+    ----------
+    expressions : dict from str to Expression
+        By name, over attributes named as `leaves` are.
+    leaves : dict from str to Leaf
+    """
+
+    expressions: Mapping[str, s.Expression]
+    leaves: Mapping[str, Leaf]
+
+    def bind(self, schema: pa.Schema, text: str) -> BoundMeasures:
+        """Bind them to the schema of the rows.
+
+        Raises
+        ------
+        QueryTypeError
+            When a column is unknown, or types do not go together; the message names the measure.
+        """
+        types: dict[str, pa.DataType] = {}
+        fields = []
+        for name, expression in self.expressions.items():
+            for attribute in s.attributes(expression):
+                leaf = self.leaves[attribute.name]
+                types[attribute.name] = _type_of(leaf, schema, text, name, attribute.span)
+            fields.append(pa.field(name, self._typed(name, expression, types, text)))
+        return BoundMeasures(self, fields, types)
+
+    @staticmethod
+    def _typed(name: str, expression: s.Expression, types: Mapping[str, pa.DataType], text: str) -> pa.DataType:
+        def refused(node: s.Expression, reason: str) -> QueryTypeError:
+            return QueryTypeError(f"measure {name!r}: {reason}", text, *node.span)
+
+        return evaluated(expression, lambda leaf: pa.nulls(0, types[leaf.name]), refused).type
+
+
+def _type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
+    match leaf:
+        case RowValue():
+            return plain_type(column_type(schema, leaf.column, text, span))
+        case RowAggregate():
+            attribute = None if leaf.column is None else s.Attribute(leaf.column, span)
+            if leaf.function == "COUNT":
+                if leaf.column is not None:
+                    column_type(schema, leaf.column, text, span)
+                return pa.int64()
+            function = _OF_CEQL.get(leaf.function, leaf.function)
+            return bound_leaf(s.Aggregate(function, None, attribute, span), schema, text, measure).type
+        case Classifier():
+            return pa.string()
+    return pa.int64()
+
+
+@dataclass(frozen=True)
+class BoundMeasures:
+    """Measures bound to a schema; made by `Measures.bind`."""
+
+    asked: Measures
+    fields: Sequence[pa.Field]
+    types: Mapping[str, pa.DataType]
+
+    def columns(self, values: LeafValues) -> list[pa.Array]:
+        """Return the columns of the measures, one value for each row of the result.
+
+        Raises
+        ------
+        EventsError
+            When a value does not fit its type.
+        """
+
+        def leaf(attribute: s.Attribute) -> pa.Array:
+            return values.of(self.asked.leaves[attribute.name], self.types[attribute.name])
+
+        found = []
+        for name, expression in self.asked.expressions.items():
+            try:
+                value = evaluated(expression, leaf)
+            except EventsError as error:
+                raise EventsError(f"measure {name!r}: {error}") from None
+            found.append(pa.repeat(value, values.n) if isinstance(value, pa.Scalar) else value)
+        return found
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Rows of matches for ALL ROWS PER MATCH.
+
+    Attributes
+    ----------
+    rows : int64, shape (n,)
+    steps : int64, shape (n,)
+        Index of the place of the row; -1: there is none.
+    matches : int64, shape (n,)
+        The match; -1: none, for an unmatched row.
+    """
+
+    rows: Int64
+    steps: Int64
+    matches: Int64
+
+
+class LeafValues:
+    """Values of leaves for some matches, one for each row of the result; each is computed once.
+
+    Parameters
+    ----------
+    rows
+    matches
+    program
+    subsets
+        Variables of each subset.
+    listed
+        Rows of the result; None: one for each match.
+    """
+
+    def __init__(
+        self,
+        rows: OrderedRows,
+        matches: Matches,
+        program: Program,
+        subsets: Mapping[str, Sequence[str]],
+        listed: Listed | None,
+    ) -> None:
+        self._rows, self._matches, self._program, self._subsets = rows, matches, program, subsets
+        self._listed = listed
+        self.n = len(matches) if listed is None else len(listed.rows)
+        self._where = (matches.starts, matches.lengths, matches.offsets, matches.places)
+        self._found: dict[Any, Any] = {}
+        self._variables = np.array([place.variable for place in program.places], object)
+        self._match_of_step = (
+            np.empty(0, np.int64) if listed is None else np.repeat(np.arange(len(matches)), matches.lengths)
+        )
+
+    def of(self, leaf: Leaf, data_type: pa.DataType) -> pa.Array:
+        """Return the values of a leaf.
+
+        Raises
+        ------
+        EventsError
+            When a sum does not fit its type.
+        """
+        if leaf not in self._found:
+            each = self._listed is not None and not leaf.final
+            values = self._computed(leaf, data_type, each)
+            self._found[leaf] = self._shown(values, each and not isinstance(leaf, MatchNumber), leaf)
+        return self._found[leaf]
+
+    def _shown(self, values: pa.Array, each: bool, leaf: Leaf) -> pa.Array:
+        """Return values of matches, or of their rows, for the rows of the result."""
+        listed = self._listed
+        if listed is None:
+            return values
+        at = listed.steps if each else listed.matches
+        found = values.take(pa.array(at, mask=at < 0)) if at.size and at.min() < 0 else values.take(pa.array(at))
+        if each and isinstance(leaf, RowAggregate) and leaf.function == "COUNT":  # an empty match counts no rows
+            empty = (listed.steps < 0) & (listed.matches >= 0)
+            found = pc.if_else(pa.array(empty), pa.scalar(0, pa.int64()), found)
+        return found
+
+    def _computed(self, leaf: Leaf, data_type: pa.DataType, each: bool) -> pa.Array:
+        match leaf:
+            case RowValue():
+                return self._take(leaf.column, self._moved(self._places_of(leaf, each), leaf.offset, each))
+            case Classifier():
+                return self._classified(leaf, each)
+            case RowAggregate():
+                return self._aggregate(leaf, data_type, each)
+        return pa.array(self._matches.numbers)
+
+    # ---- rows ------------------------------------------------------------------------------------------------
+
+    def _room(self, each: bool) -> Int64:
+        return np.empty(len(self._matches.places) if each else len(self._matches), np.int64)
+
+    def _holds(self, variable: str | None) -> npt.NDArray[np.bool_]:
+        if variable is None:
+            return np.ones(len(self._variables), np.bool_)
+        names = set(self._subsets.get(variable, (variable,)))
+        return np.array([name in names for name in self._variables], np.bool_)
+
+    def _places_of(self, leaf: RowValue | Classifier, each: bool) -> Int64:
+        """Return the row of each match, or of each of its rows; -1 for none."""
+        key = leaf.variable, leaf.first, leaf.nth, each
+        if key not in self._found:
+            found = self._found[key] = self._room(each)
+            navigate(*self._where, self._holds(leaf.variable), leaf.first, leaf.nth, each, found)
+        return self._found[key]  # type: ignore[no-any-return]
+
+    def _moved(self, found: Int64, offset: int, each: bool) -> Int64:
+        """Return rows at an offset; -1 beyond the partition."""
+        if not offset:
+            return found
+        ends = self._rows.ends
+        numbers = np.searchsorted(ends, self._matches.starts, "right")
+        low, high = self._rows.starts[numbers], ends[numbers]
+        if each:
+            low, high = low[self._match_of_step], high[self._match_of_step]
+        moved = found + offset
+        moved[(found < 0) | (moved < low) | (moved >= high)] = -1
+        return moved
+
+    def _take(self, column: str, found: Int64) -> pa.Array:
+        values = self._rows.batch.column(column)
+        if pa.types.is_dictionary(values.type):
+            values = values.dictionary_decode() if len(values) < 2 * len(found) else values
+        missing = found < 0
+        taken = values.take(pa.array(found, mask=missing) if missing.any() else pa.array(found))
+        return taken.dictionary_decode() if pa.types.is_dictionary(taken.type) else taken
+
+    def _classified(self, leaf: Classifier, each: bool) -> pa.Array:
+        places, matches = self._matches.places, self._matches
+        found = self._places_of(leaf, each)
+        number = self._match_of_step if each else np.arange(len(matches))
+        steps = np.where(found < 0, 0, found - matches.starts[number] + matches.offsets[number])
+        names = pa.array(list(self._variables), pa.string())
+        codes = places[steps] if len(places) else np.zeros(len(steps), np.int16)
+        return names.take(pa.array(codes, mask=found < 0))
+
+    # ---- aggregates --------------------------------------------------------------------------------------------
+
+    def _aggregate(self, leaf: RowAggregate, data_type: pa.DataType, each: bool) -> pa.Array:
+        holds = self._holds(leaf.variable)
+        if leaf.column is None:
+            counts = self._room(each)
+            count_rows(*self._where, holds, np.empty(0, np.bool_), each, counts)
+            return pa.array(counts)
+        column = self._rows.batch.column(leaf.column)
+        valid = validity(column)
+        if leaf.function == "COUNT":
+            counts = self._room(each)
+            count_rows(*self._where, holds, np.empty(0, np.bool_) if valid is None else valid, each, counts)
+            return pa.array(counts)
+        if leaf.function == "ARRAY_AGG":
+            return self._array(column, holds, data_type, each)
+        every = np.ones(len(column), np.bool_) if valid is None else valid
+        if leaf.function in ("MIN", "MAX"):
+            found = self._room(each)
+            sign = 1 if leaf.function == "MAX" else -1
+            find_extreme(*self._where, holds, self._ranks(leaf.column), every, sign, each, found)
+            return self._take(leaf.column, found)
+        return self._sum(leaf, column, holds, every, data_type, each)
+
+    def _array(self, column: pa.Array, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool) -> pa.Array:
+        matches = self._matches
+        bounds, gathered = np.empty(len(matches) + 1, np.int64), np.empty(len(matches.places), np.int64)
+        n = gather_rows(*self._where, holds, bounds, gathered)
+        values = column.take(pa.array(gathered[:n]))
+        if not each:
+            return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), values, type=data_type)
+        counts = self._room(each)
+        count_rows(*self._where, holds, np.empty(0, np.bool_), True, counts)
+        lists = [values.slice(bounds[m], n) for m, n in zip(self._match_of_step, counts, strict=True)]
+        return pa.array([each_list.to_pylist() for each_list in lists], data_type)
+
+    def _ranks(self, name: str) -> Int64:
+        """Return a column as numbers in the order of its values."""
+        key = "ranks", name
+        if key not in self._found:
+            column = self._rows.batch.column(name)
+            plain = pa.types.is_signed_integer(column.type) or pa.types.is_temporal(column.type)
+            if plain:
+                self._found[key] = numbers_of(column).astype(np.int64)
+            else:
+                decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                self._found[key] = np.asarray(pc.rank(decoded, tiebreaker="dense")).astype(np.int64)
+        return self._found[key]  # type: ignore[no-any-return]
+
+    def _sum(
+        self,
+        leaf: RowAggregate,
+        column: pa.Array,
+        holds: npt.NDArray[np.bool_],
+        valid: npt.NDArray[np.bool_],
+        data_type: pa.DataType,
+        each: bool,
+    ) -> pa.Array:
+        kind = kind_of(column.type)
+        as_float = leaf.function == "AVG" or kind == FLOAT
+        if kind == BOOLEAN:
+            column = column.cast(pa.uint8())
+        values = _numbers(column, as_float, leaf)
+        counts = self._room(each)
+        sums = np.empty(len(counts), values.dtype)
+        row = add_up(*self._where, holds, values, valid, each, sums, counts)
+        if row >= 0:
+            raise EventsError(
+                f"{shown(leaf)} is beyond {data_type} at row {row} of the ordered rows\n"
+                f"hint: AVG({leaf.column}) * COUNT({leaf.column}) is a float64"
+            )
+        if leaf.function == "AVG":
+            with np.errstate(all="ignore"):
+                sums = sums / counts
+        nothing = counts == 0
+        if not as_float:
+            return as_sum(sums, nothing, data_type)
+        return pa.array(sums, mask=nothing) if nothing.any() else pa.array(sums)
+
+
+def _numbers(column: pa.Array, as_float: bool, leaf: RowAggregate) -> npt.NDArray[Any]:
+    """Return values as float64 or int64, 0 for NULL; of decimals in their least unit."""
+    if as_float:
+        return column.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    try:
+        if pa.types.is_decimal(column.type):
+            return numbers_of(column.cast(pa.decimal128(18, column.type.scale))).astype(np.int64)
+        return column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+    except pa.ArrowInvalid:
+        raise EventsError(
+            f"{shown(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
+            f"hint: AVG({leaf.column}) * COUNT({leaf.column}) is a float64"
+        ) from None

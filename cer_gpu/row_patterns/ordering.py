@@ -1,0 +1,148 @@
+"""Rows partition by partition, each in the order of ORDER BY; rows that come so already are not moved."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.row_patterns.statement import Order
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class OrderedRows:
+    """The rows of a table, partition by partition.
+
+    Attributes
+    ----------
+    batch : pyarrow.RecordBatch
+        The rows in their new order.
+    ends : int64, shape (n partitions,)
+        The row after each partition.  Partitions stand in the order of their first rows in the input.
+    """
+
+    batch: pa.RecordBatch
+    ends: Int64
+
+    @property
+    def starts(self) -> Int64:
+        """The first row of each partition."""
+        return np.concatenate((np.zeros(min(1, len(self.ends)), np.int64), self.ends[:-1]))
+
+
+def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -> OrderedRows:
+    """Return the rows of a table in the order of their partitions and of ORDER BY; ties keep the order of the input.
+
+    Parameters
+    ----------
+    table
+    partition
+        Columns of PARTITION BY; NULL is a value like others there.
+    order
+        Columns of ORDER BY, of types that have an order.
+    """
+    table = table.unify_dictionaries().combine_chunks()
+    n = table.num_rows
+    columns = [_only_chunk(column) for column in table.columns]
+    batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
+    if not n:
+        return OrderedRows(batch, np.empty(0, np.int64))
+    codes, begins = _partition_codes([batch.column(name) for name in partition], n)
+    rows: npt.NDArray[np.int64] | None = None
+    if codes is not None:
+        rows = np.argsort(codes, kind="stable")
+        begins = np.flatnonzero(np.diff(codes[rows], prepend=-1))
+    ends = np.append(begins[1:], n)
+    if order and not _in_order(batch, order, rows, begins):
+        numbers = np.repeat(np.arange(len(begins), dtype=np.int64), np.diff(begins, append=n))
+        rows = _sorted(batch if rows is None else batch.take(pa.array(rows)), numbers, order, rows)
+    if rows is not None:
+        batch = batch.take(pa.array(rows))
+    return OrderedRows(batch, ends)
+
+
+def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+
+
+def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.int64] | None, Int64]:
+    """Return the partition of each row, by its first row in the input; None where each partition is one run of rows.
+
+    The second part are the first rows of the partitions, where they are runs.
+    """
+    if not keys:
+        return None, np.zeros(1, np.int64)
+    changes = np.zeros(n - 1, np.bool_)
+    for key in keys:
+        changes |= _changes(key)
+    begins = np.concatenate(([0], np.flatnonzero(changes) + 1))
+    firsts = pa.array(begins)
+    codes = np.zeros(len(begins), np.int64)
+    for key in keys:
+        own = pc.dictionary_encode(_canonical(key.take(firsts)), null_encoding="encode")
+        codes = codes * max(1, len(own.dictionary)) + own.indices.to_numpy()
+        codes = np.asarray(pc.dictionary_encode(pa.array(codes)).indices.to_numpy(), np.int64)
+    if int(codes.max()) + 1 == len(begins):
+        return None, begins
+    return np.repeat(codes, np.diff(begins, append=n)), begins
+
+
+def _canonical(values: pa.Array) -> pa.Array:
+    """Return values of which equal ones are one value for a hash: 0.0 for -0.0, texts for codes."""
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_floating(values.type):
+        return pc.add(values, pa.scalar(0.0, values.type))
+    return values
+
+
+def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return, for each row but the first, True if its key may differ from that of the row before."""
+    if pa.types.is_dictionary(key.type):
+        key = key.indices
+    differs = pc.not_equal(key.slice(1), key.slice(0, len(key) - 1))
+    if key.null_count:
+        nulls = key.is_null()
+        one = pc.xor(nulls.slice(1), nulls.slice(0, len(key) - 1))
+        differs = pc.if_else(pc.is_valid(differs), differs, one)
+    return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: npt.NDArray[np.int64] | None, begins: Int64) -> bool:
+    """Return True if rows are known to be in order; only one column without NULL is looked at."""
+    column = batch.column(order[0].column)
+    plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)
+    if len(order) > 1 or column.null_count or not plain:
+        return False
+    values = column.to_numpy(zero_copy_only=False)
+    if rows is not None:
+        values = values[rows]
+    fits = values[1:] >= values[:-1] if order[0].ascending else values[1:] <= values[:-1]
+    fits[begins[1:] - 1] = True
+    return bool(fits.all())
+
+
+def _sorted(
+    batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: npt.NDArray[np.int64] | None
+) -> npt.NDArray[np.int64]:
+    """Return the rows of the input in the order of their partitions and of ORDER BY."""
+    names = ["partition"]
+    columns: list[pa.Array] = [pa.array(numbers)]
+    keys = [("partition", "ascending")]
+    for i, each in enumerate(order):
+        column = _canonical(batch.column(each.column))
+        if column.null_count:  # NULL first is TRUE after FALSE, descending
+            names.append(f"null {i}")
+            columns.append(column.is_null())
+            keys.append((f"null {i}", "descending" if each.nulls_first else "ascending"))
+        names.append(str(i))
+        columns.append(column)
+        keys.append((str(i), "ascending" if each.ascending else "descending"))
+    found: Int64 = pc.sort_indices(pa.table(columns, names=names), sort_keys=keys).to_numpy().astype(np.int64)
+    return found if rows is None else rows[found]

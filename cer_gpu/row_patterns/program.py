@@ -1,0 +1,191 @@
+"""Row patterns as programs: the rows that may come next, in the order of preference.
+
+A *place* is one occurrence of a variable in the pattern, with repetitions written out (Thompson 1968).  After each
+place, and at the start, the places that may take the next row are known in the order in which SQL:2016 prefers them;
+`ACCEPT` among them ends the match.  Places behind `ACCEPT` are never taken, as a match may always end.
+
+A repetition beyond its least number that takes no row is not tried, so that a place is met once on the way through the
+silent steps: the first way to it is the preferred one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+
+from cer_gpu.errors import QueryTooLargeError
+from cer_gpu.row_patterns.pattern import (
+    Alternation,
+    Anchor,
+    Concatenation,
+    Exclusion,
+    Permutation,
+    Repetition,
+    RowPattern,
+    Variable,
+)
+
+ACCEPT = -1
+"""In a list of places: the match ends here."""
+
+MOST_PLACES = 2000
+"""Most places of a program."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One occurrence of a variable; `excluded` if it stands in ``{- -}``."""
+
+    variable: str
+    excluded: bool
+
+
+@dataclass(frozen=True)
+class Program:
+    """A row pattern as lists of places in the order of preference.
+
+    Attributes
+    ----------
+    places : tuple of Place
+    starts : tuple of int
+        Places that may take the first row of a match.
+    starts_at_first : tuple of int
+        The same, where that is the first row of the partition.
+    nexts : tuple of tuple of int
+        For each place, the places that may take the row after, of which there is one.
+    ends : frozenset of int
+        Places after which the match may end at the end of the partition.
+    """
+
+    places: tuple[Place, ...]
+    starts: tuple[int, ...]
+    starts_at_first: tuple[int, ...]
+    nexts: tuple[tuple[int, ...], ...]
+    ends: frozenset[int]
+
+
+def program_of(pattern: RowPattern) -> Program:
+    """Return the program of a pattern.
+
+    Raises
+    ------
+    QueryTooLargeError
+        When it has more than `MOST_PLACES` places.
+    """
+    steps = _Steps()
+    begin = steps.new()
+    end = steps.add(pattern, begin, excluded=False)
+    after = [target for _, target in steps.taken]
+    nexts = tuple(tuple(steps.order(node, end, first=False, last=False)) for node in after)
+    ends = frozenset(i for i, node in enumerate(after) if ACCEPT in steps.order(node, end, first=False, last=True))
+    return Program(
+        places=tuple(place for place, _ in steps.taken),
+        starts=tuple(steps.order(begin, end, first=False, last=False)),
+        starts_at_first=tuple(steps.order(begin, end, first=True, last=False)),
+        nexts=nexts,
+        ends=ends,
+    )
+
+
+@dataclass
+class _Steps:
+    """Nodes with ordered silent steps to others.
+
+    Attributes
+    ----------
+    silent : list of list of int
+        The nodes behind each node, the preferred one first.
+    anchors, at : dict
+        Nodes that are left at an end of the partition only, and those that are left with a row: by which place.
+    taken : list of (Place, int)
+        Places, and the nodes behind them.
+    body_of : dict from int to int
+        For the node behind each optional repetition, that at its begin.
+    """
+
+    silent: list[list[int]] = field(default_factory=list)
+    anchors: dict[int, Anchor] = field(default_factory=dict)
+    at: dict[int, int] = field(default_factory=dict)
+    taken: list[tuple[Place, int]] = field(default_factory=list)
+    body_of: dict[int, int] = field(default_factory=dict)
+
+    def new(self) -> int:
+        self.silent.append([])
+        return len(self.silent) - 1
+
+    def add(self, pattern: RowPattern, begin: int, excluded: bool) -> int:
+        """Add a pattern that begins at a node, and return the node where it ends."""
+        match pattern:
+            case Variable():
+                if len(self.taken) == MOST_PLACES:
+                    raise QueryTooLargeError(
+                        f"the row pattern has more than {MOST_PLACES:,} places, with its repetitions written out"
+                    )
+                end = self.new()
+                self.at[begin] = len(self.taken)
+                self.taken.append((Place(pattern.name, excluded), end))
+                return end
+            case Anchor():
+                self.anchors[begin] = pattern
+                return self._step(begin)
+            case Exclusion():
+                return self.add(pattern.part, begin, excluded=True)
+            case Concatenation():
+                for part in pattern.parts:
+                    begin = self.add(part, self._step(begin), excluded)
+                return begin
+            case Alternation():
+                return self._one_of(pattern.parts, begin, excluded)
+            case Permutation():
+                return self._one_of([Concatenation(parts) for parts in permutations(pattern.parts)], begin, excluded)
+            case Repetition():
+                return self._repeated(pattern, begin, excluded)
+
+    def _step(self, begin: int) -> int:
+        end = self.new()
+        self.silent[begin].append(end)
+        return end
+
+    def _one_of(self, parts: Sequence[RowPattern], begin: int, excluded: bool) -> int:
+        end = self.new()
+        for part in parts:
+            self.silent[self.add(part, self._step(begin), excluded)].append(end)
+        return end
+
+    def _repeated(self, pattern: Repetition, begin: int, excluded: bool) -> int:
+        part, most = pattern.part, pattern.most
+        for _ in range(pattern.least):
+            begin = self.add(part, self._step(begin), excluded)
+        end = self.new()
+        for _ in range(1 if most is None else most - pattern.least):
+            branch, body = self._step(begin), self.new()
+            self.silent[branch] = [body, end] if pattern.greedy else [end, body]
+            last = self.add(part, body, excluded)
+            begin = self.new()
+            self.silent[last].append(begin)
+            self.body_of[begin] = body
+        self.silent[begin].append(branch if most is None else end)
+        return end
+
+    def order(self, node: int, end: int, *, first: bool, last: bool) -> list[int]:
+        """Return the places behind the silent steps from a node, as they are preferred, up to `ACCEPT`."""
+        found: list[int] = []
+        seen: set[tuple[int, frozenset[int]]] = set()
+        bodies = frozenset(self.body_of.values())
+        waiting: list[tuple[int, frozenset[int]]] = [(node, frozenset())]
+        while waiting:
+            here, begun = waiting.pop()
+            if self.body_of.get(here) in begun or (here, begun) in seen:  # a repetition that took no row
+                continue
+            seen.add((here, begun))
+            if here == end:
+                return [*found, ACCEPT]
+            anchor = self.anchors.get(here)
+            if anchor is not None and not (last if anchor.at_end else first):
+                continue
+            if here in self.at and self.at[here] not in found:
+                found.append(self.at[here])
+            begun = begun | {here} if here in bodies else begun
+            waiting += [(target, begun) for target in reversed(self.silent[here])]
+        return found

@@ -1,0 +1,236 @@
+"""A compiled statement with MATCH_RECOGNIZE, and its evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.backend.row_patterns import list_rows
+from cer_gpu.columnar.columns import kind_of
+from cer_gpu.columnar.fields import column_type, narrowest
+from cer_gpu.errors import QueryError, did_you_mean
+from cer_gpu.io.sources import open_events
+from cer_gpu.row_patterns.conditions import Conditions
+from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
+from cer_gpu.row_patterns.matching import Matches, Skip, find
+from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures
+from cer_gpu.row_patterns.ordering import OrderedRows, ordered
+from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
+
+Int64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class RowPatternQuery:
+    """A statement with MATCH_RECOGNIZE, compiled; made by `cer_gpu.compile`.  Immutable, and can be pickled.
+
+    Attributes
+    ----------
+    text : str
+        The statement.
+    """
+
+    text: str
+    _statement: Statement = field(repr=False)
+    _program: Program = field(repr=False)
+    _conditions: Conditions = field(repr=False)
+    _measures: Measures = field(repr=False)
+    _skip: Skip = field(repr=False)
+
+    def evaluate(self, events: Any, *, limit: int | None = None) -> pa.Table:
+        """Return the result of the statement over a table.
+
+        Parameters
+        ----------
+        events
+            Anything that `cer_gpu.Query.evaluate` takes but several streams; all of it is held in memory.
+        limit
+            Stop after so many rows.
+
+        Returns
+        -------
+        pyarrow.Table
+            ONE ROW PER MATCH: the columns of PARTITION BY and the measures.  ALL ROWS PER MATCH: all columns, those of
+            PARTITION BY and ORDER BY before the measures.  Partitions stand in the order of their first rows.
+
+        Raises
+        ------
+        EventsError
+            When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
+        QueryTypeError
+            When a column is unknown, or types do not go together.
+        """
+        with self.stream(events) as reader:
+            batches = list(reader) if limit is None else list(_first(reader, limit))
+            return pa.Table.from_batches(batches, reader.schema)
+
+    def stream(self, events: Any) -> pa.RecordBatchReader:
+        """As `evaluate`, with the rows batch by batch."""
+        source = open_events(events)
+        schema = self.output_schema(source.schema)
+        names = self.columns(source.schema)
+        table = pa.Table.from_batches(source.batches(names), pa.schema([source.schema.field(name) for name in names]))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(table, schema))
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns of a schema that the statement reads."""
+        if self._statement.all_rows and self._statement.select is None:
+            return list(schema.names)
+        statement = self._statement
+        named = {name for name, _ in statement.partition} | {each.column for each in statement.order}
+        leaves = [*self._conditions.leaves.values(), *self._measures.leaves.values()]
+        named |= {leaf.column for leaf in leaves if isinstance(leaf, RowValue | RowAggregate) and leaf.column}
+        if statement.all_rows:
+            named |= {name for name, _ in statement.select or () if name in schema.names}
+        # of events of which nothing is read, any column tells how many there are
+        return narrowest(schema, named)
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of the result over events of a schema.
+
+        Raises
+        ------
+        QueryTypeError
+            As `evaluate`.
+        """
+        available = {each.name: each for each in self._available(schema, self._measures.bind(schema, self.text))}
+        self._conditions.bind(schema, self.text)
+        return pa.schema([available[name].with_name(alias) for name, alias in self._selected(list(available))])
+
+    def _available(self, schema: pa.Schema, measures: BoundMeasures) -> list[pa.Field]:
+        """Return the columns that SELECT can name."""
+        statement = self._statement
+        for each in statement.order:
+            data_type = column_type(schema, each.column, self.text, each.span)
+            if kind_of(data_type) is None:
+                raise QueryError(
+                    f"ORDER BY needs values in an order, and {each.column!r} is {data_type}", self.text, *each.span
+                )
+        for name, span in statement.partition:
+            column_type(schema, name, self.text, span)
+        first = [name for name, _ in statement.partition]
+        if statement.all_rows:
+            first += [each.column for each in statement.order if each.column not in first]
+        rest = [name for name in schema.names if name not in first] if statement.all_rows else []
+        named = [schema.field(name) for name in first] + list(measures.fields) + [schema.field(name) for name in rest]
+        found: dict[str, pa.Field] = {}
+        for each in named:  # a measure hides a column of its name
+            if each.name not in found or each in measures.fields:
+                found[each.name] = each
+        return list(found.values())
+
+    def _selected(self, available: Sequence[str]) -> list[tuple[str, str]]:
+        if self._statement.select is None:
+            return [(name, name) for name in available]
+        for name, _ in self._statement.select:
+            if name not in available:
+                begin = self.text.find(name)
+                hint = did_you_mean(name, available, "columns of the result")
+                message = f"SELECT names {name!r}, which is no column of the result"
+                raise QueryError(message, self.text, begin, begin + len(name), hint)
+        return list(self._statement.select)
+
+    @cached_property
+    def _shown(self) -> npt.NDArray[np.bool_]:
+        return np.array([not place.excluded for place in self._program.places], np.bool_)
+
+    def _batches(self, table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        statement = self._statement
+        measures = self._measures.bind(table.schema, self.text)
+        conditions = self._conditions.bind(table.schema, self.text)
+        rows = ordered(table, [name for name, _ in statement.partition], statement.order)
+        if not rows.batch.num_rows:
+            return
+        symbols, held = conditions.symbols(rows)
+        every = np.ones(len(next(iter(held.values()))) if held else 1, np.bool_)
+        held |= {place.variable: every for place in self._program.places if place.variable not in held}
+        unmatched = _Unmatched(rows.batch.num_rows) if statement.empty == WITH_UNMATCHED else None
+        for matches in find(self._program, held, symbols, rows.ends, self._skip):
+            yield self._batch(rows, matches, measures, schema, unmatched.before(matches) if unmatched else None)
+        if unmatched is not None:
+            yield self._batch(rows, _NO_MATCHES, measures, schema, unmatched.rest())
+
+    def _batch(
+        self, rows: OrderedRows, matches: Matches, measures: BoundMeasures, schema: pa.Schema, unmatched: Int64 | None
+    ) -> pa.RecordBatch:
+        statement = self._statement
+        listed = None
+        if statement.all_rows:
+            listed = self._listed(matches, unmatched)
+        values = LeafValues(rows, matches, self._program, statement.subsets, listed)
+        at = matches.starts if listed is None else listed.rows
+        found = dict(zip((each.name for each in measures.fields), measures.columns(values), strict=True))
+        taken = pa.array(at)
+        columns = []
+        available = [each.name for each in self._available(rows.batch.schema, measures)]
+        for (name, _), wanted in zip(self._selected(available), schema, strict=True):
+            column = found[name] if name in found else rows.batch.column(name).take(taken)
+            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _listed(self, matches: Matches, unmatched: Int64 | None) -> Listed:
+        room = len(matches) + len(matches.places)
+        rows, steps, numbers = (np.empty(room, np.int64) for _ in range(3))
+        n = list_rows(
+            matches.starts, matches.lengths, matches.offsets, matches.places, self._shown, rows, steps, numbers
+        )
+        rows, steps, numbers = rows[:n], steps[:n], numbers[:n]
+        if self._statement.empty == OMIT_EMPTY:
+            kept = steps >= 0
+            rows, steps, numbers = rows[kept], steps[kept], numbers[kept]
+        if unmatched is not None and len(unmatched):
+            nothing = np.full(len(unmatched), -1, np.int64)
+            begins = np.concatenate((matches.starts[numbers], unmatched)) if n else unmatched
+            order = np.argsort(begins, kind="stable")
+            rows, steps, numbers = (
+                np.concatenate(pair)[order] for pair in ((rows, unmatched), (steps, nothing), (numbers, nothing))
+            )
+        return Listed(rows, steps, numbers)
+
+
+_NONE = np.empty(0, np.int64)
+_NO_MATCHES = Matches(_NONE, _NONE, _NONE, _NONE, np.empty(0, np.int16))
+
+
+class _Unmatched:
+    """Rows that no match holds, and at which no empty match begins."""
+
+    def __init__(self, n_rows: int) -> None:
+        self._n_rows = n_rows
+        self._told = 0  # rows before it are told, or matched
+        self._covered = 0  # the row after those of the matches so far
+
+    def before(self, matches: Matches) -> Int64:
+        """Return the rows up to the begin of the last match of a piece that are known to be unmatched."""
+        last = int(matches.starts[-1]) + 1
+        marks = np.zeros(last - self._told + 1, np.int64)
+        begins = np.maximum(matches.starts, self._told) - self._told
+        ends = np.minimum(matches.starts + np.maximum(matches.lengths, 1), last) - self._told
+        np.add.at(marks, begins, 1)
+        np.add.at(marks, np.maximum(ends, begins), -1)
+        marks[: max(0, min(self._covered, last) - self._told)] += 0
+        free = np.cumsum(marks)[:-1] == 0
+        free[: max(0, min(self._covered, last) - self._told)] = False
+        found = np.flatnonzero(free) + self._told
+        self._told = last
+        self._covered = max(self._covered, int((matches.starts + np.maximum(matches.lengths, 1)).max()))
+        return found
+
+    def rest(self) -> Int64:
+        """Return the unmatched rows after those told."""
+        return np.arange(max(self._told, self._covered), self._n_rows)
+
+
+def _first(batches: pa.RecordBatchReader, limit: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if limit <= 0:
+            return
+        yield batch.slice(0, limit)
+        limit -= batch.num_rows
