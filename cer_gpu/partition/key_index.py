@@ -17,7 +17,7 @@ from cer_gpu.backend.partitions import (
     hash_keys,
     hash_words,
 )
-from cer_gpu.columnar.columns import Bools, is_string, known_codes, numbers_of, validity
+from cer_gpu.columnar.columns import is_string, known_codes, numbers_of, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Gathered, Scratch, read_only, room
 from cer_gpu.columnar.strings import StringCoder
