@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -108,9 +109,10 @@ class Evaluation(ABC):
     def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a query as rows of all results."""
 
+    @property
     @abstractmethod
-    def notes_of(self, name: str) -> list[str]:
-        """Return remarks on the events, as far as they concern a query."""
+    def notes(self) -> dict[str, list[str]]:
+        """Remarks on the events, by the queries that they concern."""
 
     def batches(self, tick: Callable[[], None]) -> Found:
         """Yield the results with the names of their queries; `tick` is called before each batch of events."""
@@ -189,9 +191,11 @@ class OneQuery(Evaluation):
         """Return the results as they are."""
         return batch
 
-    def notes_of(self, name: str) -> list[str]:
-        """Return remarks on the events."""
-        return self.evaluator.notes
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Remarks on the events."""
+        (name,) = self._queries
+        return {name: self.evaluator.notes}
 
 
 class QueriesTogether(Evaluation):
@@ -206,7 +210,7 @@ class QueriesTogether(Evaluation):
     def _matches(self, source: Source) -> Found:
         return self._set.matches(source, self.evaluator)
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """Schema of the results of all queries, with the column that names the query (`QuerySet.stream`)."""
         return self._set.output_schema(self._source.schema, self.options.output)
@@ -215,6 +219,7 @@ class QueriesTogether(Evaluation):
         """Return results of a query with the name of the query."""
         return next(self._set.named(iter([(name, batch)]), self.schema))
 
-    def notes_of(self, name: str) -> list[str]:
-        """Return remarks on the events that concern a query."""
-        return self.evaluator.notes.get(name, [])
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """Remarks on the events, by the queries that they concern."""
+        return self.evaluator.notes

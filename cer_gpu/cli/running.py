@@ -128,9 +128,9 @@ class Run:
     @property
     def notes(self) -> list[str]:
         """Remarks on the events, which hold for all of them only, and on queries that found nothing."""
-        notes = []
+        notes, of_events = [], self.evaluation.notes
         for name, tally in self.totals.of.items():
-            own = [] if tally.is_full else self.evaluation.notes_of(name)
+            own = [] if tally.is_full else of_events.get(name, [])
             of_query = () if tally.n_rows else self._queries[name].notes
             notes += [f"{name}: {note}" if name else note for note in (*own, *of_query)]
         return notes
