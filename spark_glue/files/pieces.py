@@ -323,10 +323,14 @@ def _by_two_ways(
 ) -> list[_Dealt] | None:
     """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
 
-    None: there are no such queries, or the row groups make too few ranges.
+    None: there are no such queries, the row groups make too few ranges, or the tasks would read as much together as if
+    each read all events.
     """
     ranged, rest = work.parted(lambda each: against_ranges(found, each, order) is None)
     if ranged is None or rest is None:
+        return None
+    n_shares = min(n_tasks, rest.n_queries)
+    if 1 + n_shares >= n_tasks:  # passes over the events
         return None
     try:
         by_range = _stretches("range", ranged, found, order, n_tasks, limits, layout)
@@ -334,7 +338,6 @@ def _by_two_ways(
         return None
     if len(by_range.stretches) <= n_tasks // 2:
         return None
-    n_shares = min(n_tasks, rest.n_queries)
     by_share = _stretches("replicate", rest, found, order, n_shares, limits, layout)
     return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
 
