@@ -7,10 +7,12 @@ import random
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from cases import sorted_rows
 
 import cer_gpu
+import cer_gpu.columnar.groups
 import cer_gpu.engine.sharing
 import cer_gpu.partition.partitions
 import cer_gpu.query_set
@@ -77,6 +79,7 @@ def random_events(rng, n):
 def test_a_set_finds_the_tables_of_its_queries(seed, monkeypatch):
     rng = random.Random(seed)
     monkeypatch.setattr(cer_gpu.query_set, "SET_ROWS", rng.choice([5, 17, 1000]))
+    monkeypatch.setattr(cer_gpu.columnar.groups, "SPARSE", rng.choice([0, 1, 4]))
     monkeypatch.setattr(cer_gpu.engine.sharing, "MOST_SHARED", rng.choice([1, 3, 1000]))
     monkeypatch.setattr(cer_gpu.partition.partitions, "SWEEP_FROM", rng.choice([2, 4, 1000]))
     monkeypatch.setattr(matches, "OUTPUT_ROWS", rng.choice([2, 16, 1 << 17]))
@@ -220,6 +223,28 @@ def test_only_columns_that_some_query_reads_are_taken(monkeypatch):
     evaluator.push(events)
     evaluator.push(events.drop_columns("f"))
     assert [sorted(names) for names in taken] == [["type", "x"], ["k", "type", "x"], ["k", "type", "x"]]
+
+
+def test_partitions_are_found_of_events_that_some_query_reads():
+    rng = random.Random(6)
+    events = random_events(rng, 400)
+    texts = {
+        "rare": "SELECT * FROM S WHERE Z ; A PARTITION BY [k] WITHIN 40 SECONDS",
+        "all": "SELECT * FROM S WHERE A AS a ; B AS b FILTER b[LAG(x, 1) > 20] PARTITION BY [k] WITHIN 40 SECONDS",
+    }
+    types = pa.array(["Z" if rng.random() < 0.05 else kind for kind in events["type"].to_pylist()])
+    types = pc.if_else(pc.equal(types, "A"), pa.scalar("Y"), types)
+    events = events.set_column(0, "type", types)
+    texts["rare"] = texts["rare"].replace("; A", "; Z")
+    for names in (["rare"], ["rare", "all"], ["all", "rare"]):
+        queries = cer_gpu.compile_all({name: texts[name] for name in names}, time_column="ts")
+        evaluator = queries.evaluator()
+        found = evaluator.push(events.combine_chunks().to_batches()[0])
+        assert found["rare"].num_rows
+        expected = queries["rare"].evaluate(events, threads=1)
+        assert found["rare"].to_pylist() == expected.to_pylist()
+        (shared,) = (each for each in evaluator._sharing._partitions.values() if each.all.n)
+        assert (None in shared._known) == ("all" in names)
 
 
 def test_an_error_ends_the_stream_of_all_queries():

@@ -18,8 +18,8 @@ from cer_gpu.columnar.strings import StringCoder
 
 Int32 = npt.NDArray[np.int32]
 
-SPARSE = 16
-"""Rows of a block to one in a group, from which on values are looked up row by row and not put in order in a pass."""
+SPARSE = 4
+"""Rows of a block to one in a group, from which on only the rows in groups are read, and not all in a pass."""
 
 
 class Groups:
@@ -54,8 +54,18 @@ class Groups:
         rows = self._rows.empty(len(groups))
         group_rows(groups, self._begins, rows)
         self.rows = read_only(rows[: self._begins[-1]])
-        if len(self.every) < len(groups):
-            self.every = read_only(np.arange(len(groups), dtype=np.int32))
+        if len(self.every) < len(self.rows):
+            self.every = read_only(np.arange(len(self.rows), dtype=np.int32))
+
+    @property
+    def is_sparse(self) -> bool:
+        """True if few rows are in a group."""
+        return SPARSE * len(self.rows) < len(self._groups)
+
+    @property
+    def ascending(self) -> Int32:
+        """The rows that are in a group, ascending."""
+        return np.flatnonzero(self._groups >= 0).astype(np.int32)
 
     def places(self, group: int) -> slice:
         """Return the places of a group."""
@@ -76,7 +86,7 @@ class Groups:
         memory = self._memory[len(self._ordered)].empty(-(-n * size // 8))
         bits = np.dtype(f"u{size}")
         ordered = memory.view(bits)[:n]
-        if SPARSE * n < len(values):
+        if self.is_sparse:
             gather(read_only(values.view(bits)), self.rows, ordered)
         else:
             order_by_group(read_only(values.view(bits)), self._groups, self._begins.copy(), ordered)

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.backend.compaction import gather
-from cer_gpu.columnar.groups import Picked
+from cer_gpu.columnar.columns import take_rows
+from cer_gpu.columnar.groups import Groups, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.partition.partitions import Int32, Int64, Partitions
 
@@ -18,7 +19,7 @@ MOST_SHARED = 1 << 16
 
 
 class SharedPartitions:
-    """Assignment of partition ids to all events of a stream.
+    """Assignment of partition ids to the events of a stream: all, or those that the queries read if these are few.
 
     Parameters
     ----------
@@ -34,42 +35,57 @@ class SharedPartitions:
         self.all = Partitions(types, every=True, numbered=numbered)
         self._every = np.empty(0, np.int32)
         self.is_given_up = False
-        self._read = False
-        self._ids, self._ordinals = np.empty(0, np.int32), np.empty(0, np.int64)
-        self._some_have_none = False
+        # for the events of these groups; None: for all events, in memory of which the next assignment makes use
+        self._known: dict[Groups | None, tuple[Int32, Int64, bool]] = {}
 
     def next_block(self) -> None:
         """Go on to the next block."""
-        self._read = False
+        self._known.clear()
 
-    def ids(self, keys_of_block: Callable[[], list[pa.Array]]) -> tuple[Int32, Int64, bool]:
-        """Return the partitions of all events of a block, their ordinals, and whether some have no key.
+    def ids(self, keys_of_block: Callable[[], list[pa.Array]], groups: Groups | None) -> tuple[Int32, Int64, bool]:
+        """Return the partitions of the events of a block, their ordinals, and whether some have no key.
+
+        Parameters
+        ----------
+        keys_of_block
+            Returns the keys of all events of the block.
+        groups
+            Groups of the events that the query reads; None: it may read any.
 
         Returns
         -------
         partitions : int32, shape (n rows,)
-            -1 for an event without a key.
+            -1 for an event without a key, or in none of the groups.
         ordinals : int64, shape (n rows,)
             Number of each event in its partition; empty unless `numbered`.
         some_have_none : bool
         """
-        if not self._read:
-            keys = keys_of_block()
-            n = len(keys[0])
-            if len(self._every) < n:
-                self._every = np.arange(n, dtype=np.int32)
-            every = self._every[:n]
-            _, rows, ids, ordinals = self.all.assign(keys, every, every)
-            self._some_have_none = len(rows) < len(every)
-            if self._some_have_none:
-                self._ids, self._ordinals = np.full(n, -1, np.int32), np.zeros(n if self.numbered else 0, np.int64)
-                self._ids[rows] = ids
-                if self.numbered:
-                    self._ordinals[rows] = ordinals
-            else:
-                self._ids, self._ordinals = ids, ordinals
-            self._read = True
-        return self._ids, self._ordinals, self._some_have_none
+        if None in self._known or self.numbered or (groups is not None and not groups.is_sparse):
+            groups = None
+        known = self._known.get(groups)
+        if known is None:
+            some = None if groups is None else groups.ascending
+            known = self._known[groups] = self._assign(keys_of_block(), some)
+        return known
+
+    def _assign(self, keys: list[pa.Array], some: Int32 | None) -> tuple[Int32, Int64, bool]:
+        """Assign the partitions of all events, or of some of them."""
+        n = n_all = len(keys[0])
+        if some is not None:
+            keys, n = [take_rows(key, pa.array(some)) for key in keys], len(some)
+        if len(self._every) < n:
+            self._every = np.arange(n, dtype=np.int32)
+        every = self._every[:n]
+        _, kept, ids, ordinals = self.all.assign(keys, every, every)
+        some_have_none = len(kept) < n
+        if some is None and not some_have_none:
+            return ids, ordinals, False
+        of_all = np.full(n_all, -1, np.int32)
+        of_all[kept if some is None else some[kept]] = ids
+        all_ordinals = np.zeros(n_all if self.numbered else 0, np.int64)
+        if self.numbered:
+            all_ordinals[kept] = ordinals
+        return of_all, all_ordinals, some_have_none
 
 
 class ViewOfPartitions:
@@ -106,7 +122,7 @@ class ViewOfPartitions:
         """
         if not len(picked.rows) and not self.shared.numbered:  # ordinals count the events of all blocks
             return picked, np.empty(0, np.int32), np.empty(0, np.int64)
-        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block)
+        ids, all_ordinals, some_have_none = self.shared.ids(keys_of_block, picked.groups)
         partitions = self._of(ids, picked, self._ids)
         if some_have_none:
             kept = np.flatnonzero(partitions >= 0)

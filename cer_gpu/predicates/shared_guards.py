@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.automaton.normal_form import Guard
-from cer_gpu.backend.compaction import merge_rows
+from cer_gpu.backend.compaction import gather, merge_rows
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.groups import Groups, OfGroup, Picked
@@ -73,6 +73,7 @@ class SharedGuards:
         self._found: dict[Guard, List] = {}
         self._groups = PerDictionary(self._groups_of)
         self.groups = Groups()
+        self._types_read = Scratch(np.int32)
         self._merged = {
             (step, size): (Scratch(np.int32), Scratch(np.int32), Scratch(f"u{size}"))
             for step in (0, 1)
@@ -110,7 +111,8 @@ class SharedGuards:
         if self._type_column is None:
             return np.zeros(block.n_rows, np.int32)
         coded = block.coded(self._type_column)
-        groups: npt.NDArray[np.int32] = self._groups(coded.values).take(coded.codes)
+        groups: npt.NDArray[np.int32] = self._types_read.empty(block.n_rows)
+        gather(read_only(self._groups(coded.values)), read_only(coded.codes.astype(np.int32, copy=False)), groups)
         valid = block.valid(self._type_column)
         if valid is not None:
             groups[~valid] = -1
