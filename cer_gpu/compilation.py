@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from cer_gpu.ceql.query_file import read_query_file
+from cer_gpu.ceql.query_file import is_row_pattern, read_query_file
 from cer_gpu.errors import OptionError
 from cer_gpu.query import Query
 from cer_gpu.query import compile as compile_ceql
-from cer_gpu.row_patterns import is_row_pattern
 from cer_gpu.row_patterns.query import RowPatternQuery
 
 
@@ -73,7 +72,7 @@ def compile(
     [{'high': 101, 'low': 90}]
     """
     given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    if not isinstance(given, str) or not is_row_pattern(given):
+    if not is_row_pattern(given):
         return compile_ceql(
             text,
             type_column=type_column,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
+from cer_gpu.ceql.query_file import is_row_pattern, read_query_file, with_hint_of_a_file
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
@@ -81,6 +81,9 @@ def analyse(
 
     Parameters are those of `compile`.
     """
+    if is_row_pattern(text):
+        hint = "in Python, cer_gpu.compile(text).evaluate(events): docs/row_patterns.md"
+        return None, [QueryError("MATCH_RECOGNIZE is no CEQL, and is evaluated by itself", text, 0, 0, hint)]
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
     try:

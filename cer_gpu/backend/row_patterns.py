@@ -213,17 +213,17 @@ def count_rows(starts, lengths, offsets, places, holds, valid, each, counts):
 
 
 @kernel
-def add_up(starts, lengths, offsets, places, holds, values, valid, each, sums, counts):
-    """Add up the values of a variable, at the end of each match or at each of its rows.
+def add_up_integers(starts, lengths, offsets, places, holds, values, valid, each, sums, counts):
+    """Add up the integers of a variable, at the end of each match or at each of its rows.
 
     Parameters
     ----------
     starts, lengths, offsets, places, holds, each
         As of `navigate`.
-    values : int64 or float64, shape (n rows,)
+    values : int64, shape (n rows,)
     valid : bool, shape (n rows,)
         False for NULL.
-    sums : as values, shape (n matches,) or (n rows of matches,), written
+    sums : int64, shape (n matches,) or (n rows of matches,), written
     counts : int64, of the same shape, written
         Number of values.
 
@@ -235,16 +235,49 @@ def add_up(starts, lengths, offsets, places, holds, values, valid, each, sums, c
     for i in range(starts.shape[0]):
         begin, end = offsets[i], offsets[i] + lengths[i]
         step = starts[i] - begin
-        total = values.dtype.type(0)
+        total = np.int64(0)
         n = 0
         for p in range(begin, end):
             if holds[places[p]] and valid[p + step]:
                 value = values[p + step]
                 more = total + value
-                # of integers, a sum beyond int64 wraps around
-                if (value > 0 and more < total) or (value < 0 and more > total):
+                if ((total ^ more) & (value ^ more)) < 0:
                     return p + step
                 total = more
+                n += 1
+            if each:
+                sums[p] = total
+                counts[p] = n
+        if not each:
+            sums[i] = total
+            counts[i] = n
+    return -1
+
+
+@kernel
+def add_up_floats(starts, lengths, offsets, places, holds, values, valid, each, sums, counts):
+    """Add up the floats of a variable in their order, as `add_up_integers` does.
+
+    Parameters
+    ----------
+    starts, lengths, offsets, places, holds, valid, each, counts
+        As of `add_up_integers`.
+    values : float64, shape (n rows,)
+    sums : float64, shape (n matches,) or (n rows of matches,), written
+
+    Returns
+    -------
+    int
+        -1: every sum is a float.
+    """
+    for i in range(starts.shape[0]):
+        begin, end = offsets[i], offsets[i] + lengths[i]
+        step = starts[i] - begin
+        total = 0.0
+        n = 0
+        for p in range(begin, end):
+            if holds[places[p]] and valid[p + step]:
+                total += values[p + step]
                 n += 1
             if each:
                 sums[p] = total

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.backend.row_patterns import add_up, count_rows, find_extreme, gather_rows, navigate
+from cer_gpu.backend.row_patterns import add_up_floats, add_up_integers, count_rows, find_extreme, gather_rows, navigate
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import BOOLEAN, FLOAT, kind_of, numbers_of, plain_type, validity
 from cer_gpu.columnar.fields import column_type
@@ -313,6 +313,7 @@ class LeafValues:
         values = _numbers(column, as_float, leaf)
         counts = self._room(each)
         sums = np.empty(len(counts), values.dtype)
+        add_up = add_up_floats if as_float else add_up_integers
         row = add_up(*self._where, holds, values, valid, each, sums, counts)
         if row >= 0:
             raise EventsError(

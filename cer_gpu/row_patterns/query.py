@@ -76,7 +76,8 @@ class RowPatternQuery:
         source = open_events(events)
         schema = self.output_schema(source.schema)
         names = self.columns(source.schema)
-        table = pa.Table.from_batches(source.batches(names), pa.schema([source.schema.field(name) for name in names]))
+        batches = (batch.select(names) for batch in source.batches(names))  # some sources give all columns
+        table = pa.Table.from_batches(batches, pa.schema([source.schema.field(name) for name in names]))
         return pa.RecordBatchReader.from_batches(schema, self._batches(table, schema))
 
     def columns(self, schema: pa.Schema) -> list[str]:

@@ -1,0 +1,143 @@
+"""Statements with MATCH_RECOGNIZE that are refused, each at its place, and those that stand beside CEQL."""
+
+import pickle
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import cer_gpu
+from cer_gpu.errors import EventsError, OptionError, QueryError, QueryTypeError
+
+ROWS = pa.table({"k": [1, 1, 1, 2, 2], "ts": [1, 2, 3, 1, 2], "x": [3, 2, 4, 1, 0], "s": ["a", "b", None, "a", "b"]})
+
+
+def statement(
+    *,
+    measures="MEASURES LAST(x) AS low",
+    rest="",
+    pattern="A B+",
+    define="B AS x < PREV(x)",
+    head="SELECT * FROM t",
+    tail="",
+    partition="PARTITION BY k ORDER BY ts",
+):
+    return f"{head} MATCH_RECOGNIZE ({partition} {measures} {rest} PATTERN ({pattern}) DEFINE {define}) {tail}"
+
+
+REFUSED = [
+    ({"pattern": "A B+ |"}, "unexpected its end in PATTERN", ")"),
+    ({"pattern": "A{3,2} B"}, "in the wrong order", "3"),
+    ({"pattern": "A{0} B"}, "repeats nothing", "0"),
+    ({"pattern": "A & B"}, "unexpected '&' in PATTERN", "&"),
+    ({"define": "C AS x > 1"}, "DEFINE names C, which PATTERN does not have", "x > 1"),
+    ({"define": "B AS x > 1, B AS x > 2"}, "DEFINE has B twice", "B"),
+    ({"define": "B AS x < A.x"}, "names A.x, and conditions read the row itself", "x < A.x"),
+    ({"define": "B AS LAST(x, 1) > 1"}, "conditions read the row itself", "LAST"),
+    ({"define": "B AS AVG(x) > 1"}, "conditions read the row itself", "AVG"),
+    ({"define": "B AS q.x > 1"}, "q is no variable of PATTERN", "q"),
+    ({"define": "B AS x ! 1"}, "unexpected '!'", "!"),
+    ({"define": "B AS CASE WHEN x THEN 1 END"}, "CASE is not supported", "CASE"),
+    ({"measures": "MEASURES x + 1"}, "a measure has a name", "1"),
+    ({"measures": "MEASURES x AS a, x AS a"}, "two measures are called 'a'", "a"),
+    ({"measures": "MEASURES FOO(x) AS a"}, "FOO is not supported", "FOO"),
+    ({"measures": "MEASURES FINAL ABS(x) AS a"}, "FINAL stands before FIRST", "FINAL"),
+    ({"measures": "MEASURES PREV(x + 1) AS a"}, "PREV takes a column", "PREV"),
+    ({"measures": "MEASURES LAST(x, -1) AS a"}, "number of rows, 0 or more", "LAST"),
+    ({"measures": "MEASURES SUM(x + 1) AS a"}, "SUM takes a column", "SUM"),
+    ({"rest": "AFTER MATCH SKIP TO C"}, "AFTER MATCH SKIP names C", "AFTER"),
+    ({"rest": "ALL ROWS PER MATCHES"}, "expected ALL ROWS PER MATCH", "ALL"),
+    ({"rest": "ALL ROWS PER MATCH WITH UNMATCHED ROWS", "pattern": "A {- B -}"}, "exclude one another", "A {-"),
+    ({"partition": "ORDER BY ts PARTITION BY k"}, "stands after ORDER BY", "PARTITION"),
+    ({"partition": "ORDER BY ts + 1"}, "expected a comma or the next clause, got '+'", "+"),
+    ({"tail": "WHERE low > 1"}, "'WHERE' after MATCH_RECOGNIZE (...) is not supported", "WHERE"),
+    ({"head": "SELECT a + b FROM t"}, "expressions stand in MEASURES", "+"),
+    ({"head": "SELECT a FROM (SELECT 1)"}, "expected the name of a table", "(SELECT"),
+]
+
+
+@pytest.mark.parametrize(("parts", "message", "place"), REFUSED, ids=[message for _, message, _ in REFUSED])
+def test_what_is_wrong_or_not_supported_is_told_at_its_place(parts, message, place):
+    with pytest.raises(QueryError) as caught:
+        cer_gpu.compile(statement(**parts))
+    assert message in str(caught.value)
+    error = caught.value
+    assert error.text[error.start :].startswith(place)
+
+
+@pytest.mark.parametrize("clause", ["PATTERN", "DEFINE"])
+def test_clauses_that_must_be_there(clause):
+    other = {"PATTERN": "DEFINE A AS x > 1", "DEFINE": "PATTERN (A)"}[clause]
+    with pytest.raises(QueryError, match=f"MATCH_RECOGNIZE needs {clause}"):
+        cer_gpu.compile(f"SELECT * FROM t MATCH_RECOGNIZE ({other})")
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"define": "B AS y < 1"}, "the events have no column 'y'"),
+        ({"define": "B AS s < 1"}, "cannot compare"),
+        ({"measures": "MEASURES SUM(s) AS a"}, "SUM needs numbers"),
+        ({"measures": "MEASURES x + s AS a"}, "measure 'a'"),
+        ({"partition": "PARTITION BY z"}, "the events have no column 'z'"),
+    ],
+)
+def test_what_does_not_fit_the_schema_is_told_while_compiling(parts, message):
+    with pytest.raises(QueryTypeError, match=message):
+        cer_gpu.compile(statement(**parts), schema=ROWS.schema)
+
+
+def test_selected_columns_have_their_names():
+    query = cer_gpu.compile(statement(head="SELECT low AS lowest, k FROM t"))
+    assert query.evaluate(ROWS).to_pylist() == [{"lowest": 2, "k": 1}, {"lowest": 0, "k": 2}]
+    with pytest.raises(QueryError, match="SELECT names 'x', which is no column of the result"):
+        cer_gpu.compile(statement(head="SELECT x FROM t"), schema=ROWS.schema)
+
+
+def test_a_limit_stops_after_so_many_rows():
+    assert cer_gpu.compile(statement()).evaluate(ROWS, limit=1).num_rows == 1
+
+
+def test_a_query_can_be_pickled():
+    query = cer_gpu.compile(statement())
+    assert pickle.loads(pickle.dumps(query)).evaluate(ROWS).equals(query.evaluate(ROWS))
+
+
+def test_files_and_batches_give_what_a_table_gives(tmp_path):
+    query = cer_gpu.compile(statement())
+    pq.write_table(ROWS, tmp_path / "rows.parquet")
+    wanted = query.evaluate(ROWS)
+    assert query.evaluate(tmp_path / "rows.parquet").equals(wanted)
+    assert query.stream(ROWS.to_reader(max_chunksize=2)).read_all().equals(wanted)
+
+
+def test_a_skip_to_the_first_row_is_an_error():
+    query = cer_gpu.compile(statement(rest="AFTER MATCH SKIP TO FIRST A"))
+    with pytest.raises(EventsError, match="would be found again for ever"):
+        query.evaluate(ROWS)
+
+
+def test_options_of_ceql_are_refused():
+    with pytest.raises(OptionError, match="time_column is an option of CEQL"):
+        cer_gpu.compile(statement(), time_column="ts")
+
+
+def test_sets_of_queries_refuse_it():
+    with pytest.raises(QueryError, match=r"query 'a': MATCH_RECOGNIZE is no CEQL"):
+        cer_gpu.compile_all({"a": statement()})
+
+
+def test_sums_keep_their_types():
+    rows = pa.table({"d": pa.array([1, 2, None], pa.decimal128(9, 2)), "u": pa.array([1, 2, 3], pa.uint8())})
+    measures = "MEASURES SUM(d) AS d, SUM(u) AS u, AVG(d) AS a"
+    text = statement(partition="", measures=measures, pattern="A+", define="A AS u > 0")
+    found = cer_gpu.compile(text).evaluate(rows)
+    assert found.schema.types == [pa.decimal128(38, 2), pa.uint64(), pa.float64()]
+    assert [str(value) for value in found.to_pylist()[0].values()] == ["3.00", "6", "1.5"]
+
+
+def test_a_sum_beyond_its_type_is_an_error():
+    rows = pa.table({"x": [2**62, 2**62]})
+    text = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES SUM(x) AS s PATTERN (A+) DEFINE A AS x > 0)"
+    with pytest.raises(EventsError, match=r"measure 's': SUM\(x\) is beyond int64"):
+        cer_gpu.compile(text).evaluate(rows)
