@@ -133,7 +133,8 @@ def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
     Parameters
     ----------
     starts, lengths, offsets : int64, shape (n matches,)
-    places : int16, shape (n rows of matches,)
+        As of `walk`.
+    places : int16, shape (n steps,)
         As of `walk`.
     holds : bool, shape (n_places,)
         Places of the variable.
@@ -141,7 +142,7 @@ def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
     nth : int
     each : bool
         True: for each row of a match, among the rows up to it.
-    found : int64, shape (n matches,) or (n rows of matches,), written
+    found : int64, shape (n matches,), or (n steps,), written
         -1 where there is none.
     """
     for i in range(starts.shape[0]):
@@ -193,11 +194,17 @@ def count_rows(starts, lengths, offsets, places, holds, valid, each, counts):
 
     Parameters
     ----------
-    starts, lengths, offsets, places, holds, each
-        As of `navigate`.
-    valid : bool, shape (n rows,) or (0,)
+    starts, lengths, offsets : int64, shape (n matches,)
+        As of `walk`.
+    places : int16, shape (n steps,)
+        As of `walk`.
+    holds : bool, shape (n_places,)
+        Places of the variable.
+    valid : bool, shape (n rows,), or (0,)
         False for NULL; of shape (0,): no row is NULL.
-    counts : int64, shape (n matches,) or (n rows of matches,), written
+    each : bool
+        True: for each row of a match, among the rows up to it.
+    counts : int64, shape (n matches,), or (n steps,), written
     """
     for i in range(starts.shape[0]):
         begin, end = offsets[i], offsets[i] + lengths[i]
@@ -218,13 +225,19 @@ def add_up_integers(starts, lengths, offsets, places, holds, values, valid, each
 
     Parameters
     ----------
-    starts, lengths, offsets, places, holds, each
-        As of `navigate`.
+    starts, lengths, offsets : int64, shape (n matches,)
+        As of `walk`.
+    places : int16, shape (n steps,)
+        As of `walk`.
+    holds : bool, shape (n_places,)
+        Places of the variable.
     values : int64, shape (n rows,)
     valid : bool, shape (n rows,)
         False for NULL.
-    sums : int64, shape (n matches,) or (n rows of matches,), written
-    counts : int64, of the same shape, written
+    each : bool
+        True: for each row of a match, among the rows up to it.
+    sums : int64, shape (n matches,), or (n steps,), written
+    counts : int64, shape (n matches,), or (n steps,), written
         Number of values.
 
     Returns
@@ -260,10 +273,20 @@ def add_up_floats(starts, lengths, offsets, places, holds, values, valid, each, 
 
     Parameters
     ----------
-    starts, lengths, offsets, places, holds, valid, each, counts
-        As of `add_up_integers`.
+    starts, lengths, offsets : int64, shape (n matches,)
+        As of `walk`.
+    places : int16, shape (n steps,)
+        As of `walk`.
+    holds : bool, shape (n_places,)
+        Places of the variable.
     values : float64, shape (n rows,)
-    sums : float64, shape (n matches,) or (n rows of matches,), written
+    valid : bool, shape (n rows,)
+        False for NULL.
+    each : bool
+        True: for each row of a match, among the rows up to it.
+    sums : float64, shape (n matches,), or (n steps,), written
+    counts : int64, shape (n matches,), or (n steps,), written
+        Number of values.
 
     Returns
     -------
@@ -294,15 +317,21 @@ def find_extreme(starts, lengths, offsets, places, holds, ranks, valid, sign, ea
 
     Parameters
     ----------
-    starts, lengths, offsets, places, holds, each
-        As of `navigate`.
+    starts, lengths, offsets : int64, shape (n matches,)
+        As of `walk`.
+    places : int16, shape (n steps,)
+        As of `walk`.
+    holds : bool, shape (n_places,)
+        Places of the variable.
     ranks : int64, shape (n rows,)
         In the order of the values.
     valid : bool, shape (n rows,)
         False for NULL.
     sign : int
         1 for the greatest value, -1 for the least.
-    found : int64, shape (n matches,) or (n rows of matches,), written
+    each : bool
+        True: for each row of a match, among the rows up to it.
+    found : int64, shape (n matches,), or (n steps,), written
         -1 where there is none.
     """
     for i in range(starts.shape[0]):
@@ -325,10 +354,14 @@ def gather_rows(starts, lengths, offsets, places, holds, bounds, gathered):
 
     Parameters
     ----------
-    starts, lengths, offsets, places, holds
-        As of `navigate`.
+    starts, lengths, offsets : int64, shape (n matches,)
+        As of `walk`.
+    places : int16, shape (n steps,)
+        As of `walk`.
+    holds : bool, shape (n_places,)
+        Places of the variable.
     bounds : int64, shape (n matches + 1,), written
-    gathered : int64, shape (n rows of matches,), written
+    gathered : int64, shape (n steps,), written
 
     Returns
     -------
@@ -353,11 +386,13 @@ def list_rows(starts, lengths, offsets, places, shown, rows, steps, matches):
 
     Parameters
     ----------
-    starts, lengths, offsets, places
-        As of `navigate`.
+    starts, lengths, offsets : int64, shape (n matches,)
+        As of `walk`.
+    places : int16, shape (n steps,)
+        As of `walk`.
     shown : bool, shape (n_places,)
         False for the places in an exclusion.
-    rows, steps, matches : int64, shape (at least n matches + n rows of matches,), written
+    rows, steps, matches : int64, shape (room,), written
         The row; its place in `places`, -1 for an empty match; the match.
 
     Returns

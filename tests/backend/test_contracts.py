@@ -227,6 +227,20 @@ def test_real_calls_of_aggregates_fit_their_contracts(window):
     assert "weigh_chain" in {name for _, name in called}
 
 
+@pytest.mark.parametrize("rows", ["ONE ROW PER MATCH", "ALL ROWS PER MATCH"])
+def test_real_calls_of_row_patterns_fit_their_contracts(rows):
+    measures = "LAST(t, 1) AS l, SUM(t) AS i, AVG(f) AS a, MAX(k) AS m, COUNT(s) AS c, ARRAY_AGG(k) AS g"
+    with checked_calls() as called:
+        for clause in ("", "AFTER MATCH SKIP TO NEXT ROW"):
+            query = cer_gpu.compile(
+                f"SELECT * FROM S MATCH_RECOGNIZE (PARTITION BY k ORDER BY t MEASURES {measures} {rows} {clause} "
+                "PATTERN (A B* {- C -}) DEFINE B AS f > PREV(f), C AS s = 'x')"
+            )
+            assert query.evaluate(events(60, 1)).num_rows > 0
+    wanted = {name for module, name in KERNELS if module == "cer_gpu.backend.row_patterns"}
+    assert wanted - {name for _, name in called} == ({"list_rows"} if "ONE" in rows else set())
+
+
 def test_a_wrong_argument_is_seen():
     module = importlib.import_module("cer_gpu.backend.compaction")
     stated = contract("cer_gpu.backend.compaction", "number_rows")
