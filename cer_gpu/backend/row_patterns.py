@@ -76,7 +76,7 @@ def walk(states, ends, choices, n_places, skip, targets, at, partition, starts, 
         Row to begin at, and its partition.
     starts, lengths, offsets : int64, shape (capacity,), written
         First row of each match, its number of rows, and the index of its first place.
-    places : int16, shape (capacity,), written
+    places : int16, shape (room,), written
 
     Returns
     -------
