@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from cer_gpu.backend.jit import COMPILING
 from cer_gpu.query import compile
+from cer_gpu.query_set import compile_all
+from cer_gpu.row_patterns.compiling import compile_row_pattern
 
 N_EVENTS = 20_000
 
@@ -130,6 +132,18 @@ KINDS = (
 )
 """Kinds of queries that are compiled ahead of the first evaluation."""
 
+SET = (
+    "A ; B AS b FILTER b[price > 0.5] PARTITION BY [k] WITHIN 50 SECONDS",
+    "A ; C PARTITION BY [k] WITHIN 50 SECONDS",
+    "A ; D",
+)
+ROW_PATTERN = """
+    SELECT * FROM events MATCH_RECOGNIZE (
+        PARTITION BY k ORDER BY ts
+        MEASURES LAST(B.price, 1) AS l, SUM(k) AS i, AVG(price) AS a, MAX(price) AS m, COUNT(*) AS c, ARRAY_AGG(k) AS g
+        {rows} PATTERN (A B+) DEFINE B AS price < PREV(price)
+    )"""
+
 
 def warm() -> Iterator[Warmed]:
     """Compile the loops of all kinds of queries, so that later processes load them; yield each kind when it is done.
@@ -146,6 +160,13 @@ def warm() -> Iterator[Warmed]:
             for output in kind.outputs:
                 query.evaluate(events, output=output, limit=100)
         yield Warmed(kind.name, COMPILING.count - before)
+    before = COMPILING.count
+    compile_all({text: f"SELECT * WHERE {text}" for text in SET}, time_column="ts").evaluate(events, limit=100)
+    yield Warmed("many queries in one pass", COMPILING.count - before)
+    before = COMPILING.count
+    for rows in ("ONE ROW PER MATCH", "ALL ROWS PER MATCH"):
+        compile_row_pattern(ROW_PATTERN.format(rows=rows)).evaluate(events)
+    yield Warmed("row patterns of SQL", COMPILING.count - before)
 
 
 def _events() -> pa.Table:

@@ -103,6 +103,14 @@ def test_many_queries_find_at_once_what_they_find_one_by_one(tmp_path):
     assert found["Queries left out"]
 
 
+def test_the_first_run_is_measured_in_processes_of_its_own(tmp_path):
+    run("first_run.py", "--repeat", "1", "--only", "import", "--save", "--results", str(tmp_path))
+    (kept,) = tmp_path.glob("*-first-run.json")
+    (row,) = json.loads(kept.read_text(encoding="utf-8"))["results"]["The first run"]
+    assert row["empty cache, CPU s"] > 0
+    assert row["functions compiled"] == row["compiled then"] == 0
+
+
 def test_the_rules_fit_a_log_and_find_something():
     types = ["PROCESS", "NETWORK", "DNS", "EXIT", "ACCESS", "FILE", "IMAGE", "REG_SET", "REG_CREATE", "DELETE"]
     n, draw = 300, random.Random(5)
