@@ -25,7 +25,8 @@ def start(*args, before="", **options):
         f"import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); {before}\n"
         "from cer_gpu.cli import main; sys.exit(main())"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm"}  # what is shown depends on the kind of terminal
     options = {"text": True, **options}
     return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], env=environment, **options)
 

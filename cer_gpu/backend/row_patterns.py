@@ -12,7 +12,7 @@ import numpy as np
 
 from cer_gpu.backend.jit import kernel
 
-UNKNOWN = -1
+UNMADE = -1
 """An entry of a table that is not made yet."""
 ACCEPT, NONE = -1, -2
 """In place of a place: the match ends, or nothing can take the row."""
@@ -32,7 +32,7 @@ def mark_finishing(symbols, lasts, before, before_end, states, start, state):
     lasts : bool, shape (n rows,)
         The last row of each partition.
     before : int32, shape (n states, n symbols)
-        State of a row with a symbol before a row with a state; `UNKNOWN`: not made yet.
+        State of a row with a symbol before a row with a state; `UNMADE`: not made yet.
     before_end : int32, shape (n symbols,)
         State of a row that is the last one of its partition.
     states : uint16, shape (n rows,), written

@@ -21,9 +21,10 @@ Examples:
   NUMBA_CACHE_DIR=/opt/cer-gpu cer-gpu warm  # while an image is built""",
 )
 def warm_up() -> int:
-    """Compile the loops for all kinds of queries, so that no first run has to.
+    """Compile the loops ahead of the first run.
 
-    They are kept for this machine's processor, in the folder that is told at the end.
+    They are those of all usual kinds of queries, and are kept for this machine's processor, in the folder that is told
+    at the end.
     """
     os.environ.setdefault(NOTICES, "off")
     begun = time.perf_counter()

@@ -18,7 +18,7 @@ from cer_gpu.backend.row_patterns import (
     TO_FIRST,
     TO_LAST,
     TO_NEXT_ROW,
-    UNKNOWN,
+    UNMADE,
     mark_finishing,
     walk,
 )
@@ -105,7 +105,7 @@ class Tables:
         self._at_end = sum(1 << place for place in program.ends)
         self._number: dict[int, int] = {}
         self._reached: list[int] = []
-        self.before = np.full((16, n_symbols), UNKNOWN, np.int32)
+        self.before = np.full((16, n_symbols), UNMADE, np.int32)
         self.choices = np.full((16, self.n_places + 2), NONE, np.int16)
         self.before_end = np.array([self._state(able & self._at_end) for able in self._able], np.int32)
 
@@ -135,7 +135,7 @@ class Tables:
             raise QueryTooLargeError(
                 f"the row pattern, of {self.n_places:,} places, needs more than {n_states // 2:,} states here"
             )
-        self.before = np.vstack([self.before, np.full_like(self.before, UNKNOWN)])
+        self.before = np.vstack([self.before, np.full_like(self.before, UNMADE)])
         self.choices = np.vstack([self.choices, np.full_like(self.choices, NONE)])
 
 
