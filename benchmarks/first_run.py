@@ -33,7 +33,7 @@ QUERIES = {
     "chain by key: A ; B PARTITION BY [k]": "SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 50 SECONDS",
     "automaton: A ; (B ; C)+ ; D": "SELECT * FROM S WHERE A ; (B ; C)+ ; D WITHIN 8 EVENTS",
     "join: A ; B, A.x < B.x": "SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x < b.x WITHIN 5 EVENTS",
-    "row pattern: A B+": "SELECT * FROM S MATCH_RECOGNIZE (PATTERN (A B+) DEFINE B AS x < PREV(x))",
+    "row pattern: A B+": "SELECT * FROM S MATCH_RECOGNIZE (MEASURES 1 AS n PATTERN (A B+) DEFINE B AS x < PREV(x))",
 }
 CODE = """
 import json, sys, time

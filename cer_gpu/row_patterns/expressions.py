@@ -113,6 +113,8 @@ class Translator:
     def _unsupported(self, node: Node) -> QueryError:
         name = node.sql_name() if isinstance(node, exp.Func) else node.key
         name = node.name if isinstance(node, exp.Anonymous) else name
+        if type(node) in _COMPARISONS or isinstance(node, exp.Connector | exp.Not):
+            return self._error("conditions stand in DEFINE, and not in MEASURES")
         return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", name=name)
 
     # ---- conditions ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pyarrow as pa
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
-from cer_gpu.errors import QueryError, did_you_mean
+from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.io.sources import open_events
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
@@ -111,11 +111,13 @@ class RowPatternQuery:
         for each in statement.order:
             data_type = column_type(schema, each.column, self.text, each.span)
             if kind_of(data_type) is None:
-                raise QueryError(
-                    f"ORDER BY needs values in an order, and {each.column!r} is {data_type}", self.text, *each.span
-                )
+                message = f"ORDER BY needs values in an order, and {each.column!r} is {data_type}"
+                raise QueryTypeError(message, self.text, *each.span)
         for name, span in statement.partition:
-            column_type(schema, name, self.text, span)
+            data_type = column_type(schema, name, self.text, span)
+            if pa.types.is_nested(data_type):
+                message = f"PARTITION BY needs columns of plain values, and {name!r} is {data_type}"
+                raise QueryTypeError(message, self.text, *span)
         first = [name for name, _ in statement.partition]
         if statement.all_rows:
             first += [each.column for each in statement.order if each.column not in first]

@@ -37,6 +37,8 @@ REFUSED = [
     ({"define": "B AS AVG(x) > 1"}, "conditions read the row itself", "AVG"),
     ({"define": "B AS q.x > 1"}, "q is no variable of PATTERN", "q"),
     ({"define": "B AS x ! 1"}, "unexpected '!'", "!"),
+    ({"measures": "MEASURES x > 1 AS a"}, "conditions stand in DEFINE", "x > 1"),
+    ({"partition": "", "measures": ""}, "has no columns without MEASURES", "SELECT"),
     ({"define": "B AS CASE WHEN x THEN 1 END"}, "CASE is not supported", "CASE"),
     ({"measures": "MEASURES x + 1"}, "a measure has a name", "1"),
     ({"measures": "MEASURES x AS a, x AS a"}, "two measures are called 'a'", "a"),
@@ -80,11 +82,13 @@ def test_clauses_that_must_be_there(clause):
         ({"measures": "MEASURES SUM(s) AS a"}, "SUM needs numbers"),
         ({"measures": "MEASURES x + s AS a"}, "measure 'a'"),
         ({"partition": "PARTITION BY z"}, "the events have no column 'z'"),
+        ({"partition": "PARTITION BY l"}, "PARTITION BY needs columns of plain values"),
+        ({"partition": "ORDER BY l"}, "ORDER BY needs values in an order"),
     ],
 )
 def test_what_does_not_fit_the_schema_is_told_while_compiling(parts, message):
     with pytest.raises(QueryTypeError, match=message):
-        cer_gpu.compile(statement(**parts), schema=ROWS.schema)
+        cer_gpu.compile(statement(**parts), schema=ROWS.schema.append(pa.field("l", pa.list_(pa.int64()))))
 
 
 def test_selected_columns_have_their_names():
