@@ -59,8 +59,8 @@ def _check(statement: Statement, primary: Sequence[str]) -> None:
     """Refuse variables that are not there, and clauses that do not go together."""
     text = statement.text
     if not (statement.all_rows or statement.measures or statement.partition):
-        hint = "add MEASURES, or ALL ROWS PER MATCH"
-        raise QueryError("ONE ROW PER MATCH has no columns without MEASURES and PARTITION BY", text, 0, 0, hint)
+        reason = "ONE ROW PER MATCH has no columns without MEASURES and PARTITION BY"
+        raise QueryError(reason, text, 0, 0, hint="add MEASURES, or ALL ROWS PER MATCH")
     for each in statement.define:
         if each.name not in primary:
             hint = did_you_mean(each.name, primary, "variables of PATTERN")
