@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
@@ -32,13 +33,13 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     _check(statement, primary)
     known = frozenset([*primary, *statement.subsets])
     translator = Translator(text, known)
-    predicates = {}
+    conditions = Translator(text, known)
+    predicates = {each.name: conditions.predicate(each.span) for each in statement.define}
     leaves: dict[str, RowValue] = {}
     for each in statement.define:
-        of_one = Translator(text, known)
-        predicates[each.name] = of_one.predicate(each.span)
-        for name, leaf in of_one.leaves.items():
-            mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
+        mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
+        for attribute in s.attributes(predicates[each.name]):
+            leaf = conditions.leaves[attribute.name]
             if not isinstance(leaf, RowValue) or leaf.variable not in mine or not leaf.is_current:
                 raise QueryError(
                     f"the condition of {each.name} names {shown(leaf)}, and conditions read the row itself, or rows "
@@ -47,7 +48,7 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
                     *each.span,
                     hint="for conditions between events, see CEQL: docs/language.md",
                 )
-            leaves[name] = leaf
+            leaves[attribute.name] = leaf
     expressions = {each.name: translator.measure(each.span) for each in statement.measures}
     skip = _skip(statement, primary)
     return RowPatternQuery(

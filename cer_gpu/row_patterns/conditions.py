@@ -118,7 +118,8 @@ class _Shifts:
 
     def column(self, leaf: RowValue, begin: int, end: int) -> pa.Array:
         """Return a column for the rows from `begin` to `end`; NULL where the partition has no row so far away."""
-        values, k = self._rows.batch.column(leaf.column), leaf.offset
+        values = self._rows.batch.column(leaf.column)
+        k = max(-len(values), min(len(values), leaf.offset))
         if k == 0:
             return values.slice(begin, end - begin)
         low, high = max(0, begin + k), min(len(values), end + k)

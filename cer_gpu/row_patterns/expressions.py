@@ -13,6 +13,7 @@ from typing import Any
 
 import sqlglot
 from sqlglot import exp
+from sqlglot.dialects import Trino
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, QuerySyntaxError
@@ -24,7 +25,9 @@ Node = exp.Expr
 
 
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
-_SEMANTICS = re.compile(r"\b(RUNNING|FINAL)\s(?=\s*[A-Za-z_]+\s*\()", re.IGNORECASE)
+_SEMANTICS = ("RUNNING", "FINAL")
+MOST_ROWS = 10**9
+"""Most rows that PREV, NEXT, FIRST and LAST go."""
 _COMPARISONS: dict[type[Node], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
@@ -86,11 +89,8 @@ class Translator:
     def _parsed(self, span: Span) -> Node:
         self._span = span
         written = self.text[slice(*span)]
-        # RUNNING and FINAL become part of the function's name, as no dialect reads them within an expression
-        joined = _SEMANTICS.sub(lambda found: found[0][:-1] + "_", written)
-        joined = re.sub(r"\b(RUNNING|FINAL)_\s+", lambda found: found[1] + "_", joined, flags=re.IGNORECASE)
         try:
-            return sqlglot.parse_one(joined, read="trino")
+            return sqlglot.parse_one(_with_semantics_joined(written), read="trino")
         except sqlglot.errors.SqlglotError as error:
             told = getattr(error, "errors", [])
             seen = told[0]["highlight"] if told else ""
@@ -263,6 +263,8 @@ class Translator:
         node = arguments[1]
         if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
             raise self._error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
+        if len(node.name) > 10 or int(node.name) > MOST_ROWS:
+            raise self._error(f"{name} goes {MOST_ROWS:,} rows at most", name=name)
         return int(node.name)
 
     def _physical(self, name: str, arguments: list[Node], final: bool | None) -> RowValue:
@@ -321,6 +323,21 @@ class Translator:
             known = ", ".join(sorted(self.variables))
             raise self._error(f"{identifier.name} is no variable of PATTERN", f"they are {known}", identifier.name)
         return name
+
+
+def _with_semantics_joined(written: str) -> str:
+    """Return an expression in which RUNNING and FINAL are part of the name of the function behind them.
+
+    No dialect of sqlglot reads them within an expression.
+    """
+    tokens = Trino().tokenize(written)
+    parts, at = [], 0
+    for word, name, bracket in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        plain = written[word.start : word.end + 1]
+        if plain.upper() in _SEMANTICS and bracket.text == "(":
+            parts.append(written[at : word.start] + plain + "_")
+            at = name.start
+    return "".join([*parts, written[at:]])
 
 
 def _like(pattern: str, escape: str | None) -> str:

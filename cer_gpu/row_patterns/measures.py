@@ -109,7 +109,7 @@ class BoundMeasures:
                 value = evaluated(expression, leaf)
             except EventsError as error:
                 raise EventsError(f"measure {name!r}: {error}") from None
-            found.append(pa.repeat(value, values.n) if isinstance(value, pa.Scalar) else value)
+            found.append(values.repeated(value) if isinstance(value, pa.Scalar) else value)
         return found
 
 
@@ -176,6 +176,13 @@ class LeafValues:
             values = self._computed(leaf, data_type, each)
             self._found[leaf] = self._shown(values, each and not isinstance(leaf, MatchNumber), leaf)
         return self._found[leaf]
+
+    def repeated(self, value: pa.Scalar) -> pa.Array:
+        """Return a constant for all rows of the result but those of no match."""
+        found = pa.repeat(value, self.n)
+        if self._listed is None or not self.n or self._listed.matches.min() >= 0:
+            return found
+        return pc.if_else(pa.array(self._listed.matches >= 0), found, pa.scalar(None, value.type))
 
     def _shown(self, values: pa.Array, each: bool, leaf: Leaf) -> pa.Array:
         """Return values of matches, or of their rows, for the rows of the result."""
@@ -263,7 +270,7 @@ class LeafValues:
             count_rows(*self._where, holds, np.empty(0, np.bool_) if valid is None else valid, each, counts)
             return pa.array(counts)
         if leaf.function == "ARRAY_AGG":
-            return self._array(column, holds, data_type, each)
+            return self._array(leaf.column, holds, data_type, each)
         every = np.ones(len(column), np.bool_) if valid is None else valid
         if leaf.function in ("MIN", "MAX"):
             found = self._room(each)
@@ -272,17 +279,19 @@ class LeafValues:
             return self._take(leaf.column, found)
         return self._sum(leaf, column, holds, every, data_type, each)
 
-    def _array(self, column: pa.Array, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool) -> pa.Array:
+    def _array(self, column: str, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool) -> pa.Array:
         matches = self._matches
         bounds, gathered = np.empty(len(matches) + 1, np.int64), np.empty(len(matches.places), np.int64)
         n = gather_rows(*self._where, holds, bounds, gathered)
-        values = column.take(pa.array(gathered[:n]))
+        values = self._take(column, gathered[:n])
         if not each:
-            return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), values, type=data_type)
+            empty = bounds[1:] == bounds[:-1]
+            mask = pa.array(empty) if empty.any() else None
+            return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), values, type=data_type, mask=mask)
         counts = self._room(each)
         count_rows(*self._where, holds, np.empty(0, np.bool_), True, counts)
         lists = [values.slice(bounds[m], n) for m, n in zip(self._match_of_step, counts, strict=True)]
-        return pa.array([each_list.to_pylist() for each_list in lists], data_type)
+        return pa.array([each_list.to_pylist() or None for each_list in lists], data_type)
 
     def _ranks(self, name: str) -> Int64:
         """Return a column as numbers in the order of its values."""

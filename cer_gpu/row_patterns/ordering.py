@@ -104,6 +104,8 @@ def _canonical(values: pa.Array) -> pa.Array:
 
 def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
     """Return, for each row but the first, True if its key may differ from that of the row before."""
+    if pa.types.is_null(key.type):
+        return np.zeros(len(key) - 1, np.bool_)
     if pa.types.is_dictionary(key.type):
         key = key.indices
     differs = pc.not_equal(key.slice(1), key.slice(0, len(key) - 1))

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
+from math import factorial
 
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.row_patterns.pattern import (
@@ -88,6 +89,10 @@ def program_of(pattern: RowPattern) -> Program:
     )
 
 
+def _too_large() -> QueryTooLargeError:
+    return QueryTooLargeError(f"the row pattern has more than {MOST_PLACES:,} places, with its repetitions written out")
+
+
 @dataclass
 class _Steps:
     """Nodes with ordered silent steps to others.
@@ -111,6 +116,8 @@ class _Steps:
     body_of: dict[int, int] = field(default_factory=dict)
 
     def new(self) -> int:
+        if len(self.silent) > 20 * MOST_PLACES:  # of repetitions of nothing
+            raise _too_large()
         self.silent.append([])
         return len(self.silent) - 1
 
@@ -119,9 +126,7 @@ class _Steps:
         match pattern:
             case Variable():
                 if len(self.taken) == MOST_PLACES:
-                    raise QueryTooLargeError(
-                        f"the row pattern has more than {MOST_PLACES:,} places, with its repetitions written out"
-                    )
+                    raise _too_large()
                 end = self.new()
                 self.at[begin] = len(self.taken)
                 self.taken.append((Place(pattern.name, excluded), end))
@@ -138,6 +143,8 @@ class _Steps:
             case Alternation():
                 return self._one_of(pattern.parts, begin, excluded)
             case Permutation():
+                if factorial(len(pattern.parts)) > MOST_PLACES:
+                    raise _too_large()
                 return self._one_of([Concatenation(parts) for parts in permutations(pattern.parts)], begin, excluded)
             case Repetition():
                 return self._repeated(pattern, begin, excluded)
@@ -170,7 +177,7 @@ class _Steps:
 
     def order(self, node: int, end: int, *, first: bool, last: bool) -> list[int]:
         """Return the places behind the silent steps from a node, as they are preferred, up to `ACCEPT`."""
-        found: list[int] = []
+        found: dict[int, None] = {}  # in their order
         seen: set[tuple[int, frozenset[int]]] = set()
         bodies = frozenset(self.body_of.values())
         waiting: list[tuple[int, frozenset[int]]] = [(node, frozenset())]
@@ -185,7 +192,7 @@ class _Steps:
             if anchor is not None and not (last if anchor.at_end else first):
                 continue
             if here in self.at and self.at[here] not in found:
-                found.append(self.at[here])
+                found[self.at[here]] = None
             begun = begun | {here} if here in bodies else begun
             waiting += [(target, begun) for target in reversed(self.silent[here])]
-        return found
+        return list(found)

@@ -218,7 +218,6 @@ class _Unmatched:
         ends = np.minimum(matches.starts + np.maximum(matches.lengths, 1), last) - self._told
         np.add.at(marks, begins, 1)
         np.add.at(marks, np.maximum(ends, begins), -1)
-        marks[: max(0, min(self._covered, last) - self._told)] += 0
         free = np.cumsum(marks)[:-1] == 0
         free[: max(0, min(self._covered, last) - self._told)] = False
         found = np.flatnonzero(free) + self._told

@@ -21,14 +21,12 @@ SHOW_EMPTY, OMIT_EMPTY, WITH_UNMATCHED = "SHOW EMPTY MATCHES", "OMIT EMPTY MATCH
 _CLAUSES = ("PARTITION BY", "ORDER BY", "MEASURES", "PER MATCH", "AFTER MATCH", "PATTERN", "SUBSET", "DEFINE")
 """The clauses in the order in which they stand."""
 _BEGINS = {
-    ("PARTITION",): 0,
-    ("ORDER",): 1,
+    ("PARTITION", "BY"): 0,
+    ("ORDER", "BY"): 1,
     ("MEASURES",): 2,
     ("ONE", "ROW"): 3,
     ("ALL", "ROWS"): 3,
     ("AFTER", "MATCH"): 4,
-    ("INITIAL",): 5,
-    ("SEEK",): 5,
     ("PATTERN", "("): 5,
     ("SUBSET",): 6,
     ("DEFINE",): 7,
@@ -147,13 +145,12 @@ class _Parser:
 
     def skip(self, *words: str) -> bool:
         """Go past these words if they come next."""
-        found = [word for i in range(len(words)) for word in self.word(i).split()]
         n = 0
         taken: list[str] = []
         while len(taken) < len(words) and self.word(n):
             taken += self.word(n).split()
             n += 1
-        if taken != list(words) or not found:
+        if taken != list(words):
             return False
         self._at += n
         return True
@@ -252,8 +249,10 @@ class _Parser:
     def _kind(self) -> int | None:
         """Return the clause that begins at the next token."""
         words = " ".join(self.word(i) for i in range(2)).split()
-        if words and words[0] in ("INITIAL", "SEEK"):
+        if words[1:2] == ["PATTERN"] and self.word(-1) != "AS" and words[0] in ("INITIAL", "SEEK"):
             raise self.error(f"{words[0]} is not supported: only MATCH_RECOGNIZE in FROM is")
+        if words[:1] in (["SUBSET"], ["DEFINE"]) and self.word(2) not in ("=", "AS"):
+            return None  # a column of that name
         return next((clause for begin, clause in _BEGINS.items() if tuple(words[: len(begin)]) == begin), None)
 
     def _of(self, select: tuple[tuple[str, str], ...] | None, table: str, clauses: dict[str, range]) -> Statement:

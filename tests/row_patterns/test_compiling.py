@@ -1,13 +1,14 @@
 """Statements with MATCH_RECOGNIZE that are refused, each at its place, and those that stand beside CEQL."""
 
 import pickle
+import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from cer_gpu.errors import EventsError, OptionError, QueryError, QueryTypeError
+from cer_gpu.errors import EventsError, OptionError, QueryError, QueryTooLargeError, QueryTypeError
 
 ROWS = pa.table({"k": [1, 1, 1, 2, 2], "ts": [1, 2, 3, 1, 2], "x": [3, 2, 4, 1, 0], "s": ["a", "b", None, "a", "b"]})
 
@@ -145,3 +146,54 @@ def test_a_sum_beyond_its_type_is_an_error():
     text = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES SUM(x) AS s PATTERN (A+) DEFINE A AS x > 0)"
     with pytest.raises(EventsError, match=r"measure 's': SUM\(x\) is beyond int64"):
         cer_gpu.compile(text).evaluate(rows)
+
+
+def test_words_in_texts_are_left_alone():
+    rows = pa.table({"n": ["final count (x)", "b"]})
+    measures, define = "MEASURES 'final count (x)' AS t, FINAL  LAST(n) AS l", "A AS n = 'final count (x)'"
+    text = statement(partition="", measures=measures, pattern="A", define=define)
+    assert cer_gpu.compile(text).evaluate(rows).to_pylist() == [{"t": "final count (x)", "l": "final count (x)"}]
+
+
+def test_a_column_with_the_name_of_a_variables_column_is_another_one():
+    rows = pa.table({"x": [1, 2, 3], "A.x": [0, 9, 0]})
+    text = 'SELECT * FROM t MATCH_RECOGNIZE (MEASURES LAST(x) AS v PATTERN (A B) DEFINE A AS A.x >= 1, B AS "A.x" > 5)'
+    assert cer_gpu.compile(text).evaluate(rows).to_pylist() == [{"v": 2}]
+
+
+def test_arrays_of_texts_with_a_dictionary():
+    rows = pa.table({"n": pa.array(["a", "b"]).dictionary_encode()})
+    measures = "MEASURES ARRAY_AGG(n) AS l, ARRAY_AGG(B.n) AS b"
+    text = statement(partition="", measures=measures, pattern="A+ B?", define="A AS TRUE")
+    assert cer_gpu.compile(text).evaluate(rows).to_pylist() == [{"l": ["a", "b"], "b": None}]
+
+
+def test_constants_are_null_in_rows_of_no_match():
+    rest = "ALL ROWS PER MATCH WITH UNMATCHED ROWS"
+    found = cer_gpu.compile(statement(measures="MEASURES 1 AS one", rest=rest)).evaluate(ROWS)
+    assert found["one"].to_pylist() == [1, 1, None, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["initial", "seek", "subset", "define"])
+def test_columns_may_have_names_of_clauses(name):
+    rows = pa.table({name: [1, 0]})
+    measures = f"MEASURES LAST({name}) AS {name}"
+    text = statement(partition=f"ORDER BY {name}", measures=measures, pattern="A", define=f"A AS {name} > 0")
+    assert cer_gpu.compile(text).evaluate(rows).to_pylist() == [{name: 1}]
+
+
+@pytest.mark.parametrize("pattern", ["PERMUTE(A, B, C, D, E, F, G, H, I, J, K, L)", "(){3000000}", "A{1,3000}"])
+def test_patterns_that_are_too_large_are_refused_at_once(pattern):
+    begun = time.process_time()
+    with pytest.raises(QueryTooLargeError, match="more than 2,000 places"):
+        cer_gpu.compile(statement(pattern=pattern, define="A AS x > 0", measures="MEASURES 1 AS n"))
+    assert time.process_time() - begun < 5
+
+
+def test_rows_far_beyond_the_partition_are_null():
+    query = cer_gpu.compile(
+        statement(define="B AS PREV(x, 900000000) IS NULL", measures="MEASURES NEXT(x, 900000000) AS n")
+    )
+    assert query.evaluate(ROWS).to_pylist() == [{"k": 1, "n": None}, {"k": 2, "n": None}]
+    with pytest.raises(QueryError, match="PREV goes 1,000,000,000 rows at most"):
+        cer_gpu.compile(statement(define="B AS PREV(x, 99999999999999999999) > 1"))

@@ -62,7 +62,7 @@ MEASURES = [
     ("{s}CLASSIFIER(U)", lambda m, n: m.classifier("U")),
     ("MATCH_NUMBER()", lambda m, n: n),
     ("{s}LAST(x) - {s}FIRST(x)", lambda m, n: _compare(lambda a, b: a - b)(m.last(None, "x"), m.first(None, "x"))),
-    ("{s}ARRAY_AGG(A.x)", lambda m, n: [m.rows[i]["x"] for i in m.positions("A")]),
+    ("{s}ARRAY_AGG(A.x)", lambda m, n: [m.rows[i]["x"] for i in m.positions("A")] or None),
 ]
 SKIPS = {
     "": "past last row",
