@@ -100,23 +100,26 @@ def parse_statement(text: str) -> Statement:
     QuerySyntaxError
         When a clause is missing, twice, in the wrong place or none that is known.
     """
-    return _Parser(text).statement()
+    return _Parser(text, _tokens_of(text)).statement()
+
+
+def _tokens_of(text: str) -> list[Any]:
+    """Return the words of a statement, without a semicolon behind it."""
+    from sqlglot.dialects import Trino
+    from sqlglot.errors import TokenError
+
+    try:
+        tokens = list(Trino().tokenize(text))
+    except TokenError as error:
+        raise QuerySyntaxError(f"no words of SQL: {error}", text, 0, len(text)) from None
+    return tokens[:-1] if tokens and tokens[-1].text == ";" else tokens
 
 
 class _Parser:
     """Parser of one statement: tokens, and a place among them."""
 
-    def __init__(self, text: str) -> None:
-        from sqlglot.dialects import Trino
-        from sqlglot.errors import TokenError
-
-        self._text = text
-        try:
-            self._tokens: list[Any] = list(Trino().tokenize(text))
-        except TokenError as error:
-            raise QuerySyntaxError(f"no words of SQL: {error}", text, 0, len(text)) from None
-        if self._tokens and self._tokens[-1].text == ";":
-            self._tokens.pop()
+    def __init__(self, text: str, tokens: list[Any]) -> None:
+        self._text, self._tokens = text, tokens
         self._at = 0
 
     # ---- tokens -----------------------------------------------------------------------------------------------
@@ -286,11 +289,7 @@ class _Parser:
         )
 
     def _within(self, tokens: range) -> _Clause:
-        clause = _Clause.__new__(_Clause)
-        clause._text = self._text
-        clause._tokens = self._tokens[tokens.start : tokens.stop]
-        clause._at = 0
-        return clause
+        return _Clause(self._text, self._tokens[tokens.start : tokens.stop])
 
 
 _OUTER = {
