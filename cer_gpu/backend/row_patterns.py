@@ -160,32 +160,21 @@ def navigate(starts, lengths, offsets, places, holds, first, nth, each, found):
                             at = p
                     elif n > nth:
                         # of the rows of the variable, one more lies behind the answer
-                        if n == nth + 1:
-                            while not holds[places[behind]]:
-                                behind += 1
-                        else:
+                        behind += n > nth + 1
+                        while not holds[places[behind]]:
                             behind += 1
-                            while not holds[places[behind]]:
-                                behind += 1
                         at = behind
                 found[p] = at + step if at >= 0 else -1
             continue
         n = 0
         found[i] = -1
-        if first:
-            for p in range(begin, end):
-                if holds[places[p]]:
-                    if n == nth:
-                        found[i] = p + step
-                        break
-                    n += 1
-        else:
-            for p in range(end - 1, begin - 1, -1):
-                if holds[places[p]]:
-                    if n == nth:
-                        found[i] = p + step
-                        break
-                    n += 1
+        for k in range(end - begin):
+            p = begin + k if first else end - 1 - k
+            if holds[places[p]]:
+                if n == nth:
+                    found[i] = p + step
+                    break
+                n += 1
 
 
 @kernel

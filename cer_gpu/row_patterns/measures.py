@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.backend.row_patterns import add_up_floats, add_up_integers, count_rows, find_extreme, gather_rows, navigate
 from cer_gpu.ceql import syntax as s
-from cer_gpu.columnar.columns import BOOLEAN, FLOAT, kind_of, numbers_of, plain_type, validity
+from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, validity
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.output.leaves import as_sum
@@ -25,6 +25,7 @@ from cer_gpu.row_patterns.program import Program
 
 Int64 = npt.NDArray[np.int64]
 _OF_CEQL = {"ARRAY_AGG": "LIST"}
+_MOST_IN_LISTS = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -131,12 +132,72 @@ class Listed:
     matches: Int64
 
 
+class RowColumns:
+    """Columns of the rows as arrays; each is made once, for all matches.
+
+    Parameters
+    ----------
+    rows
+    """
+
+    def __init__(self, rows: OrderedRows) -> None:
+        self.rows = rows
+        self._ranks: dict[str, Int64] = {}
+        self._numbers: dict[tuple[str, bool], npt.NDArray[Any]] = {}
+        self._valid: dict[str, npt.NDArray[np.bool_]] = {}
+
+    def valid(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return False for NULL; of shape (0,) where no row is NULL."""
+        if name not in self._valid:
+            valid = validity(self.rows.batch.column(name))
+            self._valid[name] = np.empty(0, np.bool_) if valid is None else valid
+        return self._valid[name]
+
+    def every_valid(self, name: str) -> npt.NDArray[np.bool_]:
+        """Return False for NULL, for each row."""
+        if not len(self.valid(name)):
+            self._valid[name] = np.ones(self.rows.batch.num_rows, np.bool_)
+        return self._valid[name]
+
+    def ranks(self, name: str) -> Int64:
+        """Return a column as numbers in the order of its values."""
+        if name not in self._ranks:
+            column = self.rows.batch.column(name)
+            if pa.types.is_signed_integer(column.type) or pa.types.is_temporal(column.type):
+                self._ranks[name] = numbers_of(column).astype(np.int64)
+            else:
+                decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                self._ranks[name] = np.asarray(pc.rank(decoded, tiebreaker="dense")).astype(np.int64)
+        return self._ranks[name]
+
+    def numbers(self, name: str, *, as_float: bool) -> npt.NDArray[Any]:
+        """Return values as float64 or int64, 0 for NULL; of decimals in their least unit.
+
+        Raises
+        ------
+        pyarrow.ArrowInvalid
+            When a value needs more than int64.
+        """
+        if (name, as_float) not in self._numbers:
+            self._numbers[name, as_float] = self._as_numbers(self.rows.batch.column(name), as_float)
+        return self._numbers[name, as_float]
+
+    @staticmethod
+    def _as_numbers(column: pa.Array, as_float: bool) -> npt.NDArray[Any]:
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.uint8())
+        if pa.types.is_decimal(column.type) and not as_float:
+            return numbers_of(column.cast(pa.decimal128(18, column.type.scale))).astype(np.int64)
+        plain = column.cast(pa.float64(), safe=False) if as_float else column.cast(pa.int64())
+        return plain.fill_null(0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
 class LeafValues:
     """Values of leaves for some matches, one for each row of the result; each is computed once.
 
     Parameters
     ----------
-    rows
+    columns
     matches
     program
     subsets
@@ -147,13 +208,14 @@ class LeafValues:
 
     def __init__(
         self,
-        rows: OrderedRows,
+        columns: RowColumns,
         matches: Matches,
         program: Program,
         subsets: Mapping[str, Sequence[str]],
         listed: Listed | None,
     ) -> None:
-        self._rows, self._matches, self._program, self._subsets = rows, matches, program, subsets
+        self._columns, self._rows = columns, columns.rows
+        self._matches, self._program, self._subsets = matches, program, subsets
         self._listed = listed
         self.n = len(matches) if listed is None else len(listed.rows)
         self._where = (matches.starts, matches.lengths, matches.offsets, matches.places)
@@ -263,63 +325,50 @@ class LeafValues:
             counts = self._room(each)
             count_rows(*self._where, holds, np.empty(0, np.bool_), each, counts)
             return pa.array(counts)
-        column = self._rows.batch.column(leaf.column)
-        valid = validity(column)
         if leaf.function == "COUNT":
             counts = self._room(each)
-            count_rows(*self._where, holds, np.empty(0, np.bool_) if valid is None else valid, each, counts)
+            count_rows(*self._where, holds, self._columns.valid(leaf.column), each, counts)
             return pa.array(counts)
         if leaf.function == "ARRAY_AGG":
             return self._array(leaf.column, holds, data_type, each)
-        every = np.ones(len(column), np.bool_) if valid is None else valid
         if leaf.function in ("MIN", "MAX"):
             found = self._room(each)
             sign = 1 if leaf.function == "MAX" else -1
-            find_extreme(*self._where, holds, self._ranks(leaf.column), every, sign, each, found)
+            ranks, valid = self._columns.ranks(leaf.column), self._columns.every_valid(leaf.column)
+            find_extreme(*self._where, holds, ranks, valid, sign, each, found)
             return self._take(leaf.column, found)
-        return self._sum(leaf, column, holds, every, data_type, each)
+        return self._sum(leaf, leaf.column, holds, data_type, each)
 
     def _array(self, column: str, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool) -> pa.Array:
         matches = self._matches
-        bounds, gathered = np.empty(len(matches) + 1, np.int64), np.empty(len(matches.places), np.int64)
-        n = gather_rows(*self._where, holds, bounds, gathered)
-        values = self._take(column, gathered[:n])
-        if not each:
-            empty = bounds[1:] == bounds[:-1]
-            mask = pa.array(empty) if empty.any() else None
-            return pa.ListArray.from_arrays(pa.array(bounds.astype(np.int32)), values, type=data_type, mask=mask)
+        begins, gathered = np.empty(len(matches) + 1, np.int64), np.empty(len(matches.places), np.int64)
+        gather_rows(*self._where, holds, begins, gathered)
         counts = self._room(each)
-        count_rows(*self._where, holds, np.empty(0, np.bool_), True, counts)
-        lists = [values.slice(bounds[m], n) for m, n in zip(self._match_of_step, counts, strict=True)]
-        return pa.array([each_list.to_pylist() or None for each_list in lists], data_type)
-
-    def _ranks(self, name: str) -> Int64:
-        """Return a column as numbers in the order of its values."""
-        key = "ranks", name
-        if key not in self._found:
-            column = self._rows.batch.column(name)
-            plain = pa.types.is_signed_integer(column.type) or pa.types.is_temporal(column.type)
-            if plain:
-                self._found[key] = numbers_of(column).astype(np.int64)
-            else:
-                decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-                self._found[key] = np.asarray(pc.rank(decoded, tiebreaker="dense")).astype(np.int64)
-        return self._found[key]  # type: ignore[no-any-return]
+        count_rows(*self._where, holds, np.empty(0, np.bool_), each, counts)
+        bounds = np.concatenate(([0], np.cumsum(counts)))
+        if bounds[-1] > _MOST_IN_LISTS:
+            raise EventsError(
+                f"ARRAY_AGG({column}) has more than {_MOST_IN_LISTS:,} values for the matches of one batch"
+            )
+        begins = begins[:-1][self._match_of_step] if each else begins[:-1]
+        rows = gathered[np.arange(bounds[-1]) + np.repeat(begins - bounds[:-1], counts)]
+        mask = pa.array(counts == 0) if (counts == 0).any() else None
+        offsets = pa.array(bounds.astype(np.int32))
+        return pa.ListArray.from_arrays(offsets, self._take(column, rows), type=data_type, mask=mask)
 
     def _sum(
-        self,
-        leaf: RowAggregate,
-        column: pa.Array,
-        holds: npt.NDArray[np.bool_],
-        valid: npt.NDArray[np.bool_],
-        data_type: pa.DataType,
-        each: bool,
+        self, leaf: RowAggregate, column: str, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool
     ) -> pa.Array:
-        kind = kind_of(column.type)
-        as_float = leaf.function == "AVG" or kind == FLOAT
-        if kind == BOOLEAN:
-            column = column.cast(pa.uint8())
-        values = _numbers(column, as_float, leaf)
+        data = self._rows.batch.column(column).type
+        as_float = leaf.function == "AVG" or kind_of(data) == FLOAT
+        try:
+            values = self._columns.numbers(column, as_float=as_float)
+        except pa.ArrowInvalid:
+            raise EventsError(
+                f"{shown(leaf)} adds up {data}, of which a value needs more than 63 bits\n"
+                f"hint: AVG({column}) * COUNT({column}) is a float64"
+            ) from None
+        valid = self._columns.every_valid(column)
         counts = self._room(each)
         sums = np.empty(len(counts), values.dtype)
         add_up = add_up_floats if as_float else add_up_integers
@@ -336,18 +385,3 @@ class LeafValues:
         if not as_float:
             return as_sum(sums, nothing, data_type)
         return pa.array(sums, mask=nothing) if nothing.any() else pa.array(sums)
-
-
-def _numbers(column: pa.Array, as_float: bool, leaf: RowAggregate) -> npt.NDArray[Any]:
-    """Return values as float64 or int64, 0 for NULL; of decimals in their least unit."""
-    if as_float:
-        return column.cast(pa.float64(), safe=False).fill_null(0.0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-    try:
-        if pa.types.is_decimal(column.type):
-            return numbers_of(column.cast(pa.decimal128(18, column.type.scale))).astype(np.int64)
-        return column.cast(pa.int64()).fill_null(0).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-    except pa.ArrowInvalid:
-        raise EventsError(
-            f"{shown(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
-            f"hint: AVG({leaf.column}) * COUNT({leaf.column}) is a float64"
-        ) from None

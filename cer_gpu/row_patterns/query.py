@@ -14,13 +14,14 @@ import pyarrow as pa
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
+from cer_gpu.engine.evaluator import first_rows
 from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
 from cer_gpu.io.sources import open_events
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.matching import Matches, Skip, find
-from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures
-from cer_gpu.row_patterns.ordering import OrderedRows, ordered
+from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures, RowColumns
+from cer_gpu.row_patterns.ordering import ordered
 from cer_gpu.row_patterns.program import Program
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
@@ -68,8 +69,7 @@ class RowPatternQuery:
             When a column is unknown, or types do not go together.
         """
         with self.stream(events) as reader:
-            batches = list(reader) if limit is None else list(_first(reader, limit))
-            return pa.Table.from_batches(batches, reader.schema)
+            return pa.Table.from_batches(first_rows(reader, limit), reader.schema)
 
     def stream(self, events: Any) -> pa.RecordBatchReader:
         """As `evaluate`, with the rows batch by batch."""
@@ -147,6 +147,8 @@ class RowPatternQuery:
     def _batches(self, table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         statement = self._statement
         measures = self._measures.bind(table.schema, self.text)
+        available = [each.name for each in self._available(table.schema, measures)]
+        names = [name for name, _ in self._selected(available)]
         conditions = self._conditions.bind(table.schema, self.text)
         rows = ordered(table, [name for name, _ in statement.partition], statement.order)
         if not rows.batch.num_rows:
@@ -155,28 +157,23 @@ class RowPatternQuery:
         every = np.ones(len(next(iter(held.values()))) if held else 1, np.bool_)
         held |= {place.variable: every for place in self._program.places if place.variable not in held}
         unmatched = _Unmatched(rows.batch.num_rows) if statement.empty == WITH_UNMATCHED else None
-        for matches in find(self._program, held, symbols, rows.ends, self._skip):
-            yield self._batch(rows, matches, measures, schema, unmatched.before(matches) if unmatched else None)
-        if unmatched is not None:
-            yield self._batch(rows, _NO_MATCHES, measures, schema, unmatched.rest())
+        columns = RowColumns(rows)
 
-    def _batch(
-        self, rows: OrderedRows, matches: Matches, measures: BoundMeasures, schema: pa.Schema, unmatched: Int64 | None
-    ) -> pa.RecordBatch:
-        statement = self._statement
-        listed = None
-        if statement.all_rows:
-            listed = self._listed(matches, unmatched)
-        values = LeafValues(rows, matches, self._program, statement.subsets, listed)
-        at = matches.starts if listed is None else listed.rows
-        found = dict(zip((each.name for each in measures.fields), measures.columns(values), strict=True))
-        taken = pa.array(at)
-        columns = []
-        available = [each.name for each in self._available(rows.batch.schema, measures)]
-        for (name, _), wanted in zip(self._selected(available), schema, strict=True):
-            column = found[name] if name in found else rows.batch.column(name).take(taken)
-            columns.append(column if column.type == wanted.type else column.cast(wanted.type))
-        return pa.RecordBatch.from_arrays(columns, schema=schema)
+        def batch(matches: Matches, free: Int64 | None) -> pa.RecordBatch:
+            listed = self._listed(matches, free) if statement.all_rows else None
+            values = LeafValues(columns, matches, self._program, statement.subsets, listed)
+            found = dict(zip((each.name for each in measures.fields), measures.columns(values), strict=True))
+            taken = pa.array(matches.starts if listed is None else listed.rows)
+            results = []
+            for name, wanted in zip(names, schema, strict=True):
+                column = found[name] if name in found else rows.batch.column(name).take(taken)
+                results.append(column if column.type == wanted.type else column.cast(wanted.type))
+            return pa.RecordBatch.from_arrays(results, schema=schema)
+
+        for matches in find(self._program, held, symbols, rows.ends, self._skip):
+            yield batch(matches, unmatched.before(matches) if unmatched else None)
+        if unmatched is not None:
+            yield batch(_NO_MATCHES, unmatched.rest())
 
     def _listed(self, matches: Matches, unmatched: Int64 | None) -> Listed:
         room = len(matches) + len(matches.places)
@@ -228,11 +225,3 @@ class _Unmatched:
     def rest(self) -> Int64:
         """Return the unmatched rows after those told."""
         return np.arange(max(self._told, self._covered), self._n_rows)
-
-
-def _first(batches: pa.RecordBatchReader, limit: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        if limit <= 0:
-            return
-        yield batch.slice(0, limit)
-        limit -= batch.num_rows
