@@ -181,6 +181,8 @@ def attempt(name: str, seed: int, folder: Path) -> None:
     rng = random.Random(f"{name} {seed}")
     data = damage((folder / name).read_bytes(), rng)
     path = folder / f"damaged.{name.rpartition('.')[2]}"
+    # a new file: one that is mapped and cut short ends the process, and a case that was refused may still be read ahead
+    path.unlink(missing_ok=True)
     path.write_bytes(data)
     sources.BATCH_ROWS = rng.choice([8, 1 << 17])  # the files are small
     if rng.random() < 0.4:
