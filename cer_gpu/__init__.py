@@ -31,6 +31,12 @@ from cer_gpu.row_patterns.query import RowPatternQuery
 
 __version__ = "0.1.0"
 
+
+def __dir__() -> list[str]:
+    """Return the public names alone."""
+    return [*__all__, "__version__"]
+
+
 __all__ = [
     "CerError",
     "CheckpointError",

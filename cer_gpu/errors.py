@@ -17,11 +17,30 @@ WIDEST_LINE = 120
 
 
 class CerError(Exception):
-    """Base class of all errors that a user of the package can cause."""
+    """Base class of all errors that a user of the package can cause.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> try:
+    ...     cer_gpu.compile("SELECT * FROM S WHERE A ;; B")
+    ... except cer_gpu.CerError as error:
+    ...     print(type(error).__name__)
+    QuerySyntaxError
+    """
 
 
 class OptionError(CerError, ValueError):
-    """Error in an argument of a call, or in an option of the command line."""
+    """Error in an argument of a call, or in an option of the command line.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> cer_gpu.compile("SELECT * FROM S WHERE A", time_column="ts", time_unit="hours")
+    Traceback (most recent call last):
+        ...
+    cer_gpu.errors.OptionError: time_unit must be one of s, ms, us, ns, got 'hours'
+    """
 
 
 class QueryError(CerError):
@@ -37,6 +56,17 @@ class QueryError(CerError):
         Offsets of the error in `text` (end exclusive).
     hint
         Advice: the text to write instead.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> cer_gpu.compile("SELECT * FROM S WHERE A AS sale ; B FILTER sail[x > 1]")
+    Traceback (most recent call last):
+        ...
+    cer_gpu.errors.QueryError: FILTER names 'sail', which the formula does not define
+      SELECT * FROM S WHERE A AS sale ; B FILTER sail[x > 1]
+                                                 ^^^^
+    hint: did you mean 'sale'?
     """
 
     def __init__(
@@ -68,35 +98,116 @@ class QueryError(CerError):
 
 
 class QuerySyntaxError(QueryError):
-    """Text that is not a CEQL query."""
+    """Text that is not a CEQL query.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> try:
+    ...     cer_gpu.compile("SELECT * FROM S WHERE A WITHN 5 EVENTS")
+    ... except cer_gpu.QuerySyntaxError as error:
+    ...     print(error.hint)
+    did you mean WITHIN?
+    """
 
 
 class QueryTypeError(QueryError):
-    """Query that does not fit the schema of the events: an unknown column or types that cannot be compared."""
+    """Query that does not fit the schema of the events: an unknown column or types that cannot be compared.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[price > 1]")
+    >>> try:
+    ...     query.evaluate(pa.table({"type": ["A"], "prize": [2]}))
+    ... except cer_gpu.QueryTypeError as error:
+    ...     print(error.hint)
+    did you mean 'prize'?
+    """
 
 
 class QueryTooLargeError(QueryError):
-    """Query that needs more automaton states or symbols than the bound allows."""
+    """Query that needs more automaton states or symbols than the bound allows.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> try:
+    ...     cer_gpu.compile("SELECT * FROM S WHERE " + "(" * 200 + "A+" + ")+" * 200)
+    ... except cer_gpu.QueryTooLargeError as error:
+    ...     print(error.message)
+    the query is nested more than 100 levels deep
+    """
 
 
 class EventsError(CerError):
-    """Error in the events: a source that cannot be read, or a column of a type that cannot be used."""
+    """Error in the events: a source that cannot be read, or a column of a type that cannot be used.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> try:
+    ...     cer_gpu.compile("SELECT * FROM S WHERE A").evaluate(7)
+    ... except cer_gpu.EventsError as error:
+    ...     print(str(error).rpartition("; ")[2])
+    got int
+    """
 
 
 class TimeOrderError(EventsError):
-    """Timestamp that decreases or is missing."""
+    """Timestamp that decreases or is missing.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A WITHIN 5 [ts]")
+    >>> try:
+    ...     query.evaluate(pa.table({"type": ["A", "A"], "ts": [2, 1]}))
+    ... except cer_gpu.TimeOrderError as error:
+    ...     print(str(error).splitlines()[0])
+    the 'ts' of event 1 (1) is less than the one before (2)
+    """
 
 
 class CheckpointError(CerError, ValueError):
-    """Checkpoint that is damaged, of another version, or of another query."""
+    """Checkpoint that is damaged, of another version, or of another query.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> try:
+    ...     cer_gpu.compile("SELECT * FROM S WHERE A").restore(b"something else")
+    ... except cer_gpu.CheckpointError as error:
+    ...     print(str(error).splitlines()[0])
+    expected the bytes that checkpoint() returned, got b'somethin'...
+    """
 
 
 class DeviceError(CerError):
-    """Requested device that cannot be used here."""
+    """Requested device that cannot be used here.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A")
+    >>> query.evaluate(pa.table({"type": ["A"]}), device="cuda")                    # doctest: +SKIP
+    Traceback (most recent call last):
+        ...
+    cer_gpu.errors.DeviceError: ...
+    """
 
 
 class OutOfMemoryError(CerError, MemoryError):
-    """Memory that ran out; mostly, more complex events were found than it holds."""
+    """Memory that ran out; mostly, more complex events were found than it holds.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> try:
+    ...     found = query.evaluate(events)                                          # doctest: +SKIP
+    ... except cer_gpu.OutOfMemoryError:
+    ...     counts = query.evaluate(events, output="count")                         # doctest: +SKIP
+    """
 
 
 FEWER = "WITHIN, or a shorter one, makes them fewer; limit=... (--limit) stops early; output='count' lists none"

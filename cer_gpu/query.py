@@ -110,7 +110,7 @@ def analyse(
     query = Query(plan, (*found.notes, *strategy_notes(syntax)))
     if schema is not None:
         try:
-            query.bind(_with_stream(schema) if plan.several_streams else schema)
+            query._bind(_with_stream(schema) if plan.several_streams else schema)
         except CerError as error:
             return None, [error]
     return query, []
@@ -130,14 +130,19 @@ class Query:
         The query as it was written.
     notes : tuple of str
         Remarks: variables that are not bound in every match, or that can hold several events.
-    bindings : cer_gpu.planning.binding.Bindings
-        The plan, and its binding to the last schema.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> query = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b FILTER b.x > a.x")
+    >>> query.evaluate(pa.table({"type": ["A", "B", "B"], "x": [2, 1, 3]})).to_pylist()
+    [{'start': 0, 'end': 2, 'positions': [0, 2]}]
     """
 
     def __init__(self, plan: Plan, notes: tuple[str, ...] = ()) -> None:
         self._plan = plan
         self.notes = notes
-        self.bindings = Bindings(plan)
+        self._bindings = Bindings(plan)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the plan, without its bindings to schemas."""
@@ -186,7 +191,7 @@ class Query:
         """
         if self._plan.measures.measures:
             return "measures"
-        return "bindings" if self.drops_rows else "positions"
+        return "bindings" if self._drops_rows else "positions"
 
     def _output(self, name: str | None) -> type[Output]:
         return output_of(self._plan, self.default_output if name is None else name)
@@ -202,7 +207,7 @@ class Query:
         return tuple(dict.fromkeys(filter(None, (guard.event_type for guard in guards))))
 
     @property
-    def needed_types(self) -> tuple[str, ...] | None:
+    def _needed_types(self) -> tuple[str, ...] | None:
         """The types of the events that the query needs if a column tells their positions; None: all events."""
         plan = self._plan
         types = [guard.event_type for guard in plan.guards]
@@ -213,7 +218,7 @@ class Query:
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
 
-    def with_aggregate(self, aggregate: str, output: str | None = "count") -> Query:
+    def _with_aggregate(self, aggregate: str, output: str | None = "count") -> Query:
         """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` asks for."""
         if output != "count":
             raise OptionError(f"aggregate={aggregate!r} is for output='count'\nhint: output='count'")
@@ -225,31 +230,31 @@ class Query:
         return self._plan.variables
 
     @property
-    def drops_rows(self) -> bool:
+    def _drops_rows(self) -> bool:
         """True if HAVING drops rows, so that only outputs of valuations can be had."""
         return self._plan.having is not None
 
-    def without_choice(self) -> Query:
+    def _without_choice(self) -> Query:
         """Return the query without LIMIT and ANY, which also finds the complex events that they leave out."""
         plan = self._plan
         strategy = ALL if plan.strategy.most_at_an_end else plan.strategy
         return Query(replace(plan, strategy=strategy, limit=None), self.notes)
 
-    def window_units(self, schema: pa.Schema) -> int | float | None:
+    def _window_units(self, schema: pa.Schema) -> int | float | None:
         """Return the length of the window, in events or in units of its column; None: there is no WITHIN."""
-        length = self.bind(schema).window_length
+        length = self._bind(schema).window_length
         return None if length is None else length.item()
 
     def __repr__(self) -> str:
         """Show the call that makes it."""
         return f"cer_gpu.compile({self.text!r})"
 
-    def bind(self, schema: pa.Schema) -> Binding:
+    def _bind(self, schema: pa.Schema) -> Binding:
         """Check the query against a schema; raises QueryTypeError when it does not fit.
 
         Calls with the same schema return the same binding, which never changes.
         """
-        binding = self.bindings.bind(schema)
+        binding = self._bindings.bind(schema)
         binding.attribute_schema  # noqa: B018 - SELECT may name attributes that are not there
         binding.measures  # noqa: B018 - and so may measures
         for name in self._plan.unread:
@@ -260,13 +265,20 @@ class Query:
         """Return the names of the columns that the query reads from events of a schema.
 
         A column of which it reads only fields is listed by their paths (`cer_gpu.ceql.paths`).
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 1]")
+        >>> query.columns(pa.schema({"type": pa.string(), "x": pa.int64(), "y": pa.int64()}))
+        ['type', 'x']
         """
-        return self.bind(schema).columns_for(self._output(output))
+        return self._bind(schema).columns_for(self._output(output))
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of the results over events of a schema."""
         made = self._output(output)
-        return made.schema_of(self.bind(schema).result_columns(made))
+        return made.schema_of(self._bind(schema).result_columns(made))
 
     def evaluate(
         self,
@@ -353,6 +365,13 @@ class Query:
             When the events cannot be read, or a count passes int64.
         TimeOrderError
             When a time decreases or is missing.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A AS a ; B AS b")
+        >>> query.evaluate(pa.table({"type": ["A", "C", "B"]}), output="bindings").to_pylist()
+        [{'start': 0, 'end': 2, 'positions': [0, 2], 'a': 0, 'b': 2}]
         """
         reader = self.stream(
             events,
@@ -390,8 +409,16 @@ class Query:
         -------
         pyarrow.RecordBatchReader
             Closed by ``close()`` or at the end of a ``with`` block.
+
+        Examples
+        --------
+        >>> import cer_gpu, pyarrow as pa
+        >>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B")
+        >>> with query.stream(pa.table({"type": ["A", "B", "B"]})) as reader:
+        ...     print(sum(batch.num_rows for batch in reader))
+        2
         """
-        query = self if aggregate is None else self.with_aggregate(aggregate, output)
+        query = self if aggregate is None else self._with_aggregate(aggregate, output)
         evaluator = query.evaluator(
             device=device,
             output=output,
@@ -402,11 +429,11 @@ class Query:
             limit=limit,
             aggregate=aggregate,
         )
-        source = query.source(events, sort=sort, resident=True)
+        source = query._source(events, sort=sort, resident=True)
         schema = query.output_schema(source.schema, output)
-        return pa.RecordBatchReader.from_batches(schema, query.matches(source, evaluator, threads))
+        return pa.RecordBatchReader.from_batches(schema, query._matches(source, evaluator, threads))
 
-    def source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
+    def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.
 
         Unless `resident`, columns in the memory of a GPU are refused: only the evaluation knows how to read them.
@@ -424,7 +451,7 @@ class Query:
             return next(iter(sources.values()))
         return merge_sources(sources, time_column) if isinstance(events, Mapping) else sources[""]
 
-    def matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
+    def _matches(self, source: Source, evaluator: Evaluator, threads: int | None = 1) -> Iterator[pa.RecordBatch]:
         """Yield the complex events of a source, in pieces of bounded size.
 
         With several threads the evaluator itself evaluates nothing, and takes over their numbers of events and complex
@@ -432,15 +459,15 @@ class Query:
         """
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(source.schema)
-        may_be_cut = evaluator.may_be_cut and not source.resident
+        may_be_cut = evaluator._may_be_cut and not source.resident
         dealt = evaluator.physical.dealing.threads if may_be_cut else "one"
         if evaluator.physical.output.numbered:
             dealt = "one"  # no thread would know the numbers before its own
         n_threads = threads_that_help(source, by_range=dealt == "range") if threads is None else threads
         if n_threads == 1 or dealt == "one":
-            found = evaluator.over(source.batches(names))
+            found = evaluator._over(source.batches(names))
         elif dealt == "range":
-            found = on_threads(evaluator, *cut(source, names, Window(*evaluator.window), n_threads), n_threads)
+            found = on_threads(evaluator, *cut(source, names, Window(*evaluator._window), n_threads), n_threads)
         else:
             found = on_threads_by_key(evaluator, source.batches(names), n_threads)
         try:
@@ -487,16 +514,16 @@ class Query:
         >>> evaluator.push(pa.record_batch({"type": ["A", "A"]})).num_rows
         0
         >>> evaluator.push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
-        [[0, 2], [1, 2]]
+        [[1, 2], [0, 2]]
         """
         check_options(device=device, threads=threads, share=share, limit=limit)
         check_lateness(lateness, late, self.time_column)
-        query = self if aggregate is None else self.with_aggregate(aggregate, output)
+        query = self if aggregate is None else self._with_aggregate(aggregate, output)
         name = query._output(output).name
         options = Options(
             name, lateness, late, share, position_column, first_end, device=device, limit=limit, aggregate=aggregate
         )
-        return Evaluator(query.bindings, options, stages)
+        return Evaluator(query._bindings, options, stages)
 
     def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
         """Explain the meaning of the query, and its evaluation.
@@ -519,11 +546,17 @@ class Query:
             When there is nothing to analyze.
         CerError
             As `evaluate`, if there are events.
+
+        Examples
+        --------
+        >>> import cer_gpu
+        >>> print(cer_gpu.compile("SELECT * FROM S WHERE A ; B").explain().words[1])
+          1. an event A
         """
         if analyze and events is None:
             raise OptionError("there are no events to analyze the query on\nhint: events=... (--events)")
-        source = None if events is None else self.source(events)
-        return explain(self.bindings, self.notes, source, self.matches if analyze else None)
+        source = None if events is None else self._source(events)
+        return explain(self._bindings, self.notes, source, self._matches if analyze else None)
 
     def restore(self, blob: bytes) -> Evaluator:
         """Return an evaluator that goes on from the checkpoint of another one.
@@ -548,6 +581,6 @@ class Query:
         >>> _ = evaluator.push(pa.record_batch({"type": ["A", "A"]}))
         >>> blob = evaluator.checkpoint()
         >>> query.restore(blob).push(pa.record_batch({"type": ["B"]})).column("positions").to_pylist()
-        [[0, 2], [1, 2]]
+        [[1, 2], [0, 2]]
         """
-        return Evaluator.restore(self.bindings, blob)
+        return Evaluator._restore(self._bindings, blob)

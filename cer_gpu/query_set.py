@@ -105,6 +105,16 @@ class QuerySet(Mapping[str, Query]):
     ------
     OptionError
         When there is none, or they cannot read the same events.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> rules = cer_gpu.compile_all({"ab": "SELECT * FROM S WHERE A ; B", "aa": "SELECT * FROM S WHERE A ; A"})
+    >>> list(rules), rules["aa"]
+    (['ab', 'aa'], cer_gpu.compile('SELECT * FROM S WHERE A ; A'))
+    >>> with rules.stream(pa.table({"type": ["A", "A", "B"]})) as reader:
+    ...     print(reader.read_all().select(["query", "positions"]).to_pylist())
+    [{'query': 'ab', 'positions': [1, 2]}, {'query': 'ab', 'positions': [0, 2]}, {'query': 'aa', 'positions': [0, 1]}]
     """
 
     def __init__(self, queries: Mapping[str, Query]) -> None:
@@ -164,10 +174,10 @@ class QuerySet(Mapping[str, Query]):
             For each query, the table that `Query.evaluate` returns on one thread.
         """
         evaluator = self.evaluator(output=output, lateness=lateness, late=late, limit=limit)
-        source = self.source(events, sort=sort)
+        source = self._source(events, sort=sort)
         schemas = self._schemas(source.schema, output)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
-        for name, rows in self.matches(source, evaluator):
+        for name, rows in self._matches(source, evaluator):
             found[name].append(rows)
         return {name: pa.Table.from_batches(found[name], schemas[name]) for name in self._queries}
 
@@ -197,9 +207,9 @@ class QuerySet(Mapping[str, Query]):
             When a column has types in two queries that are not the same.
         """
         evaluator = self.evaluator(output=output, lateness=lateness, late=late, limit=limit)
-        source = self.source(events, sort=sort)
+        source = self._source(events, sort=sort)
         schema = self.output_schema(source.schema, output)
-        return pa.RecordBatchReader.from_batches(schema, self.named(self.matches(source, evaluator), schema))
+        return pa.RecordBatchReader.from_batches(schema, self._named(self._matches(source, evaluator), schema))
 
     def output_schema(self, schema: pa.Schema, output: str | None = None) -> pa.Schema:
         """Return the schema of `stream` over events of a schema."""
@@ -225,7 +235,7 @@ class QuerySet(Mapping[str, Query]):
         return schemas
 
     @staticmethod
-    def named(found: Found, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _named(found: Found, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """Yield batches of the results of all queries with the column that names the query."""
         for name, rows in found:
             columns = {field.name: rows.column(i) for i, field in enumerate(rows.schema)}
@@ -236,15 +246,15 @@ class QuerySet(Mapping[str, Query]):
             ]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def source(self, events: Any, *, sort: bool = False) -> Source:
+    def _source(self, events: Any, *, sort: bool = False) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time."""
-        return self._first.source(events, sort=sort)
+        return self._first._source(events, sort=sort)
 
     def columns(self, schema: pa.Schema, output: str | None = None) -> list[str]:
         """Return the names of the columns that the queries read from events of a schema, as `Query.columns`."""
         return narrowest(schema, {name for query in self._queries.values() for name in query.columns(schema, output)})
 
-    def matches(self, source: Source, evaluator: QuerySetEvaluator) -> Found:
+    def _matches(self, source: Source, evaluator: QuerySetEvaluator) -> Found:
         """Yield the complex events of a source with the names of their queries, in pieces of bounded size."""
         names = self.columns(source.schema, evaluator.output)
         evaluator.expect(source.schema)
@@ -284,7 +294,7 @@ def check_same_events(query: Query, name: str, other: Query, other_name: str) ->
             raise OptionError(
                 f"queries of a set have one {option}; it is {b!r} in query {other_name!r} and {a!r} in query {name!r}"
             )
-    plans = query.bindings.plan, other.bindings.plan
+    plans = query._bindings.plan, other._bindings.plan
     if plans[0].streams != plans[1].streams and any(plan.several_streams for plan in plans):
         named = [", ".join(plan.streams) or "one stream" for plan in plans]
         raise OptionError(
@@ -308,6 +318,17 @@ class QuerySetEvaluator:
     ----------
     output : str or None
         Output of all queries; None: the default of each.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> evaluator = cer_gpu.compile_all({"ab": "SELECT * FROM S WHERE A ; B"}).evaluator()
+    >>> evaluator.push(pa.record_batch({"type": ["A", "B"]}))["ab"]["positions"].to_pylist()
+    [[0, 1]]
+    >>> evaluator.add("bb", "SELECT * FROM S WHERE B ; B")
+    >>> found = evaluator.push(pa.record_batch({"type": ["B", "B"]}))
+    >>> {name: rows.num_rows for name, rows in found.items()}
+    {'ab': 2, 'bb': 1}
     """
 
     def __init__(
@@ -329,7 +350,7 @@ class QuerySetEvaluator:
         self._intake = Intake(self._first.time_column, self._first.time_unit, lateness, late)
         self._evaluators: dict[str, Evaluator] = {}
         self._turns: dict[str, Turn] = {}
-        several = STREAM_COLUMN if self._first.bindings.plan.several_streams else None
+        several = STREAM_COLUMN if self._first._bindings.plan.several_streams else None
         self._sharing = Sharing(self._first.type_column, several)
         self._blocks = Blocks((), self._options.position_column, self._options.begin)
         self._schema: pa.Schema | None = None
@@ -366,7 +387,7 @@ class QuerySetEvaluator:
                 )
         check_same_events(query, name, first, self._first_name)
         options = replace(self._options, output=query.physical_plan(self.output).output.name, begin=self.n_events)
-        evaluator = Evaluator(query.bindings, options, shared=self._sharing)
+        evaluator = Evaluator(query._bindings, options, shared=self._sharing)
         self._turns[name] = self._sharing.turn()
         if self._schema is not None:
             self._expect(name, evaluator, self._schema)
@@ -436,7 +457,7 @@ class QuerySetEvaluator:
 
     def _expect(self, name: str, evaluator: Evaluator, schema: pa.Schema) -> None:
         with _in_query(name):
-            binding = evaluator.bind(schema)
+            binding = evaluator._bind(schema)
             # made outside of its turn, as their memory is not that of one query
             self._sharing.guards(schema)
             self._sharing.add_partitions(binding.keys)
@@ -510,9 +531,9 @@ class QuerySetEvaluator:
         pipeline = evaluator.pipeline
         columns = block.columns.fork() if pipeline.binding.derived else block.columns
         for ready in pipeline.ahead([columns]):
-            yield from evaluator.read(replace(block, columns=ready), self._blocks, batch)
+            yield from evaluator._read(replace(block, columns=ready), self._blocks, batch)
         if not evaluator.is_full:
-            yield from evaluator.end_batch(batch)
+            yield from evaluator._end_batch(batch)
 
 
 def _gathered(pieces: Found) -> dict[str, pa.RecordBatch]:

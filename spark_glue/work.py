@@ -199,7 +199,7 @@ class OneQuery:
     @property
     def needed_types(self) -> tuple[str, ...] | None:
         """See `Work`."""
-        return self.query.needed_types
+        return self.query._needed_types
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """See `Work`."""
@@ -211,7 +211,7 @@ class OneQuery:
 
     def window_units(self, schema: pa.Schema) -> int | float | None:
         """See `Work`."""
-        return self.query.window_units(schema)
+        return self.query._window_units(schema)
 
     def parted(self, fits: Callable[[Work], bool]) -> tuple[Work | None, Work | None]:
         """See `Work`."""
@@ -224,7 +224,7 @@ class OneQuery:
         )
         if part.begin or part.deal is not None:
             found.expect(events)
-            return found.part(part.begin, part.first_end) if part.deal is None else found.of_keys(*part.deal)
+            return found._part(part.begin, part.first_end) if part.deal is None else found._of_keys(*part.deal)
         return found
 
 
@@ -393,11 +393,11 @@ class _NamedResults:
 
     def push_batches(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """See `WorkEvaluator`."""
-        return QuerySet.named(self._evaluator.push_batches(batch), self._schema)
+        return QuerySet._named(self._evaluator.push_batches(batch), self._schema)
 
     def finish_batches(self) -> Iterator[pa.RecordBatch]:
         """See `WorkEvaluator`."""
-        return QuerySet.named(self._evaluator.finish_batches(), self._schema)
+        return QuerySet._named(self._evaluator.finish_batches(), self._schema)
 
 
 def work_of(query: Any, output: str | None = None, *, time_column: str | None = None) -> OneQuery | ManyQueries:

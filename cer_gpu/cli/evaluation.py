@@ -81,7 +81,7 @@ class Evaluation(ABC):
         self.outputs = {name: plan.output.name for name, plan in plans.items()}
         self._open()
         first = next(iter(queries.values()))
-        self._source = first.source(streams.open(), sort=options.sort)
+        self._source = first._source(streams.open(), sort=options.sort)
         schema = self._source.schema
         self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
         self.n_rows = self._source.n_rows
@@ -179,7 +179,7 @@ class OneQuery(Evaluation):
 
     def _matches(self, source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
         (name,) = self._queries
-        for batch in self._query.matches(source, self.evaluator, self.options.threads):
+        for batch in self._query._matches(source, self.evaluator, self.options.threads):
             yield name, batch
 
     @property
@@ -208,7 +208,7 @@ class QueriesTogether(Evaluation):
         self.evaluator = self._set.evaluator(**self.options.of_evaluator)
 
     def _matches(self, source: Source) -> Found:
-        return self._set.matches(source, self.evaluator)
+        return self._set._matches(source, self.evaluator)
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -217,7 +217,7 @@ class QueriesTogether(Evaluation):
 
     def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return results of a query with the name of the query."""
-        return next(self._set.named(iter([(name, batch)]), self.schema))
+        return next(self._set._named(iter([(name, batch)]), self.schema))
 
     @property
     def notes(self) -> dict[str, list[str]]:

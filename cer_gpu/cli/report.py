@@ -78,7 +78,7 @@ def report(
         first = next(iter(compiled.values()))
         asked = QuerySet(compiled) if given.is_set else first
         source = rereadable(streams.open())
-        schema = first.source(source).schema
+        schema = first._source(source).schema
         for_each(compiled, lambda each: each.output_schema(schema))
         with working("evaluating (the first run compiles the engine)"):
             tell = None if as_json else say

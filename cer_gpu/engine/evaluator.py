@@ -44,6 +44,17 @@ class Evaluator:
         Events evaluated so far; with `lateness`, some pushed events still wait.
     n_matches : int
         Complex events found so far.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> evaluator = cer_gpu.compile("SELECT * FROM S WHERE A ; B").evaluator()
+    >>> for types in (["A", "C"], ["B"]):
+    ...     print(evaluator.push(pa.record_batch({"type": types}))["positions"].to_pylist())
+    []
+    [[0, 2]]
+    >>> evaluator.finish().num_rows
+    0
     """
 
     def __init__(
@@ -268,7 +279,7 @@ class Evaluator:
             if self._pipeline is not None:
                 self._pipeline.guards.release()
 
-    def over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _over(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Push all batches, finish, and yield the complex events."""
         if not self.is_full:
             for batch in batches:
@@ -280,24 +291,24 @@ class Evaluator:
     # ---- ranges of the stream -------------------------------------------------------------------------------
 
     @property
-    def may_be_cut(self) -> bool:
+    def _may_be_cut(self) -> bool:
         """True if no event was read yet, and no option needs the whole stream."""
         options = self._options
         return not self.n_pushed and options.lateness is None and options.share is None and not options.position_column
 
     @property
-    def window(self) -> tuple[str | None, np.uint64 | np.float64]:
+    def _window(self) -> tuple[str | None, np.uint64 | np.float64]:
         """Column in which the window is measured (None: events), and its length; available after `expect`."""
         assert self._pipeline is not None
         binding = self._pipeline.binding
         assert binding.window_length is not None
         return binding.window_column, binding.window_length
 
-    def part(self, begin: int, first_end: int) -> Evaluator:
+    def _part(self, begin: int, first_end: int) -> Evaluator:
         """Return an evaluator of the stream from `begin` on that lists complex events that end from `first_end` on."""
         return self._other(replace(self._options, begin=begin, first_end=first_end))
 
-    def restart(self, begin: int, first_end: int) -> None:
+    def _restart(self, begin: int, first_end: int) -> None:
         """Begin another range of the stream; compiled code, and the symbols met, stay."""
         assert self._pipeline is not None
         self._options = replace(self._options, begin=begin, first_end=first_end)
@@ -307,7 +318,7 @@ class Evaluator:
         self._pipeline.restart(self._options.reading)
         self._blocks.restart(begin)
 
-    def of_keys(self, share: int, n_shares: int) -> Evaluator:
+    def _of_keys(self, share: int, n_shares: int) -> Evaluator:
         """Return an evaluator for one share of the keys of PARTITION BY of the same stream."""
         return self._other(replace(self._options, deal=(share, n_shares)))
 
@@ -349,7 +360,7 @@ class Evaluator:
         return state.to_bytes()
 
     @classmethod
-    def restore(cls, bindings: Bindings, blob: bytes) -> Evaluator:
+    def _restore(cls, bindings: Bindings, blob: bytes) -> Evaluator:
         """Make an evaluator from a checkpoint."""
         state = State.from_bytes(bindings.plan, blob)
         share = state.options.pop("share")
@@ -362,10 +373,10 @@ class Evaluator:
         if "events" in state.schemas and evaluator.is_full:
             evaluator._bound(state.schemas["events"])
         elif "events" in state.schemas:
-            evaluator._choose(evaluator.bind(state.schemas["events"]))
+            evaluator._choose(evaluator._bind(state.schemas["events"]))
             evaluator._table.restore(state.facts["table"])
             pipeline = evaluator._bound(state.schemas["events"])
-            pipeline.restore(state, evaluator.bind(state.schemas["binding"]))
+            pipeline.restore(state, evaluator._bind(state.schemas["binding"]))
             evaluator._blocks.restore(state)
             evaluator._keep_advanced(state.facts.get("advanced", -1))
             evaluator._intake.restore(state)
@@ -424,12 +435,12 @@ class Evaluator:
     def _bound(self, schema: pa.Schema) -> Pipeline:
         """Return the pipeline, made or bound anew for a schema."""
         if self._pipeline is None:
-            return self._begin(self.bind(schema))
+            return self._begin(self._bind(schema))
         if not self._pipeline.binding.fits(schema):
-            self._pipeline.rebind(self.bind(schema))
+            self._pipeline.rebind(self._bind(schema))
         return self._pipeline
 
-    def bind(self, schema: pa.Schema) -> Binding:
+    def _bind(self, schema: pa.Schema) -> Binding:
         """Return the binding of the query to a schema."""
         return self._bindings.bind(schema, self._options.position_column)
 
@@ -475,12 +486,12 @@ class Evaluator:
         batch = blocks.batch(events)
         many = self._among_threads or pipeline.guards.placement.device == CUDA
         for columns in pipeline.ahead(blocks.cut(batch, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
-            yield from self.read(blocks.read(columns), blocks, batch)
+            yield from self._read(blocks.read(columns), blocks, batch)
             if self.is_full:
                 return
-        yield from self.end_batch(batch)
+        yield from self._end_batch(batch)
 
-    def read(self, block: EventBlock, blocks: Blocks, batch: Batch) -> Iterator[pa.RecordBatch]:
+    def _read(self, block: EventBlock, blocks: Blocks, batch: Batch) -> Iterator[pa.RecordBatch]:
         """Evaluate a block of a batch, with the clocks that `blocks` hold, and yield the complex events."""
         pipeline = self.pipeline
         self.n_events = block.first + block.columns.n_rows
@@ -495,7 +506,7 @@ class Evaluator:
             if self.is_full:
                 return
 
-    def end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
+    def _end_batch(self, batch: Batch) -> Iterator[pa.RecordBatch]:
         """Yield the rest of the complex events that end in a batch, all of whose blocks were read."""
         pipeline = self.pipeline
         for found in pipeline.flush(batch):

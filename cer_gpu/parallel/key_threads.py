@@ -66,7 +66,7 @@ def on_threads_by_key(
     n_threads
     """
     reading = Reading()
-    workers = [_Worker(evaluator.of_keys(k, n_threads), reading) for k in range(n_threads)]
+    workers = [_Worker(evaluator._of_keys(k, n_threads), reading) for k in range(n_threads)]
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]
     try:

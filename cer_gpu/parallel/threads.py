@@ -52,10 +52,10 @@ class _Evaluators:
         try:
             evaluator, memory = self._spare.pop()
         except IndexError:
-            evaluator, memory = self._whole.part(begin, first_end), {}
+            evaluator, memory = self._whole._part(begin, first_end), {}
         else:
             with Turn(memory):
-                evaluator.restart(begin, first_end)
+                evaluator._restart(begin, first_end)
         yield evaluator
         self._spare.append((evaluator, memory))
 

@@ -94,7 +94,7 @@ def _measures(query: Query, events: Events, threads: int | None, most: int, *, i
     """Return the first rows of output "measures" as texts, and the number of all; None where they are too many."""
     pieces, n_rows = list[pa.RecordBatch](), 0
     evaluator = query.evaluator(output="measures", limit=None if is_whole else most)
-    for batch in query.matches(events.numbered(), evaluator, threads):
+    for batch in query._matches(events.numbered(), evaluator, threads):
         left = most - n_rows
         if left > 0 or not pieces:
             pieces.append(batch.slice(0, max(left, 0)))
@@ -194,7 +194,7 @@ def _rows(query: Query, events: Events, found: Found, threads: int | None, most_
     assert found.detailed is not None
     detailed, step = found.detailed, found.detail_step
     source = events.open()
-    binding = query.bind(source.schema)
+    binding = query._bind(source.schema)
     names, attributes = binding.attribute_schema.names, binding.attributes[:MAX_COLUMNS]
     positions = np.unique(pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy())
     texts, rows = _texts(events, attributes, positions)

@@ -71,7 +71,7 @@ class Counted:
     def of_each_end(self, n: int = 1) -> Query:
         """Return the query that finds `most_at_an_end` of those that end at one event, `n` times as many."""
         most = n * self.most_at_an_end
-        plan = self.query.bindings.plan
+        plan = self.query._bindings.plan
         return Query(replace(plan, limit=most if plan.limit is None else min(plan.limit, most)), self.query.notes)
 
     def weights(self, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -91,14 +91,14 @@ def count(queries: Mapping[str, Query], events: Events, threads: int | None = No
         Without the queries whose complex events cannot be counted without listing them.
     """
     countable = {
-        name: query for name, query in queries.items() if not query.drops_rows and query.physical_plan("count").counted
+        name: query for name, query in queries.items() if not query._drops_rows and query.physical_plan("count").counted
     }
     counted = {name: Counted(query, Partitions(query)) for name, query in countable.items()}
     if len(countable) > 1:
         together = QuerySet(countable)
         evaluator = together.evaluator(output="count")
         try:
-            for name, batch in together.matches(events.open(), evaluator):
+            for name, batch in together._matches(events.open(), evaluator):
                 counted[name].add(batch)
         except CountOverflow:
             return {name: _count_one(query, events, threads) for name, query in countable.items()}
@@ -113,7 +113,7 @@ def _count_one(query: Query, events: Events, threads: int | None) -> Counted:
     counted = Counted(query, Partitions(query))
     evaluator = query.evaluator(output="count")
     try:
-        for batch in query.matches(events.open(), evaluator, threads):
+        for batch in query._matches(events.open(), evaluator, threads):
             counted.add(batch)
     except CountOverflow:
         return Counted(query, Partitions(query), overflows=True)

@@ -89,9 +89,9 @@ def find(
     some = None if counted is None or counted.is_listed_whole else counted
     listed = query if some is None else some.of_each_end()
     # of what HAVING drops, only valuations are told apart
-    evaluator = listed.evaluator(output="bindings" if query.drops_rows else "positions")
+    evaluator = listed.evaluator(output="bindings" if query._drops_rows else "positions")
     n_listed = 0
-    for batch in listed.matches(events.open(), evaluator, threads):
+    for batch in listed._matches(events.open(), evaluator, threads):
         if not batch.num_rows:
             continue
         positions = batch.column("positions")
@@ -115,7 +115,7 @@ def find(
         notes=tuple(evaluator.notes),
         n_matches=n_listed if some is None else some.n_matches,
         n_listed=n_listed,
-        valued=query.without_choice() if some is None else some.of_each_end(MAX_WAYS),
+        valued=query._without_choice() if some is None else some.of_each_end(MAX_WAYS),
         drawn=drawn.rows(),
         step=drawn.step,
         detailed=detailed.rows(),
@@ -175,7 +175,7 @@ def variables_of(
 
 
 def _valuations(query: Query, events: Events, threads: int | None) -> Iterator[pa.RecordBatch]:
-    for batch in query.matches(events.open(), query.evaluator(output="bindings"), threads):
+    for batch in query._matches(events.open(), query.evaluator(output="bindings"), threads):
         if batch.num_rows:
             yield batch
 

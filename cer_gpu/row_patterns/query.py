@@ -36,6 +36,15 @@ class RowPatternQuery:
     ----------
     text : str
         The statement.
+
+    Examples
+    --------
+    >>> import cer_gpu, pyarrow as pa
+    >>> falls = cer_gpu.compile('''SELECT * FROM t MATCH_RECOGNIZE (
+    ...     ORDER BY ts MEASURES FIRST(A.x) AS high, LAST(B.x) AS low
+    ...     PATTERN (A B+) DEFINE B AS x < PREV(x))''')
+    >>> falls.evaluate(pa.table({"ts": [1, 2, 3, 4], "x": [5, 4, 2, 3]})).to_pylist()
+    [{'high': 5, 'low': 2}]
     """
 
     text: str

@@ -154,7 +154,7 @@ def test_threads_by_key_give_the_same():
 
 def test_all_events_are_needed():
     query = cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[x > LAG(x)]")
-    assert query.needed_types is None
+    assert query._needed_types is None
     assert query.physical_plan().dealing.tasks["range"].startswith("LAG reads events")
 
 

@@ -31,7 +31,7 @@ QUERIES = [
 def pipeline_of(text, output):
     query = cer_gpu.compile(text, time_column="t")
     physical = query.physical_plan(output)
-    binding = query.bind(EVENTS.schema)
+    binding = query._bind(EVENTS.schema)
     return Pipeline(physical, binding, Reading(), physical.table(), device="cpu", types_met=TypesMet(()))
 
 
@@ -86,7 +86,7 @@ class Named(Stages):
 def test_the_hook_sees_each_stage_in_order(number, stages):
     text, output = QUERIES[number]
     hook = Named()
-    evaluator = Evaluator(cer_gpu.compile(text, time_column="t").bindings, Options(output), hook)
+    evaluator = Evaluator(cer_gpu.compile(text, time_column="t")._bindings, Options(output), hook)
     assert evaluator.push(EVENTS).num_rows
     assert list(dict.fromkeys(hook.begun)) == stages
 
@@ -94,7 +94,7 @@ def test_the_hook_sees_each_stage_in_order(number, stages):
 def test_a_measured_evaluation_finds_the_same_rows():
     for text, output in QUERIES:
         query, stages = cer_gpu.compile(text, time_column="t"), MeasuredStages()
-        measured = Evaluator(query.bindings, Options(output), stages)
+        measured = Evaluator(query._bindings, Options(output), stages)
         assert measured.push(EVENTS).equals(query.evaluator(output=output).push(EVENTS))
         assert stages.seconds[LOOP] > 0
         assert stages.running is None

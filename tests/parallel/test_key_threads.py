@@ -80,7 +80,7 @@ def test_each_thread_has_a_share_of_the_keys():
     events = pa.table({"type": ["A"] * 3000, "k": list(range(3000))})
     evaluator = query.evaluator()
     evaluator.expect(events.schema)
-    found = [evaluator.of_keys(k, 3).push(events.to_batches()[0])["end"].to_pylist() for k in range(3)]
+    found = [evaluator._of_keys(k, 3).push(events.to_batches()[0])["end"].to_pylist() for k in range(3)]
     assert sorted(end for each in found for end in each) == list(range(3000))
     assert all(900 < len(each) < 1100 for each in found)
 
@@ -101,12 +101,12 @@ def test_threads_end_with_their_reader_and_their_counts_add_up(monkeypatch):
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A PARTITION BY [k] WITHIN 50 EVENTS")
     events = pa.table({"type": ["A"] * 20_000, "k": [i % 5 for i in range(20_000)]})
-    reader = query.matches(query.source(events), query.evaluator(), 3)
+    reader = query._matches(query._source(events), query.evaluator(), 3)
     assert next(reader).num_rows
     reader.close()
     assert threading.active_count() == before
     evaluator = query.evaluator()
-    found = sum(batch.num_rows for batch in query.matches(query.source(events), evaluator, 3))
+    found = sum(batch.num_rows for batch in query._matches(query._source(events), evaluator, 3))
     assert (evaluator.n_events, evaluator.n_matches) == (20_000, found)
 
 

@@ -105,7 +105,7 @@ def test_the_evaluator_counts_the_events_and_results_of_all_threads(small_ranges
     events = random_events(rng, 300)
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B WITHIN 9 EVENTS")
     evaluator = query.evaluator()
-    found = sum(batch.num_rows for batch in query.matches(query.source(events), evaluator, 3))
+    found = sum(batch.num_rows for batch in query._matches(query._source(events), evaluator, 3))
     assert (evaluator.n_events, evaluator.n_matches) == (300, found)
 
 
@@ -192,7 +192,7 @@ def test_threads_end_with_their_reader(monkeypatch):
     monkeypatch.setattr(on_threads, "MOST_WAITING", 1)
     before = threading.active_count()
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; A ; A WITHIN 200 EVENTS")
-    reader = query.matches(query.source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
+    reader = query._matches(query._source(pa.table({"type": ["A"] * 20_000})), query.evaluator(), 3)
     assert next(reader).num_rows
     reader.close()
     assert threading.active_count() == before

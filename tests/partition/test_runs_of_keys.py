@@ -53,7 +53,7 @@ def test_runs_get_the_ids_of_their_keys(seed, large):
     numbered = every and rng.random() < 0.7
     schema = pa.schema([("type", pa.string()), *((name, kinds[0]) for name, kinds in TYPES.items())])
     brackets = ", ".join(f"[{name}]" for name in columns)
-    keys = cer_gpu.compile(f"SELECT * FROM S WHERE A : B PARTITION BY {brackets}").bind(schema).keys
+    keys = cer_gpu.compile(f"SELECT * FROM S WHERE A : B PARTITION BY {brackets}")._bind(schema).keys
     rows = runs_of_keys(rng, 600 if large else 60)
     partitions = Partitions(keys.types, every=every, numbered=numbered)
     if large:

@@ -32,10 +32,10 @@ def test_a_query_is_bound_once_for_a_schema(bound, options):
 
 def test_an_evaluation_does_not_change_its_binding():
     query = cer_gpu.compile(QUERY, time_column="t")
-    binding = query.bind(EVENTS.schema)
+    binding = query._bind(EVENTS.schema)
     before = {name: repr(value) for name, value in vars(binding.guards).items() if name != "inputs"}
     query.evaluate(EVENTS)
-    assert query.bind(EVENTS.schema) is binding
+    assert query._bind(EVENTS.schema) is binding
     assert {name: repr(value) for name, value in vars(binding.guards).items() if name != "inputs"} == before
     assert all(table._values is None for _, table in binding.guards.inputs.tables)
     assert len(binding.guards.inputs.tables) == 1
