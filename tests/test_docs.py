@@ -5,6 +5,7 @@ A ```python block with ``>>>`` lines is a doctest; the blocks of one file share 
 """
 
 import doctest
+import importlib
 import re
 import subprocess
 import sys
@@ -137,3 +138,26 @@ def test_the_language_page_has_examples_of_every_operator_and_clause():
         "/*",
     ]:
         assert word in code, word
+
+
+def test_the_navigation_of_the_site_names_every_page():
+    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r": ([\w/]+\.md)$", settings[settings.index("\nnav:") :], flags=re.MULTILINE)
+    outside = ["index.md", "CHANGELOG.md", "examples/data/README.md"]
+    assert sorted(named) == sorted([*outside, *(page.name for page in (ROOT / "docs").glob("*.md"))])
+
+
+def test_links_between_readme_and_docs_lead_to_places_in_the_site(monkeypatch):
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    site_pages = importlib.import_module("site_pages")
+    known = {"index.md", "language.md", "gpu.md", "CHANGELOG.md", "examples/data/README.md", "pictures/timeline.png"}
+    front, page = ("README.md", "index.md", known), ("docs/gpu.md", "gpu.md", known)
+    assert (
+        site_pages.moved("[a](docs/language.md#b) [c](CHANGELOG.md)", *front) == "[a](language.md#b) [c](CHANGELOG.md)"
+    )
+    picture = '[<img src="docs/pictures/timeline.png">](docs/gpu.md)'
+    assert site_pages.moved(picture, *front) == '[<img src="pictures/timeline.png">](gpu.md)'
+    assert site_pages.moved("[a](../README.md), [b](../examples/queries/)", *page) == "[a](index.md), b"
+    assert site_pages.moved("[a](#b) [c](https://d.e)", *page) == "[a](#b) [c](https://d.e)"
+    assert site_pages.moved("[a](nowhere.md)", *page) == "[a](nowhere.md)"
