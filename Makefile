@@ -4,7 +4,7 @@ BIN := .venv/bin
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo demo-spark test test-long lint docs bench bench-quick gpu-check clean
+.PHONY: help install demo demo-spark test test-long lint docs site wheel bench bench-quick gpu-check clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -16,7 +16,7 @@ install: .venv/.installed ## Make .venv with the pinned versions (again only aft
 		echo "cer-gpu needs Python 3.11 or newer, but '$(PYTHON)' is: $$($(PYTHON) --version 2>&1)" >&2; \
 		echo "name another one: make install PYTHON=python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,spark,bench]'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev,docs,spark,bench]'
 	@touch $@
 
 demo: install ## Find complex events in 665,297 flight events
@@ -42,12 +42,17 @@ lint: install ## Check style, types and import directions
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-docs: install ## Write the reference of the Python API to build/docs, docs/errors.md and the picture of the rooms
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
-	$(BIN)/pdoc --docformat numpy --no-show-source -o build/docs cer_gpu cer_gpu.report cer_gpu.plot spark_glue
+docs: install ## Write docs/errors.md and the picture of the rooms anew
 	$(BIN)/python docs/make_errors.py
 	$(BIN)/python docs/make_architecture.py
-	@echo "open build/docs/cer_gpu.html"
+
+site: install ## Make the site of README, docs/ and the reference of the Python API, to be searched offline; a broken link fails
+	$(BIN)/pdoc --docformat numpy --no-show-source -o build/reference/api cer_gpu cer_gpu.report cer_gpu.plot spark_glue
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open build/site/index.html"
+
+wheel: install ## Build an sdist and a wheel into dist/, and try the wheel in a clean environment, by pipx and by uvx
+	$(BIN)/python tests/wheel_check.py
 
 bench: install ## Run all benchmarks, with peers, and write benchmarks/results/ (about 15 minutes)
 	$(BIN)/python benchmarks/run.py --save
