@@ -218,7 +218,7 @@ class Query:
             return None
         return None if None in types else tuple(dict.fromkeys(filter(None, types)))
 
-    def _with_aggregate(self, aggregate: str, output: str | None = "count") -> Query:
+    def with_aggregate(self, aggregate: str, output: str | None = "count") -> Query:
         """Return the query whose output "count" shows an aggregate, as the argument of `evaluate` asks for."""
         if output != "count":
             raise OptionError(f"aggregate={aggregate!r} is for output='count'\nhint: output='count'")
@@ -418,7 +418,7 @@ class Query:
         ...     print(sum(batch.num_rows for batch in reader))
         2
         """
-        query = self if aggregate is None else self._with_aggregate(aggregate, output)
+        query = self if aggregate is None else self.with_aggregate(aggregate, output)
         evaluator = query.evaluator(
             device=device,
             output=output,
@@ -518,7 +518,7 @@ class Query:
         """
         check_options(device=device, threads=threads, share=share, limit=limit)
         check_lateness(lateness, late, self.time_column)
-        query = self if aggregate is None else self._with_aggregate(aggregate, output)
+        query = self if aggregate is None else self.with_aggregate(aggregate, output)
         name = query._output(output).name
         options = Options(
             name, lateness, late, share, position_column, first_end, device=device, limit=limit, aggregate=aggregate

@@ -84,7 +84,7 @@ def test_weighing_is_aggregating_what_is_listed(function, seed):
     listing = mock.patch.object(outputs, "linear", return_value="for the test")
     with listing:
         expected = query.evaluate(events, output="count", aggregate=aggregate)
-    assert query._with_aggregate(aggregate).physical_plan("count").runtime == "chain_weigher"
+    assert query.with_aggregate(aggregate).physical_plan("count").runtime == "chain_weigher"
     assert_same(query.evaluate(events, output="count", aggregate=aggregate), expected)
     with small_sizes():
         assert_same(query.evaluate(events, output="count", aggregate=aggregate, threads=2), expected)
@@ -153,7 +153,7 @@ def test_weights_too_large_are_refused():
     ],
 )
 def test_other_aggregates_list(pattern, aggregate, reason):
-    query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}")._with_aggregate(aggregate)
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE {pattern}").with_aggregate(aggregate)
     assert not isinstance(query._plan.weights, Linear)
     assert reason in query._plan.weights
     assert reason in query.physical_plan("count").reason
