@@ -58,4 +58,8 @@ def test_the_version_stands_in_one_place():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "cer_gpu.__version__"}
-    assert importlib.metadata.version("cer-gpu") == cer_gpu.__version__
+    try:
+        installed = importlib.metadata.version("cer-gpu")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("runs from a checkout, without an installation")
+    assert installed == cer_gpu.__version__
