@@ -1,11 +1,19 @@
-"""cer_gpu: complex event recognition over large Arrow data.
-
->>> import cer_gpu
->>> query = cer_gpu.compile("SELECT * FROM S WHERE A ; B+ ; C WITHIN 100 EVENTS")
+"""Complex event recognition over large Arrow data.
 
 `compile` gives a `Query`; `Query.evaluate` finds all complex events in a table or a file, `Query.stream` batch by
 batch, `Query.evaluator` in events that arrive.  `compile_all` gives a `QuerySet`: many queries in one pass.
-A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.
+A statement with MATCH_RECOGNIZE is a `RowPatternQuery`.  All errors that a user can cause are `CerError`.
+
+>>> import cer_gpu, pyarrow as pa
+>>> events = pa.table({"type": ["SELL", "BUY", "BUY"], "price": [101.0, 90.0, 103.0]})
+>>> query = cer_gpu.compile("SELECT * FROM Stock WHERE SELL AS a ; BUY AS b FILTER b.price < a.price")
+>>> query.evaluate(events).to_pylist()
+[{'start': 0, 'end': 1, 'positions': [0, 1]}]
+>>> print("".join(query.explain().words[1:3]))
+  1. an event SELL, called a  2. later, an event BUY, called b
+
+Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a page of the results) and `cer_gpu.plot`
+(pictures of them).  All other modules are internal.  README.md and docs/questions.md are the way in.
 """
 
 from cer_gpu.columnar.resident import DeviceEvents

@@ -11,6 +11,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +26,9 @@ OUTSIDE = {
 CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?P<image>!?)\[(?P<label>(?:[^\[\]]|!\[[^\]]*\]\([^)]*\)|<img[^>]*>)*)\]\((?P<target>[^)\s]+)\)")
 SOURCE = re.compile(r'(?<=src=")(?P<target>[^"]+)(?=")')
+FETCHED = re.compile(
+    r'<(?:script|img|iframe|link rel="(?:stylesheet|preconnect)")[^>]*(?:src|href)="(?:https?:)?//[^"]*"'
+)
 SESSION = re.compile(r"^```python\n(?=>>> )", re.MULTILINE)
 
 
@@ -47,6 +51,12 @@ def on_page_markdown(markdown: str, *, page: Any, files: Files, **_: Any) -> str
     pieces = CODE.split(markdown)
     pieces[::2] = [moved(piece, source, place, known) for piece in pieces[::2]]
     return SESSION.sub("```pycon\n", "".join(pieces))
+
+
+def on_post_page(output: str, *, page: Any, **_: Any) -> None:
+    """Refuse a page that fetches something, as it is read without a network."""
+    if found := FETCHED.search(output):
+        raise PluginError(f"{page.file.src_uri} would fetch {found[0]}")
 
 
 def moved(text: str, source: str, place: str, known: set[str]) -> str:

@@ -18,6 +18,10 @@ def test_dir_lists_the_public_names_alone():
     assert dir(cer_gpu) == sorted([*cer_gpu.__all__, "__version__"])
 
 
+def test_the_example_of_the_package_prints_what_it_says():
+    assert doctest.testmod(cer_gpu).failed == 0
+
+
 @every_name
 def test_examples_of_public_names_print_what_they_say(name):
     report: list[str] = []
