@@ -183,7 +183,7 @@ def staged(these: Together) -> Row:
                 evaluator.expect(source.schema)
                 batches = source.batches(query.columns(source.schema, evaluator.output))
                 pa.Table.from_batches(
-                    list(evaluator.over(stages.each(DECODE, batches))), query.output_schema(source.schema)
+                    list(evaluator._over(stages.each(DECODE, batches))), query.output_schema(source.schema)
                 )
     total = sum(stages.seconds.values())
     events = these.events if isinstance(these.events, pa.Table) else pq.read_schema(these.events).empty_table()
