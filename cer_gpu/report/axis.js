@@ -52,7 +52,7 @@ class Axis {
 
   /** A point in full: all moments of an axis have the digits that its data need. */
   pointText(value) {
-    if (this.kind === "duration") return durationText(Number(this.origin) + value);
+    if (this.kind === "duration") return this.lengthText(Number(this.origin) + value);
     if (this.kind !== "moment") return this.plain(value) + (this.unit && ` ${this.unit}`);
     let whole = Math.floor(value), below = Math.round((value - whole) * 1e6);
     if (below === 1e6) [whole, below] = [whole + 1, 0];
@@ -109,7 +109,7 @@ class Axis {
   }
 
   tickText(value, step, isFirst) {
-    if (this.kind === "duration") return durationText(Number(this.origin) + value) || "0";
+    if (this.kind === "duration") return this.lengthText(Number(this.origin) + value);
     if (this.kind !== "moment") return this.plain(value);
     const text = new Date(Number(this.origin) + value).toISOString();
     const [day, time] = [text.slice(0, -14), text.slice(-13, -1)];

@@ -85,7 +85,7 @@ function makeOver(data, canvas) {
     const most = bars.reduce((a, b) => Math.max(a, b), 1);
     pen.fillStyle = colour("soft");
     pen.fillRect(place(view[0]), 0, place(view[1]) - place(view[0]), height);
-    drawCounts(area, countTicks(most, 4), (count) => (count / most) * (height - 10));
+    drawCounts(area, countTicks(most, 5), (count) => (count / most) * (height - 10));
     drawAxis(area, axis.ticks(low, high, width / 110), place);
     drawBars(area, bars, most, () => colour("bar"));
   }

@@ -23,6 +23,7 @@ function facts(list, pairs) {
 
 /** A number as text with its digits in groups; of four digits, which may be a year or a name, in one. */
 function groupedText(text) {
+  if (/\.\d{11,}$/.test(text)) text = String(+Number(text).toPrecision(12)); // digits that rounding left
   const parts = /^(-?)(\d{5,})(\.\d+)?$/.exec(text);
   return parts ? parts[1] + parts[2].replace(/\B(?=(\d{3})+$)/g, ",") + (parts[3] ?? "") : text;
 }

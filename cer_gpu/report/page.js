@@ -313,8 +313,9 @@ function showPage(held, factsList, told) {
       for (const [i, row] of [...$("list").tBodies[0].rows].entries()) row.ariaCurrent = i === at ? "true" : null;
     }
     page = showPage(pages[at], $(isSet ? "own-facts" : "facts"), told);
-    // beside the list there is room for one
+    // beside the list there is room for one, of which the address says nothing
     if (!asked().has("match") && matchMedia("(min-width: 87.5rem)").matches) page.open(1);
+    clearTimeout(telling);
   }
 
   const files = Object.entries(about).filter(([, paths]) => paths.length);

@@ -65,8 +65,8 @@ class Pane {
     if (!this.data.hasRows(this.i)) return "";
     if (!between.length) return more && !most ? "The rows between are not on this page." : "";
     if (!this.withBetween) return "";
-    const which = { partition: " of the same partition", types: " of the types that the query names" }[of] ?? "";
-    return `Dim: rows between${which} that it does not keep${more ? "; there are more" : ""}.`;
+    const which = { partition: ", of the same partition", types: ", of the types that the query names" }[of] ?? "";
+    return `Dim: rows between that it does not keep${which}${more ? "; there are more" : ""}.`;
   }
 
   hide() {

@@ -32,7 +32,7 @@ def rows_of(
 ) -> dict[str, Any]:
     """Return the rows of the detailed complex events, each with the variables that hold it, and the rows between.
 
-    Where their values are too long, there are fewer rows between, and then rows of fewer complex events.
+    There are fewer rows between where their values are too long, and then rows of fewer complex events.
 
     Parameters
     ----------

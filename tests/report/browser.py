@@ -49,8 +49,10 @@ class Browser:
         return self._call(method, f"/session/{self._session}{path}", body)
 
     def open(self, path, fragment=""):
-        self._ask("POST", "/url", {"url": "about:blank"})  # so that a page of the same path is read again
-        self._ask("POST", "/url", {"url": Path(path).resolve().as_uri() + fragment})
+        address = Path(path).resolve().as_uri()
+        self._ask("POST", "/url", {"url": address + fragment})
+        # the page before may give itself an address meanwhile, which the driver takes for the end of this
+        self.until("return location.href.startsWith(arguments[0]) && document.readyState === 'complete'", address)
 
     def address(self):
         return self._ask("GET", "/url")
@@ -64,11 +66,12 @@ class Browser:
         """
         return self._ask("POST", "/execute/async", {"script": body, "args": list(args)})
 
-    def until(self, script, also=lambda: True):
+    def until(self, script, *args, also=lambda: True):
         """Wait until a script returns true."""
         for _ in range(100):
-            if self.run(script) and also():
-                return
+            with contextlib.suppress(RuntimeError):  # a script ends with the page before
+                if self.run(script, *args) and also():
+                    return
             time.sleep(0.05)
         raise AssertionError(f"never came: {script}")
 

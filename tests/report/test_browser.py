@@ -231,7 +231,7 @@ def test_the_rows_between_are_shown_on_demand(browse, page):
     assert [line[0] for line in rows(browser)[1:]] == ["0", "1", "2", "5"]
     dim = "return [...document.querySelectorAll('#rows tr.between')].map((row) => row.cells[0].innerText)"
     assert browser.run(dim) == ["1", "2"]
-    assert "rows between of the same partition that it does not keep" in browser.text("#chosen-note")
+    assert "rows between that it does not keep, of the same partition." in browser.text("#chosen-note")
     assert rows(browser)[3][-1] == "12,345"
     browser.press("#previous")
     assert not browser.run("return document.getElementById('between').checkVisibility()")
@@ -265,7 +265,7 @@ def test_the_list_is_saved_as_it_is_shown(browse, page, tmp_path):
     browser.press("#save-list")
     browser.press("#save-positions")
     files = [downloads / "complex_events.csv", downloads / "complex_events_positions.csv"]
-    browser.until("return true", lambda: all(file.exists() for file in files))
+    browser.until("return true", also=lambda: all(file.exists() for file in files))
     assert files[0].read_text() == (
         "number,start,end,length,events,k,gain,positions\n"
         "2,3,4,1,2,x9,-69999,3 4\n"
@@ -385,6 +385,44 @@ def test_every_kind_of_axis_is_drawn(browse, page, times, view):
     assert view in browser.text("#view")
     assert browser.run(INKED, "timeline")
     browser.key("+", "#timeline")
+
+
+@pytest.mark.parametrize(
+    ("times", "said", "head"),
+    [
+        (pa.array([0, 1], pa.timestamp("s")), "Times are as in the column t, which tells no time zone.", "start"),
+        (pa.array([0, 1], pa.timestamp("s", "UTC")), "Times are in UTC.", "start (UTC)"),
+        (
+            pa.array([0, 1], pa.timestamp("s", "Asia/Tokyo")),
+            "Times are in UTC (the zone of the column t is Asia/Tokyo).",
+            "start (UTC)",
+        ),
+        (pa.array([0, 1], pa.date32()), "", "start"),
+    ],
+    ids=["none", "UTC", "Tokyo", "dates"],
+)
+def test_the_page_says_which_times_it_shows(browse, page, times, said, head):
+    browser = browse(page("SELECT * FROM S WHERE A ; A", pa.table({"type": ["A", "A"], "t": times}), time_column="t"))
+    assert (browser.text("#times"), browser.table("#matches")[0][1]) == (said, head)
+
+
+def test_charts_have_round_steps_and_counts(browse, page, tmp_path):
+    path = page("SELECT * FROM S WHERE A", pa.table({"type": ["A"]}))
+    browser = browse(path)
+    ticks = "return countTicks(arguments[0], arguments[1])"
+    found = [browser.run(ticks, *asked) for asked in [(1, 4), (37, 4), (97, 5), (1000, 5)]]
+    assert found == [[0, 1], [0, 10, 20, 30], [0, 20, 40, 60, 80], [0, 200, 400, 600, 800, 1000]]
+    lengths = "return new Axis({kind: 'duration', unit: '', origin: '0'}).ticks(0, arguments[0] * 3600000, 5)"
+    assert [text for _, text in browser.run(lengths, 24)] == ["0", "6 h", "12 h", "18 h", "1 d"]
+    moments = "return new Axis({kind: 'moment', unit: '', origin: '0'}).ticks(0, arguments[0] * 1000, 5)"
+    assert [text for _, text in browser.run(moments, 7200)] == ["1970-01-01 00:00", "00:30", "01:00", "01:30", "02:00"]
+    assert browser.run("return ['1234', '12345', '-1234567.5', '0.30000000000000004', 'x'].map(groupedText)") == [
+        "1234",
+        "12,345",
+        "-1,234,567.5",
+        "0.3",
+        "x",
+    ]
 
 
 def test_a_page_without_complex_events_says_so(browse, page):
