@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -39,7 +38,7 @@ The page appears whole at the end or not at all."""
     shell_complete=complete_files,
     help="The page, such as report.html.",
 )
-@click.option("--title", metavar="TEXT", help="Title of the page.  [default: query in events]")
+@click.option("--title", metavar="TEXT", help="Title of the page.  [default: names of the query and of the events]")
 @query_options
 @sort_option
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
@@ -62,7 +61,7 @@ def report(
 
     It needs no network and no other file. QUERY and EVENTS are those of run; with --queries, the page has a
     table of the queries of a folder and what each finds. Complex events are counted before they are listed.
-    The events are read four times, and those of standard input kept in memory.
+    The events are read up to six times, and those of standard input kept in memory.
     """
     streams = given_streams(events)
     types = chosen_type_column(type_column, no_type_column)
@@ -70,9 +69,13 @@ def report(
     if out == STANDARD:
         raise click.UsageError("a report is a file: -o report.html")
     given = read_queries(query, queries)
-    named = queries or (Path(given.files[""]).name if given.files else "Complex events")
-    title = title or f"{named} in {', '.join(events)}"
-    inputs = [*given.files.values()]
+    given_paths = [path for paths in streams.named.values() for path in paths]
+    options: dict[str, Any] = {
+        "title": title,
+        "inputs": [*given.files.values()],
+        "events_from": given_paths,
+        "tell": None if as_json else say,
+    }
     try:
         compiled = given.compile(streams, type_column=types, time_column=time_column, time_unit=time_unit)
         first = next(iter(compiled.values()))
@@ -81,8 +84,7 @@ def report(
         schema = first._source(source).schema
         for_each(compiled, lambda each: each.output_schema(schema))
         with working("evaluating (the first run compiles the engine)"):
-            tell = None if as_json else say
-            made = write_report(asked, source, out, title=title, sort=sort, threads=threads, inputs=inputs, tell=tell)
+            made = write_report(asked, source, out, sort=sort, threads=threads, **options)
     except WrongQueries as wrong:
         given.say(wrong.errors)
         return 1

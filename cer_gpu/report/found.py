@@ -49,10 +49,9 @@ class Found:
         column ``start_time`` and ``end_time`` of a sample of those listed, every `step`-th; and ``stands_for`` (the
         number of complex events of the end for each that is listed of it) where not all are listed.
     detailed : pyarrow.Table or None
-        ``number``, ``start``, ``end``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and ``fingerprint`` of a smaller
-        sample, every `detail_step`-th of those listed.
-    labels : list of str
-        The names of the partitions, by their codes.
+        ``number``, ``start``, ``end``, ``n_kept``, ``partition``, ``positions`` (the first `MAX_ROWS_OF_ONE`) and
+        ``fingerprint`` of a smaller sample, every `detail_step`-th of those listed.
+    partitions : Partitions
     counts : list of int
         Number of complex events of each partition, by its code; of all, if they could be counted.
     """
@@ -66,7 +65,7 @@ class Found:
     step: int
     detailed: pa.Table | None
     detail_step: int
-    labels: list[str]
+    partitions: Partitions
     counts: list[int]
 
 
@@ -83,7 +82,7 @@ def find(
         Number of queries that share the room of one file.
     """
     if counted is not None and counted.n_matches == 0:
-        return Found(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, [], [])
+        return Found(counted.n_events, counted.notes, 0, 0, query, None, 1, None, 1, Partitions(query), [])
     drawn, detailed = Sample(MAX_DRAWN // n_pages), Sample(MAX_REFERENCES // n_pages)
     partitions = Partitions(query)
     some = None if counted is None or counted.is_listed_whole else counted
@@ -99,8 +98,8 @@ def find(
         numbers = pa.array(np.arange(n_listed, n_listed + batch.num_rows))
         n_listed += batch.num_rows
         columns = {"number": numbers, "start": batch.column("start"), "end": batch.column("end")}
-        shown = {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
-        shown |= {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
+        columns |= {"n_kept": n_kept, "partition": pa.array(partitions.codes(batch))}
+        shown = {name: batch.column(name) for name in ("start_time", "end_time") if query.time_column is not None}
         if some is not None:
             shown["stands_for"] = pa.array(some.weights(batch.column("end").to_numpy()))
         drawn.add(pa.table(columns | shown), np.ones(batch.num_rows, np.int64))
@@ -120,7 +119,7 @@ def find(
         step=drawn.step,
         detailed=detailed.rows(),
         detail_step=detailed.step,
-        labels=partitions.labels,
+        partitions=partitions,
         counts=partitions.counts if some is None or some.overflows else partitions.counts_in(some.partitions),
     )
 

@@ -19,6 +19,10 @@ from cer_gpu.query_set import QuerySet
 from cer_gpu.report.content import content
 from cer_gpu.report.counted import count, n_pages, too_many
 from cer_gpu.report.events import Events, paths
+from cer_gpu.report.titles import title_of
+
+SCRIPTS = ("dom", "axis", "held", "search", "charts", "timeline", "list", "export", "rows", "page")
+"""Files of the page's script, in the order in which they follow one another."""
 
 
 @dataclass(frozen=True)
@@ -51,34 +55,38 @@ def write_report(
     events: Any,
     path: str | os.PathLike[str],
     *,
-    title: str = "Complex events",
+    title: str | None = None,
     sort: bool = False,
     threads: int | None = None,
     inputs: Sequence[str] = (),
+    events_from: Sequence[str] | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Report:
     """Write the complex events of a query, or of each of several, as one HTML page, which needs nothing else.
 
     It shows the query, the complex events on a line of time (of positions without a time column), their number over
-    time, the partitions that have most of them, their durations, and the rows of the one that the reader selects.
+    time, the partitions that have most of them, their durations, a list to sort, search and export, and the rows of
+    the one that the reader selects.
 
     Parameters
     ----------
     query
     events
-        Anything that `cer_gpu.Query.evaluate` takes.  They are read three times: for the complex events, for their
-        valuations, and for their rows; events that can be read only once, such as a RecordBatchReader, are kept in
-        memory.
+        Anything that `cer_gpu.Query.evaluate` takes.  They are read several times: for the complex events, for their
+        valuations, and for their rows and those between; events that can be read only once, such as a
+        RecordBatchReader, are kept in memory.
     path
         Path of the page, which appears whole or not at all.
     title
-        Heading of the page.
+        Heading of the page; None: the name of the query's file, or its first words, and the name of that of the events.
     sort
         Sort the events by the time column first.
     threads
         Number of threads that evaluate; None: as many as help.
     inputs
-        Files and folders, besides the events, that must not be overwritten.
+        Files and folders of the queries, which must not be overwritten.
+    events_from
+        Files and folders of the events, "-" for standard input, which the page names; None: those among `events`.
     tell
         Called with a line that tells how many complex events there are, before any is listed, if only some will be.
 
@@ -96,7 +104,8 @@ def write_report(
     Notes
     -----
     The page is bounded, however much is found: 200,000 complex events, spread evenly over all, 100,000 rows of complex
-    events, up to 200 of one, 40 columns, values of 120 characters, and 8 MB of them; several queries share this room.
+    events, up to 200 of one, 300,000 rows between, up to 50 of one, 40 columns, values of 120 characters, and 8 MB of
+    them, and 8 MB of measures; several queries share this room.
     If there are more than 2,000,000 complex events, and they can be counted without listing them, some of each end are
     listed.  The page says what was left out.
 
@@ -111,6 +120,9 @@ def write_report(
     2
     """
     queries: Mapping[str, Query] = query if isinstance(query, QuerySet) else {"": query}
+    sources = paths(events) if events_from is None else [*events_from]
+    texts = {name: each.text for name, each in queries.items()}
+    about = {"queries" if len(inputs) > 1 else "query": [*inputs], "events": sources}
     with result_file(path, [*paths(events), *inputs]) as file:
         rereadable = Events(next(iter(queries.values())), events, sort=sort)
         counted = count(queries, rereadable, threads)
@@ -122,7 +134,8 @@ def write_report(
             for name, each in queries.items()
         }
         held = [{"name": name, **page} for name, page in pages.items()]
-        written = render(held, title).encode("utf-8", "replace")  # a title may be a file name that is not text
+        heading = title_of(texts, inputs, sources) if title is None else title
+        written = render(held, heading, about).encode("utf-8", "replace")  # a title may be a file name that is not text
         with naming(os.fspath(path)):
             file.write(written)
     of = {name: page["n_matches"] for name, page in pages.items()}
@@ -132,20 +145,25 @@ def write_report(
     return Report(n_events, n_matches, len(written), tuple(notes), of)
 
 
-def render(held: list[dict[str, Any]], title: str) -> str:
+def render(held: list[dict[str, Any]], title: str, about: Mapping[str, Sequence[str]]) -> str:
     """Return the page that shows contents (`cer_gpu.report.content`), one of them at a time.
+
+    Parameters
+    ----------
+    about
+        Paths of the queries and of the events, which the page shows as a detail.
 
     Its content security policy allows nothing but its own style and script, by their digests; the content is JSON
     without ``<``, so that no text in it can end the element around it.
     """
-    style, script = _text("page.css"), _text("page.js")
+    style, script = _text("page.css"), "".join(_text(f"{name}.js") for name in SCRIPTS)
     return Template(_text("page.html")).substitute(
         title=html.escape(title),
         style=style,
         script=script,
         style_digest=_digest(style),
         script_digest=_digest(script),
-        held=json.dumps(held, separators=(",", ":")).replace("<", "\\u003c"),
+        held=json.dumps({"about": about, "pages": held}, separators=(",", ":")).replace("<", "\\u003c"),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ class Partitions:
     ----------
     labels : list of str
         The names of the partitions, by their codes.
+    values : list of list of str
+        The key of each partition, a text for each bracket of PARTITION BY.
     """
 
     def __init__(self, query: Query) -> None:
@@ -31,6 +34,7 @@ class Partitions:
         self._codes: dict[str, int] = {}
         self._counter = Counter[int]()
         self.labels: list[str] = []
+        self.values: list[list[str]] = []
 
     @property
     def counts(self) -> list[int]:
@@ -49,17 +53,33 @@ class Partitions:
         if not self._names:
             return np.zeros(batch.num_rows, np.int32)
         keys = [batch.column(name) for name in self._names]
-        separator = pa.scalar(",", pa.large_string())
-        found = pc.binary_join_element_wise(*map(to_json, keys), separator).dictionary_encode()
-        indices = found.indices.to_numpy()
-        firsts = np.unique(indices, return_index=True)[1]  # the dictionary is in the order of first occurrence
+        names, indices = _distinct(keys)
+        firsts = np.unique(indices, return_index=True)[1]  # the names are in the order of first occurrence
         texts = [plain(key.take(pa.array(firsts))).to_pylist() for key in keys]
         codes = np.empty(len(firsts), np.int32)
-        for i, name in enumerate(found.dictionary.to_pylist()):
+        for i, name in enumerate(names):
             codes[i] = self._codes.setdefault(name, len(self.labels))
             if codes[i] == len(self.labels):
-                self.labels.append(", ".join(str(column[i]) for column in texts)[:MAX_LABEL])
+                values = [str(column[i]) for column in texts]
+                self.labels.append(", ".join(values)[:MAX_LABEL])
+                self.values.append([value[:MAX_LABEL] for value in values])
         for code, n in zip(codes.tolist(), np.bincount(indices, weights).tolist(), strict=True):
             self._counter[code] += int(n)
         numbered: npt.NDArray[np.int32] = codes[indices]
         return numbered
+
+    def known(self, keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+        """Return the code of the partition of each row by its keys; -1: no complex event is of it."""
+        names, indices = _distinct(keys)
+        codes = np.array([self._codes.get(name, -1) for name in names], np.int32)
+        numbered: npt.NDArray[np.int32] = codes[indices]
+        return numbered
+
+
+def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """Return the distinct names (JSON of the keys), and the index of each row's."""
+    separator = pa.scalar(",", pa.large_string())
+    # of a dictionary, each value becomes text once
+    coded = [key if pa.types.is_dictionary(key.type) else key.dictionary_encode() for key in keys]
+    found = pc.binary_join_element_wise(*map(to_json, coded), separator).dictionary_encode()
+    return found.dictionary.to_pylist(), found.indices.to_numpy()

@@ -19,10 +19,10 @@ QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 def test_report_writes_a_page(cli):
     code, out, err = cli("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
     assert (code, out) == (0, "")
-    assert err == "7 rows, 4 complex events, 0.0 MB -> report.html\n"
+    assert err == "7 rows, 4 complex events, 0.1 MB -> report.html\n"
     assert sorted(os.listdir()) == ["events.parquet", "report.html"]
-    page = Path("report.html").read_text()
-    assert "<title>Complex events in events.parquet</title>" in page
+    page = Path("report.html").read_text(encoding="utf-8")
+    assert "<title>SELECT * FROM S WHERE A AS a ; B FILTER \u2026 in events.parquet</title>" in page
 
 
 def test_report_prints_its_summary_as_json(cli):
@@ -41,9 +41,9 @@ def test_the_title_names_the_query_file_or_is_given(cli):
     Path("late.ceql").write_text(QUERY)
     asked = ["report", "late.ceql", "events.parquet", "--time-column", "ts", "-o", "report.html"]
     assert cli(*asked)[0] == 0
-    assert "<title>late.ceql in events.parquet</title>" in Path("report.html").read_text()
+    assert "<title>late.ceql in events.parquet</title>" in Path("report.html").read_text(encoding="utf-8")
     assert cli(*asked, "--title", "Late & <again>")[0] == 0
-    assert "<h1>Late &amp; &lt;again&gt;</h1>" in Path("report.html").read_text()
+    assert "<h1>Late &amp; &lt;again&gt;</h1>" in Path("report.html").read_text(encoding="utf-8")
 
 
 def test_report_reads_events_from_standard_input(piped):
@@ -62,8 +62,8 @@ def test_report_has_the_queries_of_a_folder(cli):
     code, out, err = cli(*asked)
     assert (code, out) == (0, "")
     note = "note: never: no event has the type 'As'; did you mean 'A'?\n"
-    assert err == "7 rows, 4 complex events of 2 queries, 0.0 MB -> report.html\n" + note
-    assert "<title>rules in events.parquet</title>" in Path("report.html").read_text()
+    assert err == "7 rows, 4 complex events of 2 queries, 0.1 MB -> report.html\n" + note
+    assert "<title>rules in events.parquet</title>" in Path("report.html").read_text(encoding="utf-8")
     assert json.loads(cli(*asked, "--json")[1])["queries"] == {
         "late": {"n_complex_events": 4},
         "never": {"n_complex_events": 0},
@@ -115,7 +115,7 @@ def test_a_terminal_shows_the_status():
     code, said = said_to_a_terminal("report", QUERY, "events.parquet", "--time-column", "ts", "-o", "report.html")
     assert code == 0
     assert b"evaluating" in said
-    assert said.endswith(b"7 rows, 4 complex events, 0.0 MB -> report.html\r\n")
+    assert said.endswith(b"7 rows, 4 complex events, 0.1 MB -> report.html\r\n")
 
 
 def test_an_interrupted_report_leaves_no_file(tmp_path):

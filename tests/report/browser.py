@@ -22,7 +22,7 @@ def found(names):
 class Browser:
     """One window of a browser, with access to its texts and to the console of the page."""
 
-    def __init__(self, url, width=1180, height=900, dark=False):
+    def __init__(self, url, width=1480, height=900, dark=False, downloads=None):
         self._url = url
         # no sandbox, which root and most containers cannot use; the pages are our own
         arguments = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars"]
@@ -31,6 +31,10 @@ class Browser:
         options = {"binary": found(BROWSERS), "args": arguments}
         asked = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
         self._session = self._call("POST", "/session", {"capabilities": {"alwaysMatch": asked}})["sessionId"]
+        if downloads is not None:
+            behaviour = {"behavior": "allow", "downloadPath": str(downloads)}
+            command = {"cmd": "Browser.setDownloadBehavior", "params": behaviour}
+            self._ask("POST", "/goog/cdp/execute", command)
 
     def _call(self, method, path, body=None):
         data = None if body is None else json.dumps(body).encode()
@@ -44,8 +48,14 @@ class Browser:
     def _ask(self, method, path, body=None):
         return self._call(method, f"/session/{self._session}{path}", body)
 
-    def open(self, path):
-        self._ask("POST", "/url", {"url": Path(path).resolve().as_uri()})
+    def open(self, path, fragment=""):
+        address = Path(path).resolve().as_uri()
+        self._ask("POST", "/url", {"url": address + fragment})
+        # the page before may give itself an address meanwhile, which the driver takes for the end of this
+        self.until("return location.href.startsWith(arguments[0]) && document.readyState === 'complete'", address)
+
+    def address(self):
+        return self._ask("GET", "/url")
 
     def run(self, script, *args):
         """Return the result of a script, which starts after two frames."""
@@ -55,6 +65,15 @@ class Browser:
             requestAnimationFrame(() => requestAnimationFrame(then));
         """
         return self._ask("POST", "/execute/async", {"script": body, "args": list(args)})
+
+    def until(self, script, *args, also=lambda: True):
+        """Wait until a script returns true."""
+        for _ in range(100):
+            with contextlib.suppress(RuntimeError):  # a script ends with the page before
+                if self.run(script, *args) and also():
+                    return
+            time.sleep(0.05)
+        raise AssertionError(f"never came: {script}")
 
     def frames(self, keys):
         """Press keys on the timeline, one a frame; return the milliseconds of each frame."""
@@ -71,6 +90,36 @@ class Browser:
             requestAnimationFrame(frame);
         """
         return self._ask("POST", "/execute/async", {"script": script, "args": [keys]})
+
+    def key(self, key, selector="body"):
+        """Press a key on an element."""
+        self.run(
+            "document.querySelector(arguments[1]).dispatchEvent("
+            "new KeyboardEvent('keydown', {key: arguments[0], bubbles: true}))",
+            key,
+            selector,
+        )
+
+    def press(self, selector):
+        """Click an element, wherever it is."""
+        self.run("document.querySelector(arguments[0]).click()", selector)
+
+    def fill(self, selector, text):
+        """Put a text into a field."""
+        self.run(
+            "const field = document.querySelector(arguments[0]); field.value = arguments[1];"
+            "field.dispatchEvent(new Event('input'))",
+            selector,
+            text,
+        )
+
+    def table(self, selector):
+        """Return the texts of the cells of a table, row by row."""
+        return self.run(
+            "return [...document.querySelectorAll(arguments[0] + ' tr:not(.space)')].map("
+            "(row) => [...row.cells].map((cell) => cell.innerText))",
+            selector,
+        )
 
     def text(self, selector):
         return self.run("return document.querySelector(arguments[0]).innerText", selector)

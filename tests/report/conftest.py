@@ -15,19 +15,33 @@ def driver_url():
         yield url
 
 
-@pytest.fixture
-def browse(driver_url):
-    """Open pages; a message on the console is an error at the end of the test."""
-    browsers = []
+@pytest.fixture(scope="session")
+def windows(driver_url):
+    """Return the window of a browser with some options, which the tests share, as to start one takes a second."""
+    browsers = {}
 
-    def open_page(path, **options):
-        browser = Browser(driver_url, **options)
-        browsers.append(browser)
-        browser.open(path)
+    def window(options):
+        name = tuple(sorted(options.items()))
+        if name not in browsers:
+            browsers[name] = Browser(driver_url, **options)
+        return browsers[name]
+
+    yield window
+    for browser in browsers.values():
+        browser.close()
+
+
+@pytest.fixture
+def browse(windows):
+    """Open pages; a message on the console is an error at the end of the test."""
+    used = []
+
+    def open_page(path, fragment="", **options):
+        browser = windows(options)
+        used.append(browser)
+        browser.open(path, fragment)
         return browser
 
     yield open_page
-    said = [browser.console() for browser in browsers]
-    for browser in browsers:
-        browser.close()
-    assert not any(said)
+    said = [message for browser in used for message in browser.console()]
+    assert not said

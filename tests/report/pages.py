@@ -28,8 +28,18 @@ def held(path):
 
 def all_held(path):
     """Return the contents of a page, one for each query."""
+    return _content(path)["pages"]
+
+
+def about(path):
+    """Return the paths that a page names."""
+    return _content(path)["about"]
+
+
+def _content(path):
     text = path.read_text(encoding="utf-8")
-    return json.loads(re.search(r'<script type="application/json" id="held">(.*?)</script>', text, re.DOTALL)[1])
+    (found,) = re.findall(r'<script type="application/json" id="held">(.*?)</script>', text, re.DOTALL)
+    return json.loads(found)
 
 
 def unpacked(packed):
@@ -51,3 +61,13 @@ def rows_of(page, number):
         role = rows["role_names"][int(unpacked(rows["roles"])[k])]
         made.append((positions[row], role, *(values[int(codes[row])] for values, codes in columns)))
     return made
+
+
+def between_of(page, number):
+    """Return the positions of the rows between of a complex event on a page, and True if there are more."""
+    rows = page["rows"]
+    at = number // rows["step"]
+    ends = [0, *(int(end) for end in unpacked(rows["between_ends"]))]
+    positions = unpacked(rows["positions"])
+    references = unpacked(rows["between"])[ends[at] : ends[at + 1]]
+    return [positions[int(row)] for row in references], unpacked(rows["between_cut"])[at] == 1

@@ -9,15 +9,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from report.pages import HOSTILE, TRADES, all_held, held, rows_of, unpacked
+from report.pages import HOSTILE, TRADES, about, all_held, between_of, held, rows_of, unpacked
 
 import cer_gpu
 from cer_gpu.automaton.strategies import STRATEGIES
-from cer_gpu.report import content as content_module
+from cer_gpu.report import between as between_module
 from cer_gpu.report import counted as counted_module
 from cer_gpu.report import found as found_module
+from cer_gpu.report import measured as measured_module
+from cer_gpu.report import rows as rows_module
 from cer_gpu.report import write_report
-from cer_gpu.report.content import packed
+from cer_gpu.report.packing import in_one_format, packed
 from cer_gpu.report.samples import Sample, fingerprints
 
 QUERY = "SELECT * FROM S WHERE SELL AS s ; BUY AS b"
@@ -58,7 +60,7 @@ def test_a_page_holds_every_complex_event_and_its_rows(page):
         assert [role for _, role, *_ in shown] == ["s", "b"]
         assert [values[1] for _, _, *values in shown] == TRADES["name"].take(row["positions"]).to_pylist()
     first = rows_of(made, 0)
-    assert first[0][2:] == ("SELL", "MSFT", "101.0", HOSTILE, "1970-01-01T00:00:00.000")
+    assert first[0][2:] == ("SELL", "MSFT", "101.0", HOSTILE, "1970-01-01 00:00:00")
     assert rows_of(made, 1)[1][5] == "x" * 120  # cut to 120 characters
     assert rows_of(made, 1)[0][5] is None
 
@@ -88,7 +90,7 @@ def test_positions_are_the_axis_where_there_is_no_time(page):
 def test_the_axis_has_the_kind_and_unit_of_the_time_column(page, times, unit, axis, start, length):
     events = pa.table({"type": ["SELL", "BUY"], "t": times})
     made = page(events=events, time_column="t", time_unit=unit)
-    assert tuple(made["axis"].values()) == axis
+    assert (made["axis"]["kind"], made["axis"]["unit"], made["axis"]["origin"]) == axis
     assert unpacked(made["matches"]["from"]) == [pytest.approx(start)]
     assert unpacked(made["matches"]["length"]) == [length]
 
@@ -255,7 +257,7 @@ def test_a_count_beyond_64_bits_is_told_as_more(page, tmp_path):
 
 def test_measures_of_too_many_complex_events_are_the_first(page, monkeypatch):
     monkeypatch.setattr(counted_module, "MAX_LISTED", 10)
-    monkeypatch.setattr(content_module, "MAX_MEASURED", 7)
+    monkeypatch.setattr(measured_module, "MAX_MEASURED", 7)
     measured = page("SELECT COUNT(*) AS n FROM S WHERE A ; A", pa.table({"type": ["A"] * 20}))["measures"]
     assert (len(measured["rows"]), measured["n_rows"]) == (7, None)
 
@@ -306,7 +308,7 @@ def test_long_complex_events_columns_and_values_are_cut(page, monkeypatch):
 
 
 def test_rows_are_fewer_where_their_values_are_long(page, monkeypatch):
-    monkeypatch.setattr(content_module, "MAX_ROW_BYTES", 20_000)
+    monkeypatch.setattr(rows_module, "MAX_ROW_BYTES", 20_000)
     events = pa.table({"type": ["A"] * 1000, "s": [f"{i:0100}" for i in range(1000)]})
     made = page("SELECT * FROM S WHERE A", events)
     assert (made["step"], made["rows"]["step"]) == (1, 8)
@@ -365,21 +367,51 @@ def test_events_are_not_overwritten(tmp_path, given):
         write_report(cer_gpu.compile(QUERY), TRADES, path, inputs=[str(path)])
 
 
-def test_a_page_has_the_measures_of_the_query(page):
-    text = "SELECT b.price - s.price AS gain, COUNT(*) AS n FROM S WHERE SELL AS s ; BUY AS b"
-    rows = cer_gpu.compile(text).evaluate(TRADES)
-    measured = page(text)["measures"]
-    assert measured["columns"] == rows.column_names
-    assert measured["n_rows"] == rows.num_rows > 0
-    expected = [(r["gain"], r["n"]) for r in rows.to_pylist()]
-    assert [(gain and float(gain), int(n)) for *_, gain, n in measured["rows"]] == expected
+def measured_values(page):
+    """Return the measures of each complex event on a page, by name."""
+    columns = page["measures"]["columns"]
+    return {column["name"]: [column["values"][int(code)] for code in unpacked(column["codes"])] for column in columns}
+
+
+def test_each_complex_event_has_its_measures(page):
+    text = "SELECT b.price - s.price AS gain, LAST(b).ts AS at FROM S WHERE SELL AS s ; BUY AS b"
+    rows = cer_gpu.compile(text, time_column="ts").evaluate(TRADES).to_pylist()
+    made = page(text, time_column="ts")
+    assert [column["is_number"] for column in made["measures"]["columns"]] == [True, False]
+    measured = measured_values(made)
+    assert [gain and float(gain) for gain in measured["gain"]] == [row["gain"] for row in rows]
+    assert measured["at"] == [str(row["at"]) for row in rows]
     assert "measures" not in page()
 
 
-def test_a_page_of_many_measures_has_the_first(page, monkeypatch):
-    monkeypatch.setattr(content_module, "MAX_MEASURED", 2)
-    measured = page("SELECT COUNT(*) AS n FROM S WHERE SELL AS s ; BUY AS b")["measures"]
-    assert len(measured["rows"]) == 2 < measured["n_rows"]
+def test_measures_lie_beside_the_complex_event_that_they_are_of(page, monkeypatch):
+    monkeypatch.setattr(found_module, "MAX_DRAWN", 20)
+    rng = np.random.default_rng(3)
+    events = pa.table({"type": rng.choice(["A", "B", "C"], 200), "n": np.arange(200), "k": rng.integers(0, 4, 200)})
+    made = page(
+        "SELECT FIRST(a).n AS first, c.n AS last FROM S WHERE A AS a ; B ; C AS c PARTITION BY [k] WITHIN 8 EVENTS",
+        events,
+    )
+    assert made["step"] > 1
+    measured, matches = measured_values(made), made["matches"]
+    assert [float(n) for n in measured["first"]] == unpacked(matches["start"])
+    ends = np.add(unpacked(matches["start"]), unpacked(matches["span"]))
+    assert [float(n) for n in measured["last"]] == ends.tolist()
+
+
+def test_measures_without_room_are_left_out(page, monkeypatch):
+    monkeypatch.setattr(measured_module, "MAX_MEASURED_BYTES", 40)
+    made = page("SELECT b.name AS name, b.note AS note FROM S WHERE SELL AS s ; BUY AS b")
+    assert ([*measured_values(made)], made["measures"]["n_columns"]) == (["name"], 2)
+
+
+def test_measures_of_several_valuations_are_a_table_of_the_first(page, monkeypatch):
+    monkeypatch.setattr(measured_module, "MAX_MEASURED", 2)
+    text = "SELECT a.price AS one, b.price AS other FROM S WHERE (SELL AS a OR SELL AS b)"
+    measured = page(text)["measures"]
+    rows = cer_gpu.compile(text).evaluate(TRADES)
+    assert measured["names"] == rows.column_names
+    assert len(measured["rows"]) == 2 < measured["n_rows"] == rows.num_rows
 
 
 def test_a_page_has_the_query_in_words_and_all_notes(page):
@@ -388,3 +420,113 @@ def test_a_page_has_the_query_in_words_and_all_notes(page):
     assert made["words"] == cer_gpu.compile(text).explain().words
     assert made["notes"] == [*cer_gpu.compile(text).notes, "no event has the type 'BYU'; did you mean 'BUY'?"]
     assert len(made["notes"]) == 2
+
+
+def test_titles_name_the_query_and_the_file_and_a_detail_the_paths(tmp_path):
+    (tmp_path / "events").mkdir()
+    pq.write_table(TRADES, tmp_path / "events" / "trades.parquet")
+    given = str(tmp_path / "events" / "trades.parquet")
+    path = tmp_path / "report.html"
+
+    def title(query, events, **options):
+        write_report(query, events, path, **options)
+        return unescape(re.search("<title>(.*?)</title>", path.read_text())[1])
+
+    query = cer_gpu.compile("SELECT *  -- all\nFROM S\nWHERE SELL")
+    assert title(query, TRADES) == "SELECT * FROM S WHERE SELL"
+    assert title(query, given) == "SELECT * FROM S WHERE SELL in trades.parquet"
+    assert title(query, [given, given], inputs=["rules/late.ceql"]) == "late.ceql in trades.parquet and 1 more"
+    assert about(path) == {"query": ["rules/late.ceql"], "events": [given, given]}
+    assert title(query, TRADES, events_from=["-"]) == "SELECT * FROM S WHERE SELL in standard input"
+    rules = cer_gpu.compile_all({"a": "SELECT * FROM S WHERE SELL", "b": "SELECT * FROM S WHERE BUY"})
+    assert title(rules, given, inputs=["rules/a.ceql", "rules/b.ceql"]) == "rules in trades.parquet"
+    assert title(rules, TRADES) == "2 queries"
+    long = cer_gpu.compile("SELECT * FROM S WHERE SELL" + " ; BUY" * 30)
+    assert title(long, TRADES) == "SELECT * FROM S WHERE SELL ; BUY ; BUY ; BUY ; \u2026"
+
+
+# ---- times and rows between -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "digits", "expected"),
+    [
+        (["2013-07-12T18:04:00.000", None], 0, ["2013-07-12 18:04:00", None]),
+        (["2013-07-12T18:04:00.120Z"], 3, ["2013-07-12 18:04:00.120Z"]),
+        (["2013-07-12T18:04:00"], 3, ["2013-07-12 18:04:00.000"]),
+        (["-2013-07-12T18:04:00.123456000"], 6, ["-2013-07-12 18:04:00.123456"]),
+    ],
+)
+def test_times_of_a_column_have_one_format(texts, digits, expected):
+    assert in_one_format(texts, digits) == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "digits", "shown"),
+    [
+        (pa.array([0, 60_000], pa.timestamp("ms")), 0, ["1970-01-01 00:00:00", "1970-01-01 00:01:00"]),
+        (pa.array([0, 60_001], pa.timestamp("ms")), 3, ["1970-01-01 00:00:00.000", "1970-01-01 00:01:00.001"]),
+        (pa.array([0, 1000], pa.timestamp("ns")), 6, ["1970-01-01 00:00:00.000000", "1970-01-01 00:00:00.000001"]),
+        (pa.array([0, 1], pa.timestamp("s", "Europe/Paris")), 0, ["1970-01-01 00:00:00Z", "1970-01-01 00:00:01Z"]),
+        (pa.array([0, 1], pa.date32()), -1, ["1970-01-01", "1970-01-02"]),
+    ],
+    ids=str,
+)
+def test_times_have_the_precision_of_the_data(page, times, digits, shown):
+    made = page(events=pa.table({"type": ["SELL", "BUY"], "t": times}), time_column="t")
+    assert made["axis"]["digits"] == digits
+    assert made["rows"]["columns"][1]["values"] == shown
+    assert made["axis"]["zone"] == (getattr(times.type, "tz", None) or "")
+
+
+def test_numbers_are_told_from_texts(page):
+    assert [column["is_number"] for column in page()["rows"]["columns"]] == [False, False, True, False, False]
+
+
+def rows_between(text, events, types, most=10**9):
+    """Return the rows between of each complex event, from the definition."""
+    query = cer_gpu.compile(text)
+    keys = [names[0] for names in query.keys]
+    rows = events.to_pylist()
+    made = []
+    for found in query.evaluate(events, output="positions").to_pylist():
+        between = [
+            at
+            for at in range(found["start"] + 1, found["end"])
+            if at not in found["positions"]
+            and (all(rows[at][key] == found[key] for key in keys) if keys else rows[at]["type"] in types)
+        ]
+        made.append(between[:most])
+    return made
+
+
+@pytest.mark.parametrize("end", ["PARTITION BY [k]", "PARTITION BY [k], [j] WITHIN 20 EVENTS", "WITHIN 20 EVENTS"])
+@pytest.mark.parametrize("batch", [7, 1000])
+def test_a_page_has_the_rows_between(page, end, batch):
+    rng = np.random.default_rng(5)
+    n = 150
+    columns = {"type": rng.choice(["A", "B", "C", "D"], n), "k": rng.integers(0, 5, n), "j": rng.choice(["x", "y"], n)}
+    events = pa.table(columns)
+    text = f"SELECT * FROM S WHERE A ; B ; C {end}"
+    expected = rows_between(text, events, "ABC")
+    made = page(text, pa.Table.from_batches(events.to_batches(batch)))
+    assert made["rows"]["most_between"] == 50 > max(map(len, expected)) > 0
+    assert [between_of(made, i) for i in range(made["n_matches"])] == [(each, False) for each in expected]
+
+
+def test_the_rows_between_are_bounded(page, monkeypatch):
+    monkeypatch.setattr(between_module, "MAX_BETWEEN_OF_ONE", 3)
+    events = pa.table({"type": ["A", "C", "C", "C", "C", "B", "A", "C", "B"]})
+    made = page("SELECT * FROM S WHERE (A OR C) ; B FILTER B[type = 'B']", events)
+    expected = rows_between("SELECT * FROM S WHERE (A OR C) ; B", events, "ABC")
+    held_here = [(each[:3], len(each) > 3) for each in expected]
+    assert [between_of(made, i) for i in range(made["n_matches"])] == held_here
+    assert made["rows"]["cuts_between"]
+    monkeypatch.setattr(rows_module, "MAX_ROW_BYTES", 10)
+    assert page("SELECT * FROM S WHERE A ; B", events)["rows"]["most_between"] == 0
+
+
+def test_rows_behind_the_last_that_is_kept_here_are_not_between(page, monkeypatch):
+    monkeypatch.setattr(found_module, "MAX_ROWS_OF_ONE", 2)
+    made = page("SELECT STRICT * FROM S WHERE A : B : C", pa.table({"type": ["A", "B", "C"]}))
+    assert between_of(made, 0) == ([], False)

@@ -1,0 +1,77 @@
+
+"use strict";
+
+// ---- elements and numbers -----------------------------------------------------------------------------------------
+
+const $ = (id) => document.getElementById(id);
+const numbers = new Intl.NumberFormat("en");
+const brief = new Intl.NumberFormat("en", { notation: "compact" });
+const grouped = (n) => numbers.format(n);
+const counted = (n, what) => `${grouped(n)} ${what}${n === 1 ? "" : "s"}`;
+
+/** An element that holds text or other elements; text is never read as HTML. */
+function element(name, held = "", className = "") {
+  const made = document.createElement(name);
+  made.append(...[held].flat());
+  if (className) made.className = className;
+  return made;
+}
+
+function facts(list, pairs) {
+  list.replaceChildren(...pairs.map(([term, text]) => element("div", [element("dt", term), element("dd", text)])));
+}
+
+/** A number as text with its digits in groups; of four digits, which may be a year or a name, in one. */
+function groupedText(text) {
+  if (/\.\d{11,}$/.test(text)) text = String(+Number(text).toPrecision(12)); // digits that rounding left
+  const parts = /^(-?)(\d{5,})(\.\d+)?$/.exec(text);
+  return parts ? parts[1] + parts[2].replace(/\B(?=(\d{3})+$)/g, ",") + (parts[3] ?? "") : text;
+}
+
+/** A cell of a table: a value of a column, null for NULL. */
+function cell(value, isNumber = false) {
+  if (value === null) return element("td", "NULL", isNumber ? "null number" : "null");
+  return isNumber ? element("td", groupedText(value), "number") : element("td", value);
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+/** The first k below n for which a test, false and then true, is true. */
+function search(n, test) {
+  let low = 0, high = n;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
+class Heap {
+  constructor(compare) {
+    this.items = [];
+    this.compare = compare;
+  }
+  get size() { return this.items.length; }
+  get least() { return this.items[0]; }
+  push(item) {
+    const { items, compare } = this;
+    let at = items.length;
+    for (let up = (at - 1) >> 1; at && compare(item, items[up]) < 0; at = up, up = (at - 1) >> 1) items[at] = items[up];
+    items[at] = item;
+  }
+  pop() {
+    const { items, compare } = this;
+    const least = items[0], item = items.pop();
+    if (!items.length) return least;
+    let at = 0;
+    for (let down = 1; down < items.length; down = 2 * at + 1) {
+      if (down + 1 < items.length && compare(items[down + 1], items[down]) < 0) down++;
+      if (compare(items[down], item) >= 0) break;
+      items[at] = items[down];
+      at = down;
+    }
+    items[at] = item;
+    return least;
+  }
+}

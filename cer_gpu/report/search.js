@@ -1,0 +1,50 @@
+
+// ---- search -------------------------------------------------------------------------------------------------------
+
+/** The words of a search, in lower case; those in double quotes are one. */
+const termsOf = (text) => [...text.toLowerCase().matchAll(/"([^"]*)"?|(\S+)/g)].map((found) => found[1] ?? found[2]).filter(Boolean);
+
+/** Return which complex events have all words of a text in keys, measures, values of rows, positions or times. */
+function makeSearch(data) {
+  const has = (texts, term) => Uint8Array.from(texts, (text) => text !== null && text.toLowerCase().includes(term));
+
+  function rowsWith(term, position) {
+    const hit = new Uint8Array(data.positions.length);
+    for (const { values, codes } of data.columns) {
+      const wanted = has(values, term);
+      if (wanted.includes(1)) codes.forEach((code, row) => { hit[row] |= wanted[code]; });
+    }
+    if (position !== null) data.positions.forEach((value, row) => { if (value === position) hit[row] = 1; });
+    return hit;
+  }
+
+  function hits(term) {
+    const { n, first, span, partition, measures, axis, references } = data;
+    const hit = new Uint8Array(n);
+    const digits = term.replaceAll(",", "");
+    const position = /^\d+$/.test(digits) ? Number(digits) : null;
+    const labels = has(data.labels, term);
+    if (labels.includes(1)) for (let i = 0; i < n; i++) hit[i] = labels[partition[i]];
+    for (const { values, codes } of measures) {
+      const wanted = has(values, term);
+      if (wanted.includes(1)) for (let i = 0; i < n; i++) hit[i] |= wanted[codes[i]];
+    }
+    if (position !== null) for (let i = 0; i < n; i++) hit[i] |= first[i] === position || first[i] + span[i] === position;
+    const rows = rowsWith(term, position);
+    if (rows.includes(1)) {
+      for (let i = 0; i < n; i++) {
+        const [begin, end] = hit[i] ? [0, 0] : data._range(i, data.ends);
+        for (let k = begin; k < end && !hit[i]; k++) hit[i] = rows[references[k]];
+      }
+    }
+    if (axis.kind !== "position" && /\d/.test(term)) {
+      for (let i = 0; i < n; i++) hit[i] ||= axis.pointText(data.from[i]).includes(term) || axis.pointText(data.end(i)).includes(term);
+    }
+    return hit;
+  }
+
+  return (text) => {
+    const [one, ...others] = termsOf(text).map(hits);
+    return one && others.reduce((all, each) => all.map((value, i) => value & each[i]), one);
+  };
+}
