@@ -33,6 +33,7 @@ from cer_gpu.errors import (
     TimeOrderError,
 )
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.frames.accessors import register_where_imported
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
 from cer_gpu.row_patterns.query import RowPatternQuery
@@ -67,3 +68,5 @@ __all__ = [
     "compile",
     "compile_all",
 ]
+
+register_where_imported()
