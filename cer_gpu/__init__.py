@@ -16,6 +16,9 @@ Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a
 (pictures of them).  All other modules are internal.  README.md and docs/questions.md are the way in.
 """
 
+from importlib import import_module
+from typing import Any
+
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.compilation import compile
 from cer_gpu.engine.evaluator import Evaluator
@@ -44,6 +47,12 @@ __version__ = "0.1.0"
 def __dir__() -> list[str]:
     """Return the public names alone."""
     return [*__all__, "__version__"]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the cell magic ``%%ceql``, for ``%load_ext cer_gpu``."""
+    # by its name: the room is above all others, and `cer_gpu` is known to them
+    shell.register_magics(import_module("cer_gpu.notebook.magic").CeqlMagics)
 
 
 __all__ = [

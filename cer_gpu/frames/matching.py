@@ -63,7 +63,7 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
     ('DataFrame', [(0, 1, [0, 1]), (2, 3, [2, 3])])
     """
     kind = kind_of(frame)
-    compiled, rest = _compiled(query, options, lambda compiled: compiled.evaluate)
+    compiled, rest = checked(query, options)
     if isinstance(compiled, QuerySet):
         return {name: kind.back(found) for name, found in compiled.evaluate(kind.events, **rest).items()}
     if kind.lazily is None:
@@ -99,7 +99,7 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     3
     """
     kind = kind_of(frame)
-    compiled, rest = _compiled(query, options, lambda compiled: compiled.evaluate, ("output", "limit", "aggregate"))
+    compiled, rest = checked(query, options, without=("output", "limit", "aggregate"))
     if isinstance(compiled, QuerySet):
         return {name: _count(each, kind.events, rest) for name, each in compiled.items()}
     return _count(compiled, kind.events, rest)
@@ -133,14 +133,27 @@ def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, E
     {'n': 3, 'n_relevant': 3}
     """
     kind = kind_of(frame)
-    compiled, rest = _compiled(query, options, lambda compiled: compiled.explain)  # type: ignore[union-attr]
+    compiled, rest = checked(query, options, lambda compiled: compiled.explain)  # type: ignore[union-attr]
     return compiled.explain(kind.events, **rest)  # type: ignore[union-attr]
 
 
-def _compiled(
-    query: Any, options: Mapping[str, Any], call_of: Callable[[Compiled], Any], without: tuple[str, ...] = ()
+def checked(
+    query: Any,
+    options: Mapping[str, Any],
+    call_of: Callable[[Compiled], Any] = lambda compiled: compiled.evaluate,
+    without: tuple[str, ...] = (),
 ) -> tuple[Compiled, dict[str, Any]]:
-    """Return a query, compiled, and the options of the call that is to follow."""
+    """Return a query, compiled, and the options of the call that is to follow.
+
+    Parameters
+    ----------
+    query, options
+        As those of `match`.
+    call_of
+        Returns the method of a compiled query that is to be called: its options are known.
+    without
+        Options of it that are not.
+    """
     compiling = {name: value for name, value in options.items() if name in COMPILING}
     if isinstance(query, Compiled):
         compiled = query
@@ -183,7 +196,7 @@ def _reader(query: Query | RowPatternQuery, kind: Kind, options: Mapping[str, An
 def _count(query: Query | RowPatternQuery, events: Any, options: Mapping[str, Any]) -> int:
     if isinstance(query, RowPatternQuery):
         return query.evaluate(events, **options).num_rows  # type: ignore[no-any-return]
-    if query.drops_rows:
+    if query._drops_rows:
         with query.stream(events, **options) as reader:
             return sum(batch.num_rows for batch in reader)
     with query.stream(events, output="count", **options) as reader:
