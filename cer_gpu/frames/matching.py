@@ -8,13 +8,13 @@ from inspect import signature
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from cer_gpu.compilation import compile
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.frames.kinds import Kind, kind_of
 from cer_gpu.io.sources import open_events
+from cer_gpu.output.arithmetic import exact_sum
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, compile_all
 from cer_gpu.row_patterns.query import RowPatternQuery
@@ -100,9 +100,12 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     """
     kind = kind_of(frame)
     compiled, rest = checked(query, options, without=("output", "limit", "aggregate"))
-    if isinstance(compiled, QuerySet):
+    if not isinstance(compiled, QuerySet):
+        return _count(compiled, kind.events, rest)
+    if any(each._drops_rows for each in compiled.values()):  # these have no output "count"
         return {name: _count(each, kind.events, rest) for name, each in compiled.items()}
-    return _count(compiled, kind.events, rest)
+    counts = compiled.evaluate(kind.events, output="count", **rest)
+    return {name: exact_sum(found["count"]) for name, found in counts.items()}
 
 
 def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, Explanation]:
@@ -200,5 +203,4 @@ def _count(query: Query | RowPatternQuery, events: Any, options: Mapping[str, An
         with query.stream(events, **options) as reader:
             return sum(batch.num_rows for batch in reader)
     with query.stream(events, output="count", **options) as reader:
-        # the sum may be more than int64 holds
-        return sum(int(pc.sum(batch["count"].cast(pa.decimal128(19))).as_py() or 0) for batch in reader)
+        return sum(exact_sum(batch["count"]) for batch in reader)

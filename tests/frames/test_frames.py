@@ -147,7 +147,9 @@ def test_a_count_sums_beyond_int64():
 
 def test_a_count_with_having_is_of_the_valuations_that_pass():
     query = "SELECT a.x AS n FROM S WHERE A AS a ; C HAVING n > 3"
-    assert pl.from_arrow(EVENTS).cer.count(query) == pl.from_arrow(EVENTS).cer.match(query).height == 1
+    frame = pl.from_arrow(EVENTS)
+    assert frame.cer.count(query) == frame.cer.match(query).height == 1
+    assert frame.cer.count({"having": query, "all": "SELECT * FROM S WHERE A ; C"}) == {"having": 1, "all": 3}
 
 
 # ---- Polars -------------------------------------------------------------------------------------------------------
