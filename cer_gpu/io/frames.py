@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.sources import BATCH_ROWS, Source, open_events
+from cer_gpu.io.sources import BATCH_ROWS, Source
 
 Types = Mapping[str, pa.DataType]
 
 
 def open_frame(events: Any) -> Source | None:
-    """Open a frame of a library that is imported; None: the object is none.
+    """Open a frame of a library that is imported; None: the object is none, or of a library that is not named here.
 
     Raises
     ------
@@ -174,11 +174,11 @@ def _open_relation(relation: Any) -> Source:
     return Source(schema, read)
 
 
-_OPENERS: dict[tuple[str, str], Callable[[Any], Source]] = {
+_OPENERS: dict[tuple[str, str], Callable[[Any], Source | None]] = {
     ("pandas", "DataFrame"): _open_pandas,
     ("polars", "DataFrame"): _open_polars,
     ("polars", "LazyFrame"): _open_lazy,
     ("duckdb", "DuckDBPyRelation"): _open_relation,
-    ("narwhals", "DataFrame"): lambda frame: open_events(frame.to_native()),
-    ("narwhals", "LazyFrame"): lambda frame: open_events(frame.to_native()),
+    ("narwhals", "DataFrame"): lambda frame: open_frame(frame.to_native()),
+    ("narwhals", "LazyFrame"): lambda frame: open_frame(frame.to_native()),
 }
