@@ -125,9 +125,12 @@ def _to_pandas(given: Any, found: pa.Table) -> Any:
 # ---- DuckDB -------------------------------------------------------------------------------------------------------
 
 
-def _to_relation(given: Any, found: pa.Table) -> Any:
-    """Return a table as a relation of the connection of the given one, so that the two can be joined."""
-    return given.query("cer_gpu_events", "SELECT * FROM found")  # DuckDB looks `found` up among the names of this call
+def _to_relation(given: Any, cer_gpu_found: pa.Table) -> Any:
+    """Return a table as a relation of the connection of the given one, so that the two can be joined.
+
+    DuckDB looks the name up among those of this call, unless the connection has a table of that name.
+    """
+    return given.query("cer_gpu_events", "SELECT * FROM cer_gpu_found")
 
 
 # ---- narwhals -----------------------------------------------------------------------------------------------------

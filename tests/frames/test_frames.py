@@ -302,6 +302,16 @@ def test_relations_join_their_matches():
     assert connection.sql("SHOW TABLES").fetchall() == []
 
 
+def test_tables_of_a_connection_are_left_alone():
+    connection = duckdb.connect()
+    for name in ("found", "given", "cer_gpu_events"):
+        connection.sql(f"CREATE TABLE {name} AS SELECT unnest(['A', 'B', 'B']) AS type")
+        found = cer_gpu.duckdb.match(connection.table(name), "SELECT * FROM S WHERE A ; B")
+        assert found.project('"end"').fetchall() == [(1,), (2,)]
+    assert len(connection.sql("SHOW TABLES").fetchall()) == 3
+    assert connection.table("cer_gpu_events").fetchall() == [("A",), ("B",), ("B",)]
+
+
 # ---- the package --------------------------------------------------------------------------------------------------
 
 
