@@ -16,6 +16,9 @@ Public are the names of ``cer_gpu.__all__``, and the modules `cer_gpu.report` (a
 (pictures of them).  All other modules are internal.  README.md and docs/questions.md are the way in.
 """
 
+from importlib import import_module
+from typing import Any
+
 from cer_gpu.columnar.resident import DeviceEvents
 from cer_gpu.compilation import compile
 from cer_gpu.engine.evaluator import Evaluator
@@ -33,6 +36,7 @@ from cer_gpu.errors import (
     TimeOrderError,
 )
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.frames.accessors import register_where_imported
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, QuerySetEvaluator, compile_all
 from cer_gpu.row_patterns.query import RowPatternQuery
@@ -43,6 +47,12 @@ __version__ = "0.1.0"
 def __dir__() -> list[str]:
     """Return the public names alone."""
     return [*__all__, "__version__"]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the cell magic ``%%ceql``, for ``%load_ext cer_gpu``."""
+    # by its name: the room is above all others, and `cer_gpu` is known to them
+    shell.register_magics(import_module("cer_gpu.notebook.magic").CeqlMagics)
 
 
 __all__ = [
@@ -67,3 +77,5 @@ __all__ = [
     "compile",
     "compile_all",
 ]
+
+register_where_imported()

@@ -27,6 +27,7 @@ from cer_gpu.errors import (
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
+from cer_gpu.explain.in_short import in_short
 from cer_gpu.io.sources import Source, open_events
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
@@ -255,6 +256,10 @@ class Query:
     def __repr__(self) -> str:
         """Show the call that makes it."""
         return f"cer_gpu.compile({self.text!r})"
+
+    def _repr_html_(self) -> str:
+        """Show the query, its meaning and its columns in a notebook."""
+        return in_short(self._plan, self.notes)
 
     def _bind(self, schema: pa.Schema) -> Binding:
         """Check the query against a schema; raises QueryTypeError when it does not fit.

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import pyarrow as pa
@@ -139,6 +140,13 @@ class QuerySet(Mapping[str, Query]):
     def __repr__(self) -> str:
         """Show how many queries there are."""
         return f"<cer_gpu.QuerySet of {len(self)} queries>"
+
+    def _repr_html_(self) -> str:
+        """Show each query under its name in a notebook."""
+        return "\n".join(
+            f"<details><summary>{escape(name)}</summary>{query._repr_html_()}</details>"
+            for name, query in self._queries.items()
+        )
 
     @property
     def _first(self) -> Query:

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-OPTIONAL = ("click", "duckdb", "hypothesis", "matplotlib", "pandas", "psutil", "pyspark", "rich")
+OPTIONAL = (
+    "click", "duckdb", "hypothesis", "IPython", "matplotlib", "narwhals", "pandas", "polars", "psutil", "pyspark",
+    "rich",
+)  # fmt: skip
 MISSING = [name for name in OPTIONAL if importlib.util.find_spec(name) is None]
 
 if "hypothesis" not in MISSING:

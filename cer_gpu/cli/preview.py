@@ -212,6 +212,14 @@ def preview(rows: pa.Table, width: int | None) -> str:
     return text + without + (f"\n{CUT_EVENTS if events else CUT}" if is_cut else "")
 
 
+def cells(values: pa.Array) -> list[str]:
+    """Return the texts of a column: beginnings of long texts and lists, and each event on a line."""
+    kind = values.type
+    if pa.types.is_list(kind):
+        return _events(values, TEXT_WIDTH)[0] if pa.types.is_struct(kind.value_type) else _lists(values)
+    return _cells(values)
+
+
 def _cells(values: pa.Array) -> list[str]:
     return ["null" if text is None else _readable(text) for text in plain(values).to_pylist()]
 

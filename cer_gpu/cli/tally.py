@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cer_gpu.output.arithmetic import exact_sum
 from cer_gpu.output.outputs import OUTPUTS
 
 
@@ -42,7 +42,7 @@ class Tally:
         """Count the rows of a batch."""
         self.n_rows += batch.num_rows
         if self._made.counted and batch.num_rows:
-            self._n_counted += _sum_of_counts(batch)
+            self._n_counted += exact_sum(batch.column("count"))
         if self._made.numbered and batch.num_rows:
             self._n_counted = batch.column("match")[-1].as_py() + 1
 
@@ -53,7 +53,7 @@ class Tally:
 
     def take_counts(self, batch: pa.RecordBatch) -> None:
         """Count the complex events in a batch of output "count", in place of those listed so far."""
-        self._n_recounted += _sum_of_counts(batch)
+        self._n_recounted += exact_sum(batch.column("count"))
         self.n_rows = max(self.n_rows, self._n_recounted)
 
     @property
@@ -151,11 +151,6 @@ class Totals:
     def __str__(self) -> str:
         """Return the counts in words, and the number of queries."""
         return self.found + (f" of {counted(len(self.of), 'query')}" if len(self.of) > 1 else "")
-
-
-def _sum_of_counts(batch: pa.RecordBatch) -> int:
-    # the sum of counts that fit 64 bits may not
-    return int(pc.sum(batch.column("count").cast(pa.decimal128(38, 0))).as_py() or 0)
 
 
 class Pace:

@@ -51,10 +51,7 @@ def explain(
         Function that yields the complex events of a source, to measure the evaluation; None: no measurement.
     """
     plan = bindings.plan
-    syntax = parse(plan.text, dict(plan.relations))
-    formula = normal_form(
-        syntax.formula, typed=plan.type_column is not None, streams=[name.name for name in syntax.streams]
-    )
+    syntax, formula = pattern_of(plan)
     binding = counts = analysis = None
     if source is not None:
         binding = bindings.bind(source.schema)
@@ -75,6 +72,13 @@ def explain(
         "notes": [*notes, *(counts.notes if counts is not None else ())],
     }
     return Explanation(facts)
+
+
+def pattern_of(plan: Plan) -> tuple[QuerySyntax, NormalForm]:
+    """Return the query of a plan, parsed again, and its formula in LP-normal form."""
+    syntax = parse(plan.text, dict(plan.relations))
+    streams = [name.name for name in syntax.streams]
+    return syntax, normal_form(syntax.formula, typed=plan.type_column is not None, streams=streams)
 
 
 def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:

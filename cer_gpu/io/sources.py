@@ -185,6 +185,10 @@ def open_events(events: Any, *, resident: bool = False) -> Source:
         return _open_dataset(events)
     if isinstance(events, pa.RecordBatchReader):
         return _open_reader(events)
+    from cer_gpu.io.frames import open_frame  # which makes sources, too
+
+    if (frame := open_frame(events)) is not None:
+        return frame
     if hasattr(events, "__arrow_c_stream__") or hasattr(events, "__arrow_c_array__"):
         return _open_capsule(events)
     if isinstance(events, Mapping):

@@ -169,3 +169,8 @@ def _checked(function: Any, *operands: Any) -> Any:
 
 def _too_large(error: Exception) -> EventsError:
     return EventsError(f"the value of a measure does not fit its type: {error}")
+
+
+def exact_sum(counts: pa.Array | pa.ChunkedArray) -> int:
+    """Return the sum of int64 values, which may be more than int64 holds."""
+    return int(pc.sum(counts.cast(pa.decimal128(38, 0))).as_py() or 0)

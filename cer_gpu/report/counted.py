@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from cer_gpu.output.arithmetic import exact_sum
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet
 from cer_gpu.report.events import Events
@@ -54,9 +54,7 @@ class Counted:
     @property
     def n_matches(self) -> int | None:
         """Number of complex events; None: more than int64 holds at one event."""
-        # the sum of counts that fit 64 bits may not
-        exact = [pc.sum(pa.array(counts).cast(pa.decimal128(38, 0))).as_py() for counts in self._counts]
-        return None if self.overflows else int(sum(filter(None, exact)))
+        return None if self.overflows else sum(exact_sum(pa.array(counts)) for counts in self._counts)
 
     @property
     def is_listed_whole(self) -> bool:

@@ -1,0 +1,43 @@
+"""A query in short, as a notebook shows it: its text, its meaning, the columns that it reads, and remarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.ceql.syntax import attributes
+from cer_gpu.explain.facts import pattern_of
+from cer_gpu.explain.words import in_words
+from cer_gpu.planning.plan import Plan
+
+
+def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
+    """Return HTML that shows a query; nothing of its automaton is made for it.
+
+    Parameters
+    ----------
+    plan
+    notes
+        Remarks of the compilation.
+    """
+    from cer_gpu.ceql.highlighting import to_html  # Pygments takes long to import
+
+    syntax, formula = pattern_of(plan)
+    columns = [f"<code>{escape(dotted(name))}</code>" for name in columns_of(plan)]
+    remarks = "".join(f"<p>note: {escape(note)}</p>" for note in notes)
+    return (
+        f"<div>{to_html(plan.text)}"
+        f"<pre>{escape(chr(10).join(in_words(syntax, formula, plan.strategy)))}</pre>"
+        f"<p>Columns: {', '.join(columns) or 'any'}</p>{remarks}</div>"
+    )
+
+
+def columns_of(plan: Plan) -> list[str]:
+    """Return the columns and fields that a query names, and those of its types and times, each once."""
+    typed = any(guard.event_type is not None for guard in plan.guards)
+    found = [plan.type_column if typed else None, plan.time_column, plan.window_attribute]
+    found += [name for names in plan.keys for name in names]
+    found += [attribute.name for predicate in plan.predicates for attribute in attributes(predicate)]
+    found += [*plan.measures.attributes, *(name.name for name in (*(plan.attributes or ()), *plan.unread))]
+    return list(dict.fromkeys(name for name in found if name is not None))

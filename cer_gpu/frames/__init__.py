@@ -1,0 +1,5 @@
+"""Queries over frames, with results of the same kind: Polars, pandas, DuckDB, pyarrow, and others by narwhals."""
+
+from cer_gpu.frames.matching import count, explain, match
+
+__all__ = ["count", "explain", "match"]

@@ -1,0 +1,206 @@
+"""`match`, `count` and `explain` of a query over a frame; the accessors of the libraries call these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.compilation import compile
+from cer_gpu.errors import OptionError, did_you_mean
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.frames.kinds import Kind, kind_of
+from cer_gpu.io.sources import open_events
+from cer_gpu.output.arithmetic import exact_sum
+from cer_gpu.query import Query
+from cer_gpu.query_set import QuerySet, compile_all
+from cer_gpu.row_patterns.query import RowPatternQuery
+
+Compiled = Query | RowPatternQuery | QuerySet
+
+COMPILING = ("type_column", "time_column", "time_unit", "relations")
+"""Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
+
+
+def match(frame: Any, query: Any, **options: Any) -> Any:
+    """Find the complex events of a frame, as a frame of the same kind.
+
+    Parameters
+    ----------
+    frame
+        A DataFrame or LazyFrame of Polars, a DataFrame of pandas, a relation of DuckDB, a pyarrow Table, or a frame
+        that narwhals knows.
+    query
+        A text, the `pathlib.Path` of a file with it, a compiled `cer_gpu.Query`, `cer_gpu.RowPatternQuery` or
+        `cer_gpu.QuerySet`, or a mapping of texts by name for a set.
+    **options
+        Those of `cer_gpu.compile` for a text (``type_column``, ``time_column``, ``time_unit``, ``relations``), and
+        those of `cer_gpu.Query.evaluate` (``output``, ``limit``, ``sort``, ``threads``, ...).
+
+    Returns
+    -------
+    frame of the same kind, or a dict of such frames for a set
+        The rows and columns of `cer_gpu.Query.evaluate`; positions are numbers of rows of the frame, from 0.
+        A LazyFrame gives a LazyFrame: the query is checked at once, and evaluated when the result is collected, batch
+        by batch in bounded memory, each time.  A set is evaluated at once.
+
+    Raises
+    ------
+    OptionError
+        When the object is no frame, or an option is unknown, or one of compiling is given with a compiled query.
+    QuerySyntaxError, QueryError, QueryTypeError, EventsError
+        As `cer_gpu.compile` and `cer_gpu.Query.evaluate`.
+
+    Examples
+    --------
+    >>> import polars as pl, cer_gpu.frames
+    >>> events = pl.DataFrame({"type": ["A", "B", "A", "B"]})
+    >>> found = cer_gpu.frames.match(events, "SELECT * FROM S WHERE A ; B", limit=2)
+    >>> type(found).__name__, found.rows()
+    ('DataFrame', [(0, 1, [0, 1]), (2, 3, [2, 3])])
+    """
+    kind = kind_of(frame)
+    compiled, rest = checked(query, options)
+    if isinstance(compiled, QuerySet):
+        return {name: kind.back(found) for name, found in compiled.evaluate(kind.events, **rest).items()}
+    if kind.lazily is None:
+        return kind.back(compiled.evaluate(kind.events, **rest))
+    return kind.lazily(_schema(compiled, kind, rest), lambda: _reader(compiled, kind, rest))
+
+
+def count(frame: Any, query: Any, **options: Any) -> Any:
+    """Count the complex events of a frame; where the query allows it, without listing them.
+
+    Parameters
+    ----------
+    frame, query
+        As for `match`.
+    **options
+        As for `match`, without ``output``, ``limit`` and ``aggregate``.
+
+    Returns
+    -------
+    int, or a dict of int for a set
+        The number of complex events; of a query with HAVING, that of the valuations that pass, and of MATCH_RECOGNIZE,
+        that of the rows.  ``match(..., output="count")`` tells how many end where.
+
+    Raises
+    ------
+    OptionError, QueryError, EventsError
+        As for `match`.
+
+    Examples
+    --------
+    >>> import polars as pl, cer_gpu.frames
+    >>> cer_gpu.frames.count(pl.DataFrame({"type": ["A", "A", "B"]}), "SELECT * FROM S WHERE A+ ; B")
+    3
+    """
+    kind = kind_of(frame)
+    compiled, rest = checked(query, options, without=("output", "limit", "aggregate"))
+    if not isinstance(compiled, QuerySet):
+        return _count(compiled, kind.events, rest)
+    if any(each._drops_rows for each in compiled.values()):  # these have no output "count"
+        return {name: _count(each, kind.events, rest) for name, each in compiled.items()}
+    counts = compiled.evaluate(kind.events, output="count", **rest)
+    return {name: exact_sum(found["count"]) for name, found in counts.items()}
+
+
+def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, Explanation]:
+    """Explain a query, with the number of events of a frame that satisfy each of its predicates.
+
+    Parameters
+    ----------
+    frame, query
+        As for `match`.
+    **options
+        Those of `cer_gpu.compile` for a text, and those of `cer_gpu.Query.explain`: ``analyze=True`` also measures the
+        time of each stage.
+
+    Returns
+    -------
+    Explanation, or a dict of them for a set
+
+    Raises
+    ------
+    OptionError, QueryError, EventsError
+        As for `match`.
+
+    Examples
+    --------
+    >>> import polars as pl, cer_gpu.frames
+    >>> explained = cer_gpu.frames.explain(pl.DataFrame({"type": ["A", "A", "B"]}), "SELECT * FROM S WHERE A ; B")
+    >>> explained.to_dict()["events"]
+    {'n': 3, 'n_relevant': 3}
+    """
+    kind = kind_of(frame)
+    compiled, rest = checked(query, options, lambda compiled: compiled.explain)  # type: ignore[union-attr]
+    return compiled.explain(kind.events, **rest)  # type: ignore[union-attr]
+
+
+def checked(
+    query: Any,
+    options: Mapping[str, Any],
+    call_of: Callable[[Compiled], Any] = lambda compiled: compiled.evaluate,
+    without: tuple[str, ...] = (),
+) -> tuple[Compiled, dict[str, Any]]:
+    """Return a query, compiled, and the options of the call that is to follow.
+
+    Parameters
+    ----------
+    query, options
+        As those of `match`.
+    call_of
+        Returns the method of a compiled query that is to be called: its options are known.
+    without
+        Options of it that are not.
+    """
+    compiling = {name: value for name, value in options.items() if name in COMPILING}
+    if isinstance(query, Compiled):
+        compiled = query
+        if compiling:
+            raise OptionError(
+                f"{next(iter(compiling))} is an option of cer_gpu.compile, and this query is compiled\n"
+                "hint: give it to compile, or give the text of the query here"
+            )
+    elif isinstance(query, str | os.PathLike):
+        compiled = compile(query, **compiling)
+    elif isinstance(query, Mapping):
+        compiled = compile_all(query, **compiling)
+    else:
+        raise OptionError(
+            f"expected the text of a query, a pathlib.Path or a compiled query, got {type(query).__name__}"
+        )
+    rest = {name: value for name, value in options.items() if name not in COMPILING}
+    known = [name for name in list(signature(call_of(compiled)).parameters)[1:] if name not in without]
+    for name in rest:
+        if name not in known:
+            hint = did_you_mean(name, [*known, *COMPILING], "options")
+            raise OptionError(f"no option {name!r} here\nhint: {hint}")
+    return compiled, rest
+
+
+def _schema(query: Query | RowPatternQuery, kind: Kind, options: Mapping[str, Any]) -> pa.Schema:
+    """Return the schema of results without reading a row of the frame."""
+    if isinstance(query, RowPatternQuery):
+        return query.output_schema(open_events(kind.events).schema)
+    with query.stream(kind.events, **options) as reader:
+        return reader.schema
+
+
+def _reader(query: Query | RowPatternQuery, kind: Kind, options: Mapping[str, Any]) -> pa.RecordBatchReader:
+    if isinstance(query, RowPatternQuery):  # it needs all rows in any case
+        return query.evaluate(kind.events, **options).to_reader()
+    return query.stream(kind.events, **options)
+
+
+def _count(query: Query | RowPatternQuery, events: Any, options: Mapping[str, Any]) -> int:
+    if isinstance(query, RowPatternQuery):
+        return query.evaluate(events, **options).num_rows  # type: ignore[no-any-return]
+    if query._drops_rows:
+        with query.stream(events, **options) as reader:
+            return sum(batch.num_rows for batch in reader)
+    with query.stream(events, output="count", **options) as reader:
+        return sum(exact_sum(batch["count"]) for batch in reader)

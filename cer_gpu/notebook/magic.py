@@ -1,0 +1,90 @@
+"""The cell magic ``%%ceql``: a cell that is a query, over a variable or a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+
+from cer_gpu.errors import CerError, OptionError, did_you_mean
+from cer_gpu.frames.kinds import Kind, kind_of
+from cer_gpu.frames.matching import checked
+from cer_gpu.notebook.shown import Shown
+
+
+@magics_class
+class CeqlMagics(Magics):
+    """Magics of the package; made by ``%load_ext cer_gpu``."""
+
+    @magic_arguments()
+    @argument("events", help="A variable with events, or else the path of a file or folder.")
+    @argument("--type-column", help="The column of event types.  [default: type]")
+    @argument("--no-type-column", action="store_true", help="The stream's name (FROM) is the type of its events.")
+    @argument("--time-column", help="The column of times.")
+    @argument("--time-unit", help="The unit of an integer time column: s, ms, us or ns.")
+    @argument("--output", help="positions, bindings, events, count, ends, measures or rows.")
+    @argument("--limit", type=int, help="Stop after so many results.")
+    @argument("--threads", type=int, help="Threads to use.")
+    @argument("--sort", action="store_true", help="Sort the events by time first.")
+    @argument("--rows", type=int, default=10, help="Rows to show.  [default: 10]")
+    @argument("-o", "--out", metavar="NAME", help="A variable for the result: a frame of the kind of the events.")
+    @cell_magic
+    def ceql(self, line: str, cell: str) -> Shown:
+        """Evaluate the query in the cell, in CEQL or SQL with MATCH_RECOGNIZE, and show the first of its results.
+
+        Examples::
+
+            %load_ext cer_gpu
+
+            %%ceql flights --time-column ts --output events -o late
+            SELECT * FROM flights WHERE LANDED AS a ; DEPARTED AS b
+            FILTER a[delay > 120] AND b[delay > 60] PARTITION BY [tailnum] WITHIN 4 HOURS
+        """
+        given = parse_argstring(self.ceql, line)
+        if given.out is not None and not given.out.isidentifier():
+            raise UsageError(f"-o: expected the name of a variable, got {given.out!r}")
+        options = {
+            name: value
+            for name in ("type_column", "time_column", "time_unit", "output", "limit", "threads", "sort")
+            if (value := getattr(given, name))
+        }
+        if given.no_type_column:
+            options["type_column"] = None
+        try:
+            kind = self._events(given.events)
+            query, rest = checked(cell, options)
+            found = query.evaluate(kind.events, **rest)
+            shown = Shown(query, kind.back(found), found, rest.get("output"), given.rows)
+        except CerError as error:
+            raise UsageError(str(error)) from None  # IPython shows it without a traceback
+        if given.out is not None:
+            self._names[given.out] = shown.result
+        return shown
+
+    @property
+    def _names(self) -> dict[str, Any]:
+        """The variables of the notebook."""
+        return self._shell.user_ns  # type: ignore[no-any-return]
+
+    @property
+    def _shell(self) -> InteractiveShell:
+        assert self.shell is not None
+        return self.shell
+
+    def _events(self, name: str) -> Kind:
+        """Return the events of a variable, or of a path."""
+        names = self._names
+        if name not in names:
+            if not Path(name).exists():
+                known = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]
+                hint = did_you_mean(name, known, "variables") or "there are no variables yet"
+                raise OptionError(f"{name!r} is no variable, and no file\nhint: {hint}")
+            return Kind(name, lambda found: found)
+        try:
+            return kind_of(names[name])
+        except OptionError:  # anything else that evaluate takes
+            return Kind(names[name], lambda found: found)
