@@ -27,7 +27,8 @@ from cer_gpu.errors import (
 )
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
-from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.source import Source
+from cer_gpu.io.sources import open_events
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.measures import measure_errors, measures_of

@@ -14,7 +14,8 @@ import click
 
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.source import Source
+from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
 from cer_gpu.query import Query, analyse
 

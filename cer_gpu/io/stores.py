@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -222,6 +222,21 @@ def path_in_store(address: Address, own: fs.FileSystem) -> str:
         return address.path
     container = address.authority.split("@")[0] if address.scheme in ("abfs", "abfss") else address.authority
     return container + address.path
+
+
+def uri_in_store(address: Address, place: str, path: str) -> str:
+    """Return the URI of a file in the store of an address, or its path on this machine.
+
+    Parameters
+    ----------
+    address
+    place
+        The path of the address in its store.
+    path
+        The path of the file there.
+    """
+    bucket = place.rstrip("/").removesuffix(address.path.rstrip("/")).strip("/")
+    return replace(address, path=path.strip("/").removeprefix(bucket) if bucket else path).uri
 
 
 # ---- folders and globs ----------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.stores import Address, listing, path_in_store
+from cer_gpu.io.stores import Address, listing, path_in_store, uri_in_store
 from spark_glue.files.found import File, NotByFilesError
 from spark_glue.files.stores import address_of, relevant, store
 
@@ -182,12 +182,9 @@ class Opener:
                 f"{path}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
                 f"hint: give a DataFrame: spark.read.format({listed.table.lower()!r}).load(...)"
             )
-        bucket = place.rstrip("/").removesuffix(address.path.rstrip("/")).strip("/")
-        found = []
-        for each, names in listed.files:
-            if named_format(names[-1]) is not None:
-                inside = each.strip("/").removeprefix(bucket) if bucket else each
-                found.append(dataclasses.replace(address, path=inside).uri)
+        found = [
+            uri_in_store(address, place, each) for each, names in listed.files if named_format(names[-1]) is not None
+        ]
         if not found:
             endings = ", ".join(PARQUET + IPC)
             raise EventsError(f"{path}: no file of events there\nhint: expected names that end in {endings}")
