@@ -395,10 +395,9 @@ def no_type_column(schema: pa.Schema, name: str, holding: Mapping[str, Sequence[
         held = holding.get(could[0], ())
         reason = f", which has {' and '.join(map(repr, held[:3]))}" if held else ""
         others = f" (or {', '.join(map(repr, could[1:5]))}{', ...' if len(could) > 5 else ''})" if could[1:] else ""
-        told = (
-            f"the types may stand in {could[0]!r}{reason}{others}: type_column={could[0]!r} (--type-column {could[0]})"
-        )
+        name_it = f"type_column={could[0]!r} (--type-column {could[0]})"
+        told = f"the types may stand in {could[0]!r}{reason}{others}: {name_it}"
     else:
         told = "no column holds text"
     none = "without types, the name of the stream is that of all events: type_column=None (--no-type-column)"
-    return QueryTypeError(f"the events have no column {name!r} of event types", hint=f"{told}; {none}")
+    return QueryTypeError(f"the events have no column {name!r}", hint=f"{told}; {none}")
