@@ -7,6 +7,7 @@ column) and, where there is one, a hint.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 
 NULL_HINT = "write price IS NULL or price IS NOT NULL; no comparison with NULL is ever true"
@@ -248,6 +249,25 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     by_folded = {k.casefold(): k for k in known}
     close = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[close[0]] if close else None
+
+
+def nearest_file(name: str, known: Iterable[str]) -> str | None:
+    """Return the file name closest to `name`, or None: endings, which most names share, do not make names close."""
+    stem, ending = _split(name)
+    by_stem: dict[str, str] = {}
+    for other in known:
+        its_stem, its_ending = _split(other)
+        if its_ending == ending or its_stem not in by_stem:
+            by_stem[its_stem] = other
+    close = nearest(stem, by_stem)
+    return None if close is None else by_stem[close]
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return a file name without its ending, and that (as ``.csv.gz``), in lower case."""
+    stem, ending = os.path.splitext(name.casefold())
+    inner, before = os.path.splitext(stem) if ending in (".gz", ".bz2", ".zst", ".lz4") else (stem, "")
+    return inner, before + ending
 
 
 def did_you_mean(name: str, known: Iterable[str], what: str = "known") -> str | None:

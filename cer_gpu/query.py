@@ -28,7 +28,8 @@ from cer_gpu.errors import (
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
-from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.source import Source
+from cer_gpu.io.sources import open_events
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
 from cer_gpu.output.measures import measure_errors, measures_of
@@ -41,6 +42,7 @@ from cer_gpu.planning.outputs import output_of, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
+from cer_gpu.planning.type_columns import check_type_column
 from cer_gpu.stages import NO_STAGES, Stages
 
 
@@ -311,10 +313,12 @@ class Query:
         Parameters
         ----------
         events
-            A pyarrow Table, RecordBatch, RecordBatchReader or Dataset, an iterable of RecordBatches, an object with
-            the Arrow PyCapsule interface (pandas, Polars, DuckDB), a `DeviceEvents`, or the path of a Parquet, Arrow
-            IPC or CSV file (or a list of such paths, read one after the other); or a mapping from the streams of FROM
-            to any of these, which are merged by the time column (equal times in the order of the mapping).
+            A pyarrow Table, RecordBatch, RecordBatchReader, Dataset or Scanner, an object with the Arrow PyCapsule
+            interface (pandas, Polars, DuckDB), an iterable of any of these, a `DeviceEvents`, or the path of a Parquet,
+            Arrow IPC, CSV or JSON lines file, of a folder (whose ``column=value`` folders are columns), a glob or
+            an address such as ``s3://bucket/folder`` (or a list of these, read one after the other); or a mapping from
+            the streams of FROM to any of these, which are merged by the time column (equal times in the order of the
+            mapping).
         device
             Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU, or a GPU if
             there is one and it is measured to take less time.
@@ -456,6 +460,8 @@ class Query:
         given = by_stream(events, self._plan.streams) if isinstance(events, Mapping) else {"": events}
         resident = resident and not sort and not isinstance(events, Mapping)
         sources = {name: open_events(each, resident=resident) for name, each in given.items()}
+        for source in sources.values():
+            check_type_column(source, self.type_column, self.types)
         if sort:
             assert time_column is not None
             sources = {name: sort_source(source, time_column) for name, source in sources.items()}

@@ -24,7 +24,7 @@ from cer_gpu.engine.options import Lateness, Options, check_lateness, check_opti
 from cer_gpu.engine.sharing import Sharing
 from cer_gpu.errors import EventsError, OptionError, QueryError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.predicates.placement import CPU

@@ -267,11 +267,11 @@ class _Events:
         from spark_glue.files.opening import Opener
         from spark_glue.files.read_plan import settings_of
         from spark_glue.files.scan import scan_of, scan_of_paths
-        from spark_glue.files.stores import Address
+        from spark_glue.files.stores import address_of
 
         if self._df is not None:
             return scan_of(self._df)
-        told = settings(self.spark, settings_of({Address.of(path).scheme for path in self._paths}))
+        told = settings(self.spark, settings_of({address_of(path).scheme for path in self._paths}))
         return scan_of_paths(self._paths, Opener(told))
 
     def by_rows(self, error: NotByFilesError) -> None:

@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 
 import cer_gpu
 from cer_gpu.cli import main as command_line
-from cer_gpu.io import sources
+from cer_gpu.io import formats
 from cer_gpu.io.standard_input import open_standard_input
 
 N_ROWS = 90
@@ -184,7 +184,7 @@ def attempt(name: str, seed: int, folder: Path) -> None:
     # a new file: one that is mapped and cut short ends the process, and a case that was refused may still be read ahead
     path.unlink(missing_ok=True)
     path.write_bytes(data)
-    sources.BATCH_ROWS = rng.choice([8, 1 << 17])  # the files are small
+    formats.BATCH_ROWS = rng.choice([8, 1 << 17])  # the files are small
     if rng.random() < 0.4:
         command = rng.choice(COMMANDS)
         _by_command([str(path) if word == "FILE" else word for word in command], folder)

@@ -5,6 +5,7 @@ All errors are collected, up to `MAX_ERRORS`, to be shown together; `notes` are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -173,6 +174,8 @@ class _Checker:
             case s.Assign():
                 if not below[0] and not below[0].some_event:
                     self.note(f"variable {formula.variable.name!r} never holds an event: NOT(...) holds none")
+            case s.Iteration(least=0, most=1) if _RELUCTANT.search(self.query.text[slice(*formula.span)]):
+                self.note("+? is + or nothing, as *: no quantifier is reluctant, as every match is found")
             case s.Filtered():
                 self.filter(formula.filter, below[0], formula)
             case s.Sequence() | s.TrailingAbsence():
@@ -284,8 +287,12 @@ class _Checker:
 
     def patterns(self, predicate: s.Predicate) -> None:
         for like in _likes(predicate):
-            if "%" in like.pattern and not set(like.pattern) & set(_REGULAR):
-                self.note(f"LIKE takes a regular expression, in which % means itself: write {_regular(like.pattern)!r}")
+            if _OF_SQL.search(like.pattern) and not set(like.pattern) & set(_REGULAR):
+                sign = "%" if "%" in like.pattern else "_"
+                meant = _regular(like.pattern)
+                self.note(
+                    f"LIKE searches for a regular expression (RE2), in which {sign} means itself: write {meant!r}"
+                )
             try:
                 pc.match_substring_regex(pa.array([""]), like.pattern)
             except pa.ArrowInvalid as error:
@@ -317,6 +324,9 @@ def _other_variable(attribute: str, variable: s.Name, known: Container[str]) -> 
     return first if rest and first in known and first != variable.name else None
 
 
+_RELUCTANT = re.compile(r"[+*}]\s*\?$")
+_OF_SQL = re.compile(r"%|^_|_$")
+"""Signs of a pattern of SQL; within, _ is common in names."""
 _REGULAR = r".^$*+?()[]{}|\\"
 """Characters with a meaning in a regular expression."""
 
@@ -324,7 +334,7 @@ _REGULAR = r".^$*+?()[]{}|\\"
 def _regular(pattern: str) -> str:
     """Translate a pattern of SQL into a regular expression."""
     begin, end = "" if pattern.startswith("%") else "^", "" if pattern.endswith("%") else "$"
-    return begin + pattern.strip("%").replace("%", ".*") + end
+    return begin + pattern.strip("%").replace("%", ".*").replace("_", ".") + end
 
 
 def _again(names: Iterable[s.Name]) -> Iterator[s.Name]:

@@ -12,6 +12,7 @@ from lark.visitors import Transformer_NonRecursive
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
+from cer_gpu.ceql.foreign import FUNCTIONS
 from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, NAMES, SCALAR
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand, having_condition, measure_expression, named_variables
@@ -218,7 +219,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         if upper in AGGREGATES and not quoted:
             return s.Call(upper, tuple(operands), _at(meta))
         if lower not in SCALAR or quoted:
-            hint = did_you_mean(lower if lower == name.name else upper, NAMES, "functions")
+            hint = FUNCTIONS.get(upper) or did_you_mean(lower if lower == name.name else upper, NAMES, "functions")
             raise self._error(f"there is no function {shortened(name.name)!r}", name.span, hint)
         least, most = SCALAR[lower]
         if not least <= len(operands) <= most:

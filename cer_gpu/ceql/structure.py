@@ -28,7 +28,9 @@ class _Structure:
         formula = self._query.formula
         fold(formula, self._note_empty, s.subformulas)
         if id(formula) in self._empty:
-            self._report("the pattern may be empty: it would ask for no event at all", formula.span, _NOT_EMPTY)
+            self._report(
+                "the pattern may be empty: it would ask for no event at all", formula.span, self._not_empty(formula)
+            )
         self._ending(formula)
         for part in walk(formula):
             match part:
@@ -77,6 +79,10 @@ class _Structure:
                 query.consume_span,
                 "leave CONSUME BY out, or let an event stand behind the absence: A ; !B ; C",
             )
+
+    def _not_empty(self, formula: s.Formula) -> str:
+        reluctant = isinstance(formula, s.Iteration) and isinstance(formula.formula, s.Iteration)
+        return (f"{_RELUCTANT}; " if reluctant else "") + _NOT_EMPTY
 
     def _absences(self, absences: tuple[s.Absence, ...], beside: Iterable[s.Formula]) -> None:
         if absences and any(id(formula) in self._empty for formula in beside):
@@ -158,6 +164,7 @@ def _name(attribute: s.Attribute) -> str:
     return attribute.name.replace("`", "")
 
 
+_RELUCTANT = "no quantifier is reluctant, as every match is found: write A+ for A+?"
 _NOT_EMPTY = "let one part be there always: A+ for A*, or B ; A? for A?"
 _BESIDE_EMPTY = "write the cases out: (A ; !B ; C) OR C for A? ; !B ; C"
 _NEXT_OF_ONE = "A -> B, A -> (B AS b FILTER b.k = A.k), A -> B+; of a longer part name its first event: A -> B ; C"

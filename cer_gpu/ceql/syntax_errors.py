@@ -8,6 +8,7 @@ from typing import Any
 
 import lark
 
+from cer_gpu.ceql.foreign import foreign_hint
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.errors import QuerySyntaxError, nearest
 
@@ -51,9 +52,9 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
         if accepted == {"LPAR"} and len(error.state.value_stack) == 1 and str(token)[:1] != "<":
             return _not_select(text, error.state.value_stack[0])
         if token.type == "$END":
-            hint = _ALL if "LSQB" in accepted and _AND_NAME.search(text) else None
+            last = _ALL if "LSQB" in accepted and _AND_NAME.search(text) else None
             return QuerySyntaxError(
-                f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None, hint
+                f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None, last
             )
         start, found = token.start_pos or 0, str(token)
         message = f"expected {_describe(accepted)}, found {shortened(found)!r}"
@@ -66,7 +67,14 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
         return QuerySyntaxError("the comment is not closed", text, start, start + 1)
     if found == "'":
         return QuerySyntaxError("the string is not closed", text, start, start + 1)
-    hint = _conjunctive_hint(found, accepted, before) if conjunctive else _hint(found, accepted, before)
+    if found == '"':
+        hint: str | None = "strings stand in single quotes: 'text'"
+    elif conjunctive:
+        hint = (foreign_hint(text, start) if _OF_OTHERS.match(text) else None) or _conjunctive_hint(
+            found, accepted, before
+        )
+    else:
+        hint = foreign_hint(text, start) or _hint(found, accepted, before)
     return QuerySyntaxError(message, text, start, start + len(found), hint)
 
 
@@ -82,14 +90,12 @@ def _not_select(text: str, first: Any) -> QuerySyntaxError:
     """Return the error of a text that begins with a word that is neither SELECT nor a head."""
     token: Any = first.children[0] if isinstance(first, lark.Tree) else first
     start, found = token.start_pos, str(token)
-    hint = "did you mean SELECT?" if nearest(found, ["SELECT"]) else None
+    hint = "did you mean SELECT?" if nearest(found, ["SELECT"]) else foreign_hint(text, start)
     return QuerySyntaxError(f"expected SELECT, found {shortened(found)!r}", text, start, start + len(found), hint)
 
 
 def _conjunctive_hint(found: str, accepted: set[str], before: str) -> str | None:
     """Return a hint on a conjunctive query."""
-    if found == '"':
-        return "strings stand in single quotes: 'text'"
     if accepted == {"ARROW"}:
         return "the head and the atoms stand on the two sides of <-, as in Q(x) <- T(id = x), S(id = x)"
     if "LPAR" in accepted and accepted <= {"LPAR", "GREATER"}:
@@ -113,8 +119,6 @@ TERMS = "an atom binds attributes to variables and constants: T(id = x, loc = 3)
 
 
 def _hint(found: str, accepted: set[str], before: str) -> str | None:
-    if found == '"':
-        return "strings stand in single quotes: 'text'"
     names_only = accepted == {"NAME", "QUOTED_NAME"}
     bare = (names_only and before.rstrip().endswith(">")) or ("'['" in map(_text, accepted) and found[0] in "=<!")
     dotted = found == "." and before[-1:].isidentifier()
@@ -142,7 +146,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
         return more
     if found.upper() in _CLAUSES:
         return f"each clause stands once, in this order: {', '.join(_CLAUSES.values())}"
-    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper()))
+    close = nearest(found, sorted(k for k in map(_text, accepted) if k.isupper())) if len(found) > 2 else None
     if close is None and "FILTER" in accepted and found.isidentifier():
         return _JOINED
     return f"did you mean {close}?" if close else None
@@ -150,8 +154,16 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
 
 QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
 _ALL = "AND combines filters; write ALL where two patterns occur together, in any order"
-OF_EVENT = "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price"
-_JOINED = "events are joined by ; (later), -> (the next such), : (right after), ALL (in any order) or OR"
+OF_EVENT = (
+    "of the first, the last or the previous event of x: FIRST(x).price, LAST(x).price, PREV(x).price; "
+    "of the row before: LAG(price)"
+)
+_JOINED = (
+    "events are joined by ; (later), -> (the next such), : (right after), ALL (in any order) or OR; "
+    "a name stands behind AS"
+)
+_OF_OTHERS = re.compile(r"\s*(?:PATTERN|SEQ)\s*\(", re.IGNORECASE)
+"""Begin of a query of another language, which looks like a conjunctive query."""
 _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOLLOWED_BY", "BEFORE"}
 """Tokens that join events in other languages."""
 _ABSENCE = "an absence stands between two events: A ; !B ; C, or A ; !(B AS b FILTER b.k = A.k) ; C"

@@ -17,7 +17,7 @@ from cer_gpu.ceql.query_file import read_query_file
 from cer_gpu.cli.json_output import error_facts, error_text, to_json
 from cer_gpu.cli.signals import SIGPIPE, Signals, Stopped
 from cer_gpu.columnar.clocks import TIME_UNITS
-from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, out_of_memory
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean, nearest_file, out_of_memory
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -119,8 +119,9 @@ def read_query(given: str) -> tuple[str | None, str]:
     one_word = given and not any(c.isspace() for c in given) and "<-" not in given  # other queries have several
     if given.endswith(".ceql") or one_word:
         siblings = sorted(p.name for p in path.parent.glob("*.ceql"))
-        near = did_you_mean(path.name, siblings, "queries there")
-        raise OptionError(f"{given!r} is neither a file nor the text of a query" + (f"\nhint: {near}" if near else ""))
+        near = nearest_file(path.name, siblings)
+        hint = f"\nhint: did you mean {near!r}?" if near else ""
+        raise OptionError(f"{given!r} is neither a file nor the text of a query{hint}")
     return None, given
 
 

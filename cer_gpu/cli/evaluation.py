@@ -14,7 +14,7 @@ from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import for_each
 from cer_gpu.cli.progress import Watched
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import Query

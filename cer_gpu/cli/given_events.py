@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import re
 import sys
@@ -14,13 +15,16 @@ import click
 
 from cer_gpu.ceql.checks import NEEDS_TIME
 from cer_gpu.errors import CerError, OptionError, QueryError
-from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.formats import format_of
+from cer_gpu.io.source import Source
+from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
 from cer_gpu.query import Query, analyse
 
 STANDARD = "-"
 """Standard input among EVENTS, standard output as OUT."""
 
+_ADDRESS = re.compile(r"[A-Za-z0-9+.-]+://\S*$")
 _NAMED = re.compile(r"(?:([A-Za-z_][A-Za-z_0-9]*)|`([^`]+)`)=(.*)", re.DOTALL)
 
 
@@ -32,8 +36,9 @@ class Streams:
 
     @property
     def paths(self) -> list[str]:
-        """All files and folders, without standard input."""
-        return [path for paths in self.named.values() for path in paths if path != STANDARD]
+        """All files and folders, those that globs name too, without standard input."""
+        given = [path for paths in self.named.values() for path in paths if path != STANDARD]
+        return [path for each in given for path in glob.glob(each, recursive=True) or [each]]
 
     @property
     def are_named(self) -> bool:
@@ -80,9 +85,14 @@ def given_streams(given: Sequence[str]) -> Streams:
     return Streams(streams)
 
 
+def are_events(given: str) -> bool:
+    """Return True if a text is the name of events, and no query: by its ending, or as a folder or an address."""
+    return given == STANDARD or format_of(given) is not None or os.path.isdir(given) or bool(_ADDRESS.match(given))
+
+
 def _standard_input() -> Source:
     if sys.stdin is None:
-        raise OptionError("standard input is closed: expected an Arrow IPC stream")
+        raise OptionError("standard input is closed: expected events")
     return open_standard_input(sys.stdin.buffer)
 
 

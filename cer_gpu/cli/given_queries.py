@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
@@ -12,7 +13,7 @@ import click
 
 from cer_gpu.ceql.query_file import queries_in, read_query_file
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
-from cer_gpu.cli.given_events import Streams, analyse_over
+from cer_gpu.cli.given_events import Streams, analyse_over, are_events
 from cer_gpu.cli.options import complete_files
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.query import Query
@@ -115,6 +116,8 @@ def query_and_events_arguments(*, events_required: bool = True) -> Callable[[Com
                 _check_no_query(events)
             elif query is None:
                 raise _missing("query")
+            if query is not None:
+                _check_order(query, events)
             if events_required and not events:
                 raise _missing("events")
             return command(*args, query=query, queries=queries, events=events, **given)
@@ -138,9 +141,22 @@ def query_and_events_arguments(*, events_required: bool = True) -> Callable[[Com
     return decorate
 
 
+def _check_order(query: str, events: Sequence[str]) -> None:
+    """Raise UsageError if QUERY names events."""
+    if are_events(query):
+        command = click.get_current_context().command_path
+        text = next((given for given in events if _is_query(given)), None)
+        better = f": {command} {shlex.quote(text)} {shlex.quote(query)}" if text else f": {command} QUERY EVENTS"
+        raise click.UsageError(f"{query!r} names events, and QUERY comes before them{better}")
+
+
+def _is_query(given: str) -> bool:
+    return given.endswith(".ceql") or (any(c.isspace() for c in given) and not os.path.exists(given))
+
+
 def _check_no_query(events: Sequence[str]) -> None:
     for given in events:
-        if given.endswith(".ceql") or (" " in given and not os.path.exists(given)):
+        if _is_query(given):
             raise click.UsageError(f"with --queries there is no QUERY, and all arguments are EVENTS; {given!r} is none")
 
 

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, SpinnerColumn, Ta
 from rich.text import Text
 
 from cer_gpu.cli.tally import Totals
-from cer_gpu.io.sources import Parts, Source
+from cer_gpu.io.source import Parts, Source
 from cer_gpu.stages import MeasuredStages
 
 

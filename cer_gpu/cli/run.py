@@ -102,8 +102,9 @@ def run(
     """Find the complex events of QUERY in EVENTS.
 
     QUERY is a file or the text itself; with --queries, all queries of a folder are evaluated in one pass.
-    EVENTS are Parquet, Arrow IPC or CSV files, or folders of them, read one after the other; - is standard
-    input, an Arrow IPC stream. For a query over several streams, each is given as NAME=PATH.
+    EVENTS are Parquet, Arrow IPC, CSV or JSON lines files, folders of them, globs, or addresses such as
+    s3://bucket/folder, read one after the other; - is standard input: an Arrow IPC stream, CSV or JSON lines.
+    For a query over several streams, each is given as NAME=PATH.
     """
     if as_json:
         os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.cli.preview import preview
 from cer_gpu.cli.tally import counted
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.io.texts import plain
 from cer_gpu.predicates.guards import type_column_type
 

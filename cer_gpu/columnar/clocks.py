@@ -23,6 +23,7 @@ TIME_UNITS = UNITS
 INITIAL_SIZE = 1 << 10
 """Initial capacity of the ring of a window, in events."""
 
+_SORT = "sort the events by {0!r} first: time_column={0!r}, sort=True (--time-column {0} --sort)"
 _FILL = "leave such events out, or give them a time"
 
 
@@ -118,10 +119,11 @@ class Clock:
 
 
 def _fail(name: str, position: int, what: str, hint: str = "") -> None:
+    column = dotted(name)
     raise TimeOrderError(
-        f"the {dotted(name)!r} of event {position} {what}\n"
+        f"the {column!r} of event {position} {what}\n"
         "expected: events in the order of time, equal times allowed\n"
-        f"hint: {hint or f'sort the events by {dotted(name)!r} first'}"
+        f"hint: {hint or _SORT.format(column)}"
     )
 
 

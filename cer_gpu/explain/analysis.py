@@ -12,7 +12,7 @@ from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.options import Options
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.runtime.protocol import Runtime
 from cer_gpu.stages import DECODE, LISTING, PARTITIONS, REST, STAGES, MeasuredStages

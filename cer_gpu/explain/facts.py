@@ -28,7 +28,7 @@ from cer_gpu.explain.rma_facts import rma_facts
 from cer_gpu.explain.step_names import place_names, step_names
 from cer_gpu.explain.words import in_words
 from cer_gpu.explain.writing import guard_text, predicate_text, stream_of, variable_text
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.plan import Plan
 

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.sources import BATCH_ROWS, Source
+from cer_gpu.io.source import BATCH_ROWS, Source
 
 Types = Mapping[str, pa.DataType]
 

@@ -114,6 +114,10 @@ def result_file(path: str | os.PathLike[str], inputs: Sequence[str] = ()) -> Ite
     """
     shown = Path(path)
     check_target(shown, inputs)
+    if _is_nowhere(shown):
+        with naming(str(shown)), open(shown, "wb") as nowhere:
+            yield nowhere
+        return
     target = Path(os.path.realpath(shown))  # a link stays a link
     part = target.with_name(f".cer-gpu-{os.getpid()}-{secrets.token_hex(4)}.part")
     file: IO[bytes] | None = None
@@ -277,6 +281,8 @@ def naming(name: str) -> Iterator[None]:
 
 def _format(path: Path, given: str | None) -> str:
     """Return the format given, or that of the ending of a path."""
+    if given is None and _is_nowhere(path):
+        return "arrow"
     if given is None and path.suffix.lower() not in ENDINGS:
         raise OptionError(
             f"{path}: cannot tell the format from the name\n"
@@ -289,13 +295,18 @@ def check_target(path: Path, inputs: Sequence[str]) -> None:
     """Raise OptionError unless a file may be written to this path."""
     if not path.parent.is_dir():
         raise OptionError(f"{path}: there is no folder {path.parent}")
-    if path.exists() and not path.is_file():
+    if path.exists() and not path.is_file() and not _is_nowhere(path):
         raise OptionError(f"{path}: is not a file, and cannot be replaced by one")
     for name in map(Path, inputs):
         if path.exists() and name.exists() and path.samefile(name):
             raise OptionError(f"{path}: is an input, and would be overwritten\nhint: write to another name")
         if name.is_dir() and name.samefile(path.parent):
             raise OptionError(f"{path}: would lie among the input, in the folder {name}\nhint: write to another folder")
+
+
+def _is_nowhere(path: Path) -> bool:
+    """Return True for the null device, which drops what is written to it."""
+    return os.path.realpath(path) == os.path.realpath(os.devnull)
 
 
 def _writer(format: str, file: IO[bytes], schema: pa.Schema, *, seekable: bool = True) -> Writer:

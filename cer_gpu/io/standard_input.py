@@ -1,17 +1,27 @@
-"""Standard input as a source of events: an Arrow IPC stream."""
+"""Standard input as a source of events: Arrow IPC, CSV or JSON lines, told by its first bytes."""
 
 from __future__ import annotations
 
-from typing import IO
+import io
+from collections.abc import Iterator
+from typing import IO, Any
 
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.formats import TEXT_BYTES, csv_source, json_source
+from cer_gpu.io.source import READ_ERRORS, Source, check_names
+from cer_gpu.io.sources import open_events
 
-_EXPECTED = "expected an Arrow IPC stream (such as `cer-gpu run ... -o - --format arrow` writes)"
+_EXPECTED = (
+    "expected an Arrow IPC stream (such as `cer-gpu run ... -o - --format arrow` writes), CSV with a header, or JSON "
+    "lines, perhaps compressed by gzip"
+)
 _STREAM = b"\xff\xff\xff\xff"
 _FILE = b"ARROW1\0\0"
+_GZIP = b"\x1f\x8b"
+_BINARY = bytes(set(range(32)) - set(b"\t\n\r\f\v"))
+"""Bytes that no text has."""
 
 
 def open_standard_input(file: IO[bytes]) -> Source:
@@ -20,8 +30,8 @@ def open_standard_input(file: IO[bytes]) -> Source:
     Parameters
     ----------
     file
-        Arrow IPC: a stream, or a file, which is a stream between two magic strings.  It is read once, and need not be
-        seekable.
+        Arrow IPC: a stream, or a file, which is a stream between two magic strings; or CSV with a header, separated by
+        commas or tabs, or JSON lines.  It may be compressed by gzip, is read once, and need not be seekable.
 
     Raises
     ------
@@ -30,18 +40,53 @@ def open_standard_input(file: IO[bytes]) -> Source:
     """
     if file.isatty():
         raise EventsError(f"standard input is a terminal: {_EXPECTED}\nhint: ... | cer-gpu run QUERY -")
-    head = file.read(len(_FILE))
+    try:
+        return _open(_Rest(b"", file))
+    except READ_ERRORS as error:
+        raise EventsError(f"standard input cannot be read: {error}\nhint: {_EXPECTED}") from error
+
+
+def _open(file: _Rest) -> Source:
+    head = file.peek(len(_FILE))
     if not head:
         raise EventsError(f"standard input is empty: {_EXPECTED}")
-    if head != _FILE and not head.startswith(_STREAM):
+    if head.startswith(_GZIP):
+        return _open(_Rest(b"", pa.CompressedInputStream(pa.PythonFile(file, mode="r"), "gzip")))
+    if head == _FILE or head.startswith(_STREAM):
+        if head == _FILE:
+            file.read(len(_FILE))
+        return open_events(pa.ipc.open_stream(file))
+    if head.startswith(b"PAR1") or head.translate(None, _BINARY) != head:
         what = "Parquet, which cannot be read from a pipe" if head.startswith(b"PAR1") else f"{head!r}..."
         raise EventsError(
             f"standard input: {_EXPECTED}, got {what}\nhint: files of other formats are read by their names"
         )
+    return _open_text(file)
+
+
+def _open_text(file: _Rest) -> Source:
+    """Open CSV or JSON lines; the schema is that of the first lines."""
+    head = file.peek(TEXT_BYTES)
+    lines = head[: head.rfind(b"\n") + 1] or head
+    streams = iter([io.BytesIO(lines)])
+
+    def stream() -> Any:
+        return next(streams, file)
+
+    if head.lstrip()[:1] in (b"{", b"["):
+        source = json_source(stream)
+    else:
+        first = lines.partition(b"\n")[0]
+        source = csv_source(stream, "\t" if first.count(b"\t") > first.count(b",") else ",")
+    check_names(source.schema)
+    return Source(source.schema, lambda columns: _rows(source.batches(columns)))
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     try:
-        return open_events(pa.ipc.open_stream(_Rest(b"" if head == _FILE else head, file)))
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise EventsError(f"standard input: {_EXPECTED}, but it cannot be read: {error}") from error
+        yield from batches
+    except READ_ERRORS as error:
+        raise EventsError(f"standard input cannot be read: {error}") from error
 
 
 class _Rest:
@@ -49,16 +94,22 @@ class _Rest:
 
     closed = False
 
-    def __init__(self, head: bytes, file: IO[bytes]) -> None:
+    def __init__(self, head: bytes, file: Any) -> None:
         self._head = head
         self._file = file
+
+    def peek(self, n: int) -> bytes:
+        """Return the next bytes, at most `n`, without passing over them."""
+        while len(self._head) < n and (more := self._file.read(n - len(self._head))):
+            self._head += more
+        return self._head[:n]
 
     def read(self, n: int = -1) -> bytes:
         head, self._head = self._head, b""
         if n < 0:
-            return head + self._file.read()
+            return head + bytes(self._file.read())
         self._head = head[n:]
-        return head[:n] + self._file.read(n - len(head)) if n > len(head) else head[:n]
+        return head[:n] + bytes(self._file.read(n - len(head))) if n > len(head) else head[:n]
 
     def close(self) -> None:
         """Leave the file open: it is the caller's."""

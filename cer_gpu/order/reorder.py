@@ -12,7 +12,7 @@ import pyarrow as pa
 from cer_gpu.columnar.clocks import _shown
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, EventsError, OptionError, TimeOrderError
-from cer_gpu.io.sources import BATCH_ROWS
+from cer_gpu.io.source import BATCH_ROWS
 from cer_gpu.order.layouts import Layouts, compact
 from cer_gpu.order.merge import Chunk, sort_chunks
 from cer_gpu.order.times import Keys, Times, key_to_time, stable_order, to_floats, to_keys

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from cer_gpu.errors import EventsError
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 
 ROW_COLUMN = "$row"
 """The column of reordered or merged events with the number of each in its own input: int64, from 0."""

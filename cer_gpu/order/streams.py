@@ -12,7 +12,7 @@ from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, STRING, Block, kind_of
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import EventsError, QueryTypeError, did_you_mean
-from cer_gpu.io.sources import BATCH_ROWS, Source
+from cer_gpu.io.source import BATCH_ROWS, Source
 from cer_gpu.order.layouts import CODED, PLAIN, Layouts, empty, stored_type, to_stored
 from cer_gpu.order.merge import Chunk, merge_runs
 from cer_gpu.order.rows import ROW_COLUMN, with_rows

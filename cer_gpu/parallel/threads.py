@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.recycling import Cell, Turn
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.parallel.channel import Channel, Reading
 from cer_gpu.parallel.ranges import Range, Sizes
 

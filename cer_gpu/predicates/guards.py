@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -20,10 +20,10 @@ import pyarrow as pa
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.columnar.columns import NOTHING, Block, is_string, kind_of
 from cer_gpu.columnar.dictionaries import PerDictionary
-from cer_gpu.columnar.fields import column_type
+from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
-from cer_gpu.errors import CerError, EventsError, QueryTypeError
+from cer_gpu.errors import CerError, EventsError, QueryTypeError, nearest
 from cer_gpu.predicates.binder import Binder, columns_of
 from cer_gpu.predicates.cuda_pass import CudaPass, Job, Rows
 from cer_gpu.predicates.generated import generated
@@ -358,6 +358,8 @@ def type_names(values: pa.Array, type_column: str) -> list[str | None]:
 
 def type_column_type(schema: pa.Schema, name: str) -> pa.DataType:
     """Return the type of the column of event types; raise an error unless it holds strings (or only NULL)."""
+    if attribute_type(schema, name) is None and name not in schema.names:
+        raise no_type_column(schema, name, {})
     data_type = column_type(schema, name, None, None)
     if not is_string(data_type) and kind_of(data_type) != NOTHING:
         raise QueryTypeError(
@@ -365,3 +367,37 @@ def type_column_type(schema: pa.Schema, name: str) -> pa.DataType:
             hint="name another: type_column=... (--type-column)",
         )
     return data_type
+
+
+def text_columns(schema: pa.Schema) -> list[str]:
+    """Return the columns of text, each name once."""
+    kinds = ((field.name, field.type) for field in schema)
+    plain = ((name, kind.value_type if pa.types.is_dictionary(kind) else kind) for name, kind in kinds)
+    return [name for name, kind in plain if is_string(kind) and len(schema.get_all_field_indices(name)) == 1]
+
+
+def no_type_column(schema: pa.Schema, name: str, holding: Mapping[str, Sequence[str]]) -> QueryTypeError:
+    """Return the error of events without the column of their types.
+
+    Parameters
+    ----------
+    schema
+    name
+        The column that is missing.
+    holding
+        Columns that have types of the query among their values, with these.
+    """
+    texts = list(holding) or text_columns(schema)
+    near = nearest(name, texts)
+    first = [near] if near else []
+    could = [*first, *(each for each in texts if each not in first)]
+    if could:
+        held = holding.get(could[0], ())
+        reason = f", which has {' and '.join(map(repr, held[:3]))}" if held else ""
+        others = f" (or {', '.join(map(repr, could[1:5]))}{', ...' if len(could) > 5 else ''})" if could[1:] else ""
+        name_it = f"type_column={could[0]!r} (--type-column {could[0]})"
+        told = f"the types may stand in {could[0]!r}{reason}{others}: {name_it}"
+    else:
+        told = "no column holds text"
+    none = "without types, the name of the stream is that of all events: type_column=None (--no-type-column)"
+    return QueryTypeError(f"the events have no column {name!r}", hint=f"{told}; {none}")

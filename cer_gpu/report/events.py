@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.source import Source
+from cer_gpu.io.sources import open_events
 from cer_gpu.order.rows import without_rows
 from cer_gpu.query import Query
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.errors import OptionError
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.query import Query
 from cer_gpu.report.counted import Counted
 from cer_gpu.report.events import Events

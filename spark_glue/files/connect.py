@@ -26,7 +26,7 @@ from spark_glue.files.filters import (
 )
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.read_plan import ReadPlan, check_modes, settings_of
-from spark_glue.files.stores import Address
+from spark_glue.files.stores import address_of
 from spark_glue.sessions import settings
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def read_plan(df: DataFrame) -> ReadPlan:
         conditions=tuple(walker.conditions),
         paths=tuple(paths),
         folders=tuple(name for name in schema.names if name in told),
-        options=settings(df.sparkSession, settings_of({Address.of(path).scheme for path in paths})),
+        options=settings(df.sparkSession, settings_of({address_of(path).scheme for path in paths})),
     )
 
 
@@ -102,14 +102,14 @@ def _leaf(base: DataFrame, relation: Any) -> tuple[list[str], set[str]]:
     _check_apart(source.paths)
     files = base.inputFiles()
     roots = [*source.paths, *(value for name, value in source.options.items() if name.lower() == "basepath")]
-    if any(_GLOB.search(root) for root in roots) and any("=" in Address.of(file).path for file in files):
+    if any(_GLOB.search(root) for root in roots) and any("=" in address_of(file).path for file in files):
         raise NotByFilesError("its paths are a pattern, so that folders may or may not tell columns")
-    return files, _told(files, [Address.of(root).path.rstrip("/") + "/" for root in roots])
+    return files, _told(files, [address_of(root).path.rstrip("/") + "/" for root in roots])
 
 
 def _check_apart(paths: Sequence[str]) -> None:
     """Raise NotByFilesError if paths may name a file twice: Spark reads it as often, and lists it once."""
-    places = [posixpath.normpath(Address.of(path).path) + "/" for path in paths]
+    places = [posixpath.normpath(address_of(path).path) + "/" for path in paths]
     patterns = len(paths) > 1 and any(_GLOB.search(path) for path in paths)
     if patterns or any(one.startswith(other) for one, other in itertools.permutations(places, 2)):
         raise NotByFilesError("its paths may name a file twice")
@@ -132,7 +132,7 @@ def _told(files: list[str], roots: list[str]) -> set[str]:
     """Return the columns that the folders of files tell, below the longest of `roots` that a file is in."""
     found = set()
     for file in files:
-        path = Address.of(file).path
+        path = address_of(file).path
         root = max((root for root in roots if path.startswith(root)), key=len, default=path)
         found |= {unquote(part.partition("=")[0]) for part in path[len(root) :].split("/")[:-1] if "=" in part}
     return found

@@ -16,7 +16,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import columns_with
 from cer_gpu.engine.options import Options
 from cer_gpu.errors import EventsError
-from cer_gpu.io.sources import ahead
+from cer_gpu.io.source import ahead
 from cer_gpu.order.rows import ROW_COLUMN
 from spark_glue.deal import POSITION, Done, apart, peak_memory
 from spark_glue.files.groups import Groups

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_glue.files.found import NotByFilesError
-from spark_glue.files.stores import Address
+from spark_glue.files.stores import address_of
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -40,7 +40,7 @@ def folder_values(path: str, kinds: Mapping[str, pa.DataType | None]) -> tuple[t
         If a folder of a column is missing, or its text is no value of the type, or of one that folders do not tell.
     """
     texts: dict[str, str] = {}
-    for part in Address.of(path).path.split("/")[:-1]:
+    for part in address_of(path).path.split("/")[:-1]:
         name, separator, value = part.partition("=")
         if separator:
             texts[_unescaped(name)] = _unescaped(value)
@@ -101,7 +101,7 @@ def bucket_of(path: str) -> int:
     NotByFilesError
         If the name has none.
     """
-    found = _BUCKET.fullmatch(Address.of(path).path.rsplit("/", 1)[-1])
+    found = _BUCKET.fullmatch(address_of(path).path.rsplit("/", 1)[-1])
     if found is None:
         raise NotByFilesError(f"{path}: the name tells no bucket, and the table is bucketed")
     return int(found[1])

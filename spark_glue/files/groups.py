@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import attribute_type, columns_with, names_in
 from cer_gpu.errors import EventsError
-from cer_gpu.io.sources import BATCH_ROWS, FILE_BYTES, FILE_ROWS
+from cer_gpu.io.formats import FILE_BYTES, FILE_ROWS
+from cer_gpu.io.source import BATCH_ROWS
 from spark_glue.deal import POSITION
 from spark_glue.files.found import File, Found
 from spark_glue.files.layout import Unit

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,14 +14,13 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
+from cer_gpu.io.stores import Address, listing, path_in_store, uri_in_store
 from spark_glue.files.found import File, NotByFilesError
-from spark_glue.files.stores import Address, path_in_store, relevant, store
+from spark_glue.files.stores import address_of, relevant, store
 
 PARQUET = (".parquet", ".pq", ".parq")
 IPC = (".arrow", ".feather", ".ipc")
 _READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
-_GLOB = re.compile(r"[*?\[{]")
-_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 
 
 @dataclass(frozen=True)
@@ -170,54 +168,38 @@ class Opener:
 
     def _files(self, path: str) -> list[str]:
         """Return the files of one path, in any order."""
-        address = Address.of(path)
+        address = address_of(path)
         if not address.scheme and self.filesystem is None:
             address = Address("", "", os.path.abspath(path))
         address = dataclasses.replace(address, path=address.path.rstrip("/") or "/")
         own, place = self._place(address)
         with reading(path):
-            base, wanted = self._base(path, own, place)
-            if base is None:
-                return [address.uri]
-            infos = own.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=wanted is not None))
-        bucket = place.rstrip("/").removesuffix(address.path.rstrip("/")).strip("/")
-        found = []
-        for info in infos:
-            names = info.path.removeprefix(base).strip("/").split("/")
-            _no_table(path, names)
-            if info.type != fs.FileType.File or any(map(_hidden, names)) or named_format(names[-1]) is None:
-                continue
-            if wanted is None or wanted.match(info.path):
-                inside = info.path.strip("/").removeprefix(bucket) if bucket else info.path
-                found.append(dataclasses.replace(address, path=inside).uri)
+            listed = listing(own, place)
+        if listed is None:
+            return [address.uri]
+        if listed.table is not None:
+            raise NotByFilesError(
+                f"{path}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
+                f"hint: give a DataFrame: spark.read.format({listed.table.lower()!r}).load(...)"
+            )
+        found = [
+            uri_in_store(address, place, each) for each, names in listed.files if named_format(names[-1]) is not None
+        ]
         if not found:
             endings = ", ".join(PARQUET + IPC)
             raise EventsError(f"{path}: no file of events there\nhint: expected names that end in {endings}")
         return found
 
-    def _base(self, path: str, own: fs.FileSystem, place: str) -> tuple[str | None, re.Pattern[str] | None]:
-        """Return the folder to list, None for a file, and the pattern of a glob."""
-        kind = own.get_file_info(place).type
-        if kind == fs.FileType.File:
-            return None, None
-        if kind == fs.FileType.Directory:
-            return place, None
-        special = _GLOB.search(place)
-        if special is None:
-            raise FileNotFoundError(path)
-        slash = place.rfind("/", 0, special.start())
-        return place[: max(slash, slash == 0)] if slash >= 0 else "", re.compile(_pattern(place))
-
     def local(self, path: str) -> str | None:
         """Return the path of a file of this machine, or None: another store has it."""
         if self.filesystem is not None:
             return None
-        address = Address.of(path)
+        address = address_of(path)
         return address.path if address.is_local else None
 
     def _place(self, path: str | Address) -> tuple[fs.FileSystem, str]:
         """Return the file system of a path, and its path there."""
-        address = Address.of(path) if isinstance(path, str) else path
+        address = address_of(path) if isinstance(path, str) else path
         own = self.filesystem or store(address, self.options)
         return own, path_in_store(address, own)
 
@@ -261,45 +243,3 @@ def reading(path: str) -> Iterator[None]:
     except _READ_ERRORS as error:
         reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
         raise EventsError(f"{path}: cannot be read: {reason}") from error
-
-
-def _hidden(name: str) -> bool:
-    """Return True if Spark passes over files and folders of a name."""
-    return name.startswith(".") or (name.startswith("_") and "=" not in name)
-
-
-def _no_table(path: str, names: list[str]) -> None:
-    """Raise NotByFilesError if a name in a folder tells that a table format says which files have rows."""
-    kind = next((_TABLES[name] for name in names if name in _TABLES), None)
-    if kind is None and names[-1].endswith(".metadata.json") and "metadata" in names[:-1]:
-        kind = "Iceberg"
-    if kind is not None:
-        raise NotByFilesError(
-            f"{path}: a table of {kind}, whose files may hold rows that were deleted since\n"
-            f"hint: give a DataFrame: spark.read.format({kind.lower()!r}).load(...)"
-        )
-
-
-def _pattern(glob: str) -> str:
-    """Return a regular expression of the paths that a glob names, and of those below them."""
-    found, depth, i = "", 0, 0
-    while i < len(glob):
-        char = glob[i]
-        closing = glob.find("]", i + 2) if char == "[" else -1
-        if glob.startswith("**/", i):
-            found, i = found + "(?:[^/]+/)*", i + 2
-        elif glob.startswith("**", i):
-            found, i = found + ".*", i + 1
-        elif char in "*?":
-            found += "[^/]*" if char == "*" else "[^/]"
-        elif closing > 0:
-            inside = glob[i + 1 : closing].replace("\\", r"\\")
-            found, i = found + "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]", closing
-        elif char == "{" and "}" in glob[i:]:
-            found, depth = found + "(?:", depth + 1
-        elif char in ",}" and depth:
-            found, depth = found + ("|" if char == "," else ")"), depth - (char == "}")
-        else:
-            found += re.escape(char)
-        i += 1
-    return found.rstrip("/") + r"(?:/.*)?\Z"

@@ -22,7 +22,7 @@ from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.errors import EventsError, QueryTypeError
-from cer_gpu.io.sources import Source
+from cer_gpu.io.source import Source
 from cer_gpu.order.sorting import sort_source
 from spark_glue.deal import LEAST, MOST, POSITION
 from spark_glue.files.groups import Groups

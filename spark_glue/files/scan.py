@@ -16,7 +16,7 @@ from spark_glue.files.folders import folder_values
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.read_plan import ReadPlan, scan_of_plan
-from spark_glue.files.stores import Address
+from spark_glue.files.stores import address_of
 from spark_glue.sessions import is_connect
 
 if TYPE_CHECKING:
@@ -113,10 +113,10 @@ def _moments(schema: pa.Schema, stored: pq.ParquetSchema) -> pa.Schema:
 
 def _folders(files: list[str], given: list[str]) -> list[str]:
     """Return the columns that folders below the given ones tell."""
-    roots = [Address.of(path if Address.of(path).scheme else os.path.abspath(path)).path.rstrip("/") for path in given]
+    roots = [address_of(path if address_of(path).scheme else os.path.abspath(path)).path.rstrip("/") for path in given]
     found: list[str] | None = None
     for file in files:
-        path = Address.of(file).path
+        path = address_of(file).path
         root = max((root for root in roots if path.startswith(root + "/")), key=len, default=path)
         parts = path[len(root) + 1 :].split("/")[:-1]
         names = [unquote(part.partition("=")[0]) for part in parts if "=" in part]

@@ -6,16 +6,13 @@ import functools
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, unquote
 
 from pyarrow import fs
 
+from cer_gpu.io.stores import Address, StoreError, azure_account, hdfs_node, open_store, s3_region
 from spark_glue.files.found import NotByFilesError
 
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
-_UNESCAPED = "/:@!$&'()*+,;=-._~"
 _AMAZON = re.compile(r"s3(?:[.-]([a-z0-9-]+))?\.amazonaws\.com")
 _TENANT = re.compile(r"https://[^/]+/([^/]+)/oauth2/")
 
@@ -23,48 +20,20 @@ RELEVANT = ("fs.", "google.", "dfs.", "hadoop.", "ipc.")
 """Prefixes of the settings of Hadoop that say how files are opened."""
 
 
-@dataclass(frozen=True)
-class Address:
-    """Parts of a path or a URI.
+def address_of(text: str) -> Address:
+    """Return the parts of a path, or of a URI as Spark writes it; ``dbfs:`` is the folder /dbfs of this machine.
 
-    Attributes
-    ----------
-    scheme
-        Such as "s3a"; empty: a path of this machine.
-    authority
-        Such as a bucket, or a host with its port.
-    path
-        Without the escapes of a URI.
+    Raises
+    ------
+    NotByFilesError
+        If there is no such folder.
     """
-
-    scheme: str
-    authority: str
-    path: str
-
-    @classmethod
-    def of(cls, text: str) -> Address:
-        """Return the parts of a path, or of a URI, whose special characters are escaped (``%20``) as Spark does."""
-        found = _URI.fullmatch(text)
-        if found is None:
-            return cls("", "", text)
-        scheme, authority, path = found[1].lower(), found[2] or "", unquote(found[3])
-        if scheme == "dbfs":
-            if not os.path.isdir("/dbfs"):
-                raise NotByFilesError(f"{text}: there is no folder /dbfs here, through which dbfs: could be read")
-            return cls("file", "", "/dbfs" + path)
-        return cls(scheme, authority, path)
-
-    @property
-    def uri(self) -> str:
-        """The path, or the URI with its special characters escaped."""
-        if not self.scheme:
-            return self.path
-        return f"{self.scheme}://{self.authority}{quote(self.path, safe=_UNESCAPED)}"
-
-    @property
-    def is_local(self) -> bool:
-        """True if it is a file of this machine."""
-        return self.scheme in ("", "file")
+    address = Address.of(text)
+    if address.scheme != "dbfs":
+        return address
+    if not os.path.isdir("/dbfs"):
+        raise NotByFilesError(f"{text}: there is no folder /dbfs here, through which dbfs: could be read")
+    return Address("file", "", "/dbfs" + address.path)
 
 
 def store(address: Address, options: Mapping[str, str]) -> fs.FileSystem:
@@ -91,57 +60,21 @@ def relevant(options: Mapping[str, str]) -> dict[str, str]:
 @functools.lru_cache(maxsize=64)
 def _store(scheme: str, authority: str, settings: tuple[tuple[str, str], ...]) -> fs.FileSystem:
     options = dict(settings)
-    if scheme in ("", "file"):
-        return fs.LocalFileSystem()
-    known: dict[str, tuple[str, Callable[[], dict[str, Any]]]] = {
-        **dict.fromkeys(("s3", "s3a", "s3n"), ("S3FileSystem", lambda: _s3(authority, options))),
-        **dict.fromkeys(("gs", "gcs"), ("GcsFileSystem", lambda: gcs_arguments(options))),
-        **dict.fromkeys(("abfs", "abfss"), ("AzureFileSystem", lambda: azure_arguments(authority, options))),
-        **dict.fromkeys(("hdfs", "viewfs"), ("HadoopFileSystem", lambda: hdfs_arguments(scheme, authority, options))),
+    arguments: dict[str, Callable[[], dict[str, Any]]] = {
+        "S3FileSystem": lambda: _s3(authority, options),
+        "GcsFileSystem": lambda: gcs_arguments(options),
+        "AzureFileSystem": lambda: azure_arguments(authority, options),
+        "HadoopFileSystem": lambda: hdfs_arguments(scheme, authority, options),
     }
-    missing = f"pyarrow has no file system for {scheme}:"
-    if scheme in known:
-        name, arguments = known[scheme]
-        kind = getattr(fs, name, None)
-        if kind is not None:
-            try:
-                return kind(**arguments())
-            except (OSError, ValueError) as error:
-                raise NotByFilesError(f"{scheme}://{authority}: pyarrow cannot open it: {error}") from error
-        missing = f"this pyarrow was built without {name}"
-    return _by_fsspec(f"{scheme}://{authority}/", missing)
-
-
-def _by_fsspec(uri: str, missing: str) -> fs.FileSystem:
-    """Return a file system of fsspec, which takes its settings from its own configuration and the environment."""
     try:
-        import fsspec
-    except ImportError:
-        raise NotByFilesError(f"{uri}: {missing}, and fsspec is not installed") from None
-    try:
-        found, _ = fsspec.core.url_to_fs(uri)
-    except (ImportError, OSError, ValueError) as error:
-        raise NotByFilesError(f"{uri}: {missing}, and fsspec cannot open it: {error}") from error
-    return fs.PyFileSystem(fs.FSSpecHandler(found))
-
-
-def path_in_store(address: Address, own: fs.FileSystem) -> str:
-    """Return the path of a file as its file system names it: with bucket or container, where there are any."""
-    if isinstance(own, fs.PyFileSystem) and isinstance(own.handler, fs.FSSpecHandler) and address.scheme:
-        named = own.handler.fs._strip_protocol(f"{address.scheme}://{address.authority}{address.path}")
-        return str(named)
-    if address.is_local or address.scheme in ("hdfs", "viewfs"):
-        return address.path
-    container = address.authority.split("@")[0] if address.scheme in ("abfs", "abfss") else address.authority
-    return container + address.path
+        return open_store(Address(scheme, authority, ""), lambda kind: arguments[kind]())
+    except StoreError as error:
+        raise NotByFilesError(str(error)) from error
 
 
 def _s3(bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
     arguments = s3_arguments(bucket, options)
-    told = any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION"))
-    if not told and "region" not in arguments and "endpoint_override" not in arguments:
-        arguments["region"] = fs.resolve_s3_region(bucket)
-    return arguments
+    return arguments if arguments.keys() & {"region", "endpoint_override"} else {**s3_region(bucket), **arguments}
 
 
 def s3_arguments(bucket: str, options: Mapping[str, str]) -> dict[str, Any]:
@@ -231,19 +164,16 @@ def azure_arguments(authority: str, options: Mapping[str, str]) -> dict[str, Any
     NotByFilesError
         If the authority names no account.
     """
+    try:
+        arguments = azure_account(authority)
+    except StoreError as error:
+        raise NotByFilesError(str(error)) from None
     container, _, host = authority.rpartition("@")
-    if not container or "." not in host:
-        raise NotByFilesError(f"abfss://{authority}: expected abfss://container@account.dfs.core.windows.net/...")
-    account, suffix = host.split(".", 1)
 
     def get(name: str) -> str | None:
         blob = host.replace(".dfs.", ".blob.")
         return next((options[n] for n in (f"{name}.{host}", f"{name}.{blob}", name) if options.get(n)), None)
 
-    arguments: dict[str, Any] = {"account_name": account}
-    if suffix != "dfs.core.windows.net":
-        arguments["dfs_storage_authority"] = "." + suffix
-        arguments["blob_storage_authority"] = "." + suffix.replace("dfs.", "blob.", 1)
     client, secret = get("fs.azure.account.oauth2.client.id"), get("fs.azure.account.oauth2.client.secret")
     tenant = _TENANT.match(get("fs.azure.account.oauth2.client.endpoint") or "")
     if (key := get("fs.azure.account.key")) is not None:
@@ -257,13 +187,7 @@ def azure_arguments(authority: str, options: Mapping[str, str]) -> dict[str, Any
 
 def hdfs_arguments(scheme: str, authority: str, options: Mapping[str, str]) -> dict[str, Any]:
     """Return the arguments of `pyarrow.fs.HadoopFileSystem`: a name node, a name service, or the default one."""
-    user, _, host = authority.rpartition("@")
-    name, _, port = host.partition(":")
-    if scheme == "viewfs":
-        name, port = f"viewfs://{host}", ""
-    arguments: dict[str, Any] = {"host": name or "default", "port": int(port) if port.isdigit() else 0}
-    if user:
-        arguments["user"] = user
+    arguments = hdfs_node(scheme, authority)
     if extra := {k: v for k, v in options.items() if k.startswith(("dfs.", "hadoop.", "ipc."))}:
         arguments["extra_conf"] = extra
     return arguments

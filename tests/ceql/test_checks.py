@@ -456,7 +456,7 @@ def test_strategies_that_choose_within_the_window_are_not_noted(strategy):
 )
 def test_a_pattern_of_sql_is_noted(pattern, regular):
     notes = cer_gpu.compile(f"SELECT * FROM S WHERE A FILTER A[name LIKE '{pattern}']").notes
-    assert notes == (f"LIKE takes a regular expression, in which % means itself: write {regular!r}",)
+    assert notes == (f"LIKE searches for a regular expression (RE2), in which % means itself: write {regular!r}",)
 
 
 @pytest.mark.parametrize("pattern", ["^U", "100%$", "U", "a.%"])

@@ -223,7 +223,7 @@ def test_a_decrease_within_a_batch_or_between_two_is_refused():
     for batches in ([[1, 2, 5, 4]], [[1, 2, 5], [4]], [[1, 2, 5], [], [4, 9]], [[1], [2, 5, 4]]):
         message = message_of("5 [x]", *(pa.array(b, pa.int64()) for b in batches))
         assert message.split("\n")[0] == "the 'x' of event 3 (4) is less than the one before (5)"
-        assert "hint: sort the events by 'x' first" in message
+        assert "hint: sort the events by 'x' first: time_column='x', sort=True (--time-column x --sort)" in message
 
 
 def test_the_message_numbers_events_over_all_blocks():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
+import json
 import os
 import random
 from pathlib import Path
@@ -15,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import cer_gpu
-from cer_gpu.io import sources
+from cer_gpu.io import formats
 from cer_gpu.io.sources import open_events
 
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 5 AND name <> 'n3'] WITHIN 6 EVENTS")
@@ -81,6 +84,11 @@ def in_memory() -> dict[str, object]:
         "reader": pa.RecordBatchReader.from_batches(TABLE.schema, iter(batches)),
         "list of batches": batches,
         "generator": (b for b in batches),
+        "list of tables": [TABLE.slice(0, 20), TABLE.slice(20, 0), TABLE.slice(20)],
+        "generator of frames": (Stream(TABLE.slice(k, 13)) for k in range(0, N, 13)),
+        "tables and batches": [*TABLE.slice(0, 9).to_batches(), TABLE.slice(9)],
+        "frames of pandas": (FLAT.slice(k, 40).to_pandas() for k in range(0, N, 40)),
+        "scanner": ds.dataset(TABLE).scanner(columns=["at", "name", "x", "type"], batch_size=11),
         "batches with dictionaries": dictionaries_that_differ(TABLE, 11),
         "in-memory dataset": ds.dataset(TABLE),
         "capsule stream": Stream(TABLE),
@@ -128,7 +136,23 @@ def write_compressed_csv(path: Path) -> None:
         pa_csv.write_csv(FLAT, sink)
 
 
+def json_lines(table: pa.Table) -> bytes:
+    return b"".join(json.dumps(row, default=str).encode() + b"\n" for row in table.to_pylist())
+
+
 WRITERS["zipped.csv.gz"] = write_compressed_csv
+WRITERS["lines.jsonl"] = lambda p: p.write_bytes(json_lines(TABLE))
+WRITERS["lines.NDJSON"] = lambda p: p.write_bytes(json_lines(FLAT))
+WRITERS["lines.jsonl.gz"] = lambda p: p.write_bytes(gzip.compress(json_lines(FLAT)))
+
+
+def write_compressed_tsv(path: Path) -> None:
+    plain = pa.BufferOutputStream()
+    pa_csv.write_csv(FLAT, plain, pa_csv.WriteOptions(delimiter="\t"))
+    path.write_bytes(bz2.compress(plain.getvalue()))
+
+
+WRITERS["tab.tsv.bz2"] = write_compressed_tsv
 
 
 @pytest.mark.parametrize("name", WRITERS)
@@ -226,7 +250,7 @@ def test_parquet_reads_only_the_columns_that_the_query_needs(tmp_path):
     assert positions.evaluate(path).num_rows == N - 1
 
 
-@pytest.mark.parametrize("name", ["groups.parquet", "file.arrow", "stream.arrow", "comma.csv"])
+@pytest.mark.parametrize("name", ["groups.parquet", "file.arrow", "stream.arrow", "comma.csv", "lines.jsonl"])
 def test_files_give_only_the_requested_columns(name, tmp_path):
     path = tmp_path / name
     WRITERS[name](path)
@@ -328,7 +352,7 @@ def test_parquet_with_a_damaged_description_of_a_column_is_refused(tmp_path, mon
     data = path.read_bytes()
     assert of_two in data
     path.write_bytes(data.replace(of_two, of_three))
-    monkeypatch.setattr(sources, "BATCH_ROWS", 100)
+    monkeypatch.setattr(formats, "BATCH_ROWS", 100)
     with pytest.raises(cer_gpu.EventsError, match=r"e\.parquet: cannot be read: .*histogram size mismatch"):
         cer_gpu.compile("SELECT * FROM S WHERE A FILTER A[x > 5]").evaluate(path)
 
@@ -364,9 +388,11 @@ def test_paths_that_lead_nowhere_are_refused_with_a_hint(tmp_path, monkeypatch):
         "flihgts.parquet": "flihgts.parquet: no such file\nhint: did you mean 'flights.parquet'?",
         "no/such/e.parquet": "no/such/e.parquet: no such file\nhint: no folder no/such",
         "notes.txt": "notes.txt: cannot tell the format from the name\nhint: expected a name that ends in .parquet",
-        "folder": "folder: no Parquet, Arrow IPC or CSV file in this folder",
+        "events.parquet": "events.parquet: no such file",
+        "folder": "folder: no Parquet, Arrow IPC, CSV or JSON lines file in this folder",
+        "folder/x.csv": "x.csv: no such file\nhint: no Parquet, Arrow IPC, CSV or JSON lines file in that folder",
+        "*.arrow": "*.arrow: no Parquet, Arrow IPC, CSV or JSON lines file fits this pattern",
         "": "expected the path of a file or folder, got an empty string",
-        "s3://bucket/e.parquet": "no such file",
         "nul\0.parquet": "no such file",
         QUERY.text * 9: "File name too long",
     }
@@ -374,6 +400,7 @@ def test_paths_that_lead_nowhere_are_refused_with_a_hint(tmp_path, monkeypatch):
         with pytest.raises(cer_gpu.EventsError) as caught:
             QUERY.evaluate(path)
         assert message in str(caught.value)
+        assert ("did you mean" in str(caught.value)) == (path == "flihgts.parquet")
     with pytest.raises(cer_gpu.EventsError, match="no such file"):
         QUERY.evaluate(["flights.parquet", "other.parquet"])
 
@@ -424,12 +451,13 @@ WRONG = [
     (b"e.parquet", "got bytes"),
     (object(), "got object"),
     (QUERY, "got Query"),
-    ([], "an empty iterable of RecordBatches has no schema"),
-    (iter([]), "an empty iterable of RecordBatches has no schema"),
+    ([], "an empty iterable has no schema"),
+    (iter([]), "an empty iterable has no schema"),
     ([1], "got int in it"),
     ([None], "got NoneType in it"),
-    ([TABLE], "got Table in it"),
-    ([*TABLE.to_batches(), TABLE], "got Table in it"),
+    ([TABLE, pa.array([1])], "cannot read this Int64Array as a table of events"),
+    ([TABLE, TABLE.drop_columns("x")], "table 1 of the iterable: no column 'x' (or more than one), which table 0 has"),
+    ([TABLE, TABLE.set_column(2, "x", TABLE["name"])], "table 1 of the iterable: column 'x' is string, and int64 in"),
     ([*TABLE.to_batches(), None], "got NoneType in it"),
     (["e.parquet", TABLE], "got str in it"),
     (TABLE.to_pylist(), "got dict in it"),

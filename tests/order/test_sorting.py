@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 from strategies import property_settings
 
 import cer_gpu
-from cer_gpu.io.sources import Source, open_events
+from cer_gpu.io.source import Source
+from cer_gpu.io.sources import open_events
 from cer_gpu.order import layouts, merge
 from cer_gpu.order import sorting as order
 from cer_gpu.order.sorting import sort_source

@@ -14,7 +14,8 @@ import pytest
 from cases import sorted_rows
 
 import cer_gpu
-from cer_gpu.io import sources
+from cer_gpu.io import formats
+from cer_gpu.io.source import Parts, Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.parallel import ranges as module
 from cer_gpu.parallel import threads
@@ -56,7 +57,7 @@ def write(events: pa.Table, folder: Path, rng: random.Random) -> Path:
 def small(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     monkeypatch.setattr(module, "RANGE_ROWS_IN_MEMORY", 30)
     monkeypatch.setattr(module, "SAMPLE_ROWS", 5)
-    monkeypatch.setattr(sources, "FILE_ROWS", 7)
+    monkeypatch.setattr(formats, "FILE_ROWS", 7)
     return monkeypatch
 
 
@@ -70,7 +71,7 @@ def test_threads_over_files_find_the_table_of_one_thread(small: pytest.MonkeyPat
     small.setattr(module, "RESULT_BYTES", rng.choice([1, 1000, 1 << 20]))
     small.setattr(module, "FEWEST_RANGE_ROWS", rng.choice([1, 20]))
     small.setattr(threads, "MOST_WAITING", rng.choice([1, 2, 64]))
-    small.setattr(sources, "FILE_ROWS", rng.choice([1, 8, 1000]))
+    small.setattr(formats, "FILE_ROWS", rng.choice([1, 8, 1000]))
     strategy, keys = rng.choice(["ALL", "STRICT"]), rng.choice(["", "PARTITION BY [k]"])
     text = f"SELECT {strategy} * FROM S WHERE {rng.choice(PATTERNS)} {keys} WITHIN {rng.choice(WINDOWS)}"
     query = cer_gpu.compile(text, time_column="ts")
@@ -124,9 +125,7 @@ def test_each_row_group_is_read_once_except_in_windows(small: pytest.MonkeyPatch
             n_read.append(batch.num_rows)
             yield batch
 
-    watched = sources.Source(
-        source.schema, source.batches, source.n_rows, parts=sources.Parts(source.parts.begins, read)
-    )
+    watched = Source(source.schema, source.batches, source.n_rows, parts=Parts(source.parts.begins, read))
     found = pa.Table.from_batches(query._matches(watched, query.evaluator(), 3))
     assert found.equals(query.evaluate(events))
     n_ranges = 1000 // 40 + 1
@@ -215,10 +214,10 @@ def test_too_few_row_groups_are_not_read_by_the_evaluating_threads(tmp_path: Pat
 def test_long_rows_are_decoded_fewer_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, columns: dict, n_rows: int
 ) -> None:
-    monkeypatch.setattr(sources, "BATCH_ROWS", 500)
+    monkeypatch.setattr(formats, "BATCH_ROWS", 500)
     path = tmp_path / "events.parquet"
     pq.write_table(pa.table({name: values * 1000 for name, values in columns.items()}), path, use_dictionary=False)
     file = pq.ParquetFile(path)
     types = {name: file.schema_arrow.field(name).type for name in columns}
-    found = sources._rows_at_once(file, types)
+    found = formats._rows_at_once(file, types)
     assert found == pytest.approx(n_rows, rel=0.02)  # pages have headers

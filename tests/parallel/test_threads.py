@@ -14,7 +14,7 @@ import pytest
 from cases import sorted_rows
 
 import cer_gpu
-from cer_gpu.io.sources import Parts, Source
+from cer_gpu.io.source import Parts, Source
 from cer_gpu.parallel import ranges as module
 from cer_gpu.parallel import threads as on_threads
 from cer_gpu.parallel.channel import Reading

@@ -19,11 +19,12 @@ import pytest
 from pyarrow import fs
 
 from cer_gpu.errors import EventsError
+from cer_gpu.io.stores import path_in_store
 from spark_glue.files import stores
 from spark_glue.files.folders import bucket_of, folder_values
 from spark_glue.files.found import File, NotByFilesError
 from spark_glue.files.opening import Opener, check, named_format
-from spark_glue.files.stores import Address, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
+from spark_glue.files.stores import address_of, azure_arguments, gcs_arguments, hdfs_arguments, relevant, s3_arguments
 
 TABLE = pa.table({"ts": [1, 2, 3], "type": ["A", "B", "A"]})
 ODD = ["plain", "with blank", "100%", "a%20b", "k=v:1", "ümläut", "#hash?", "[1]", "{a,b}", "a*b"]
@@ -363,15 +364,15 @@ def test_settings_of_hdfs(scheme, authority, expected):
 
 @pytest.mark.parametrize("path", ["s3a://bucket/a%20b/c.parquet", "gs://bucket/a%20b/c.parquet"])
 def test_paths_in_buckets(path):
-    address = Address.of(path)
-    assert stores.path_in_store(address, fs.LocalFileSystem()) == "bucket/a b/c.parquet"
+    address = address_of(path)
+    assert path_in_store(address, fs.LocalFileSystem()) == "bucket/a b/c.parquet"
     assert address.uri == path
 
 
 def test_paths_in_containers_and_on_name_nodes():
-    azure = Address.of("abfss://box@acc.dfs.core.windows.net/a/b.parquet")
-    assert stores.path_in_store(azure, fs.LocalFileSystem()) == "box/a/b.parquet"
-    assert stores.path_in_store(Address.of("hdfs://node:8020/a/b.parquet"), fs.LocalFileSystem()) == "/a/b.parquet"
+    azure = address_of("abfss://box@acc.dfs.core.windows.net/a/b.parquet")
+    assert path_in_store(azure, fs.LocalFileSystem()) == "box/a/b.parquet"
+    assert path_in_store(address_of("hdfs://node:8020/a/b.parquet"), fs.LocalFileSystem()) == "/a/b.parquet"
 
 
 # ---- changes ----------------------------------------------------------------------------------------------------

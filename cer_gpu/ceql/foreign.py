@@ -1,0 +1,172 @@
+"""Words and signs of other languages (SQL, Flink, Esper, Siddhi, SASE, regular expressions), and the CEQL for each."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+
+PATTERN, TEST, WINDOW, KEYS, STREAMS, SELECTION, BEGINNING = (
+    "WHERE", "FILTER", "WITHIN", "PARTITION", "FROM", "SELECT", "",
+)  # fmt: skip
+"""Places of a query, by the keyword that stands before."""
+
+_SHAPE = "a query is SELECT * FROM S WHERE A AS a ; B AS b FILTER b.id = a.id WITHIN 5 MINUTES"
+_TESTS = "WHERE holds the pattern, of event types; tests stand behind FILTER: WHERE A AS a FILTER a.price > 100"
+_ABSENT = "an absence stands between two events: A ; !B ; C; NOT(B) is one event that is no B"
+_RECOGNIZE = "that is a clause of MATCH_RECOGNIZE, whose statements are read as a whole: docs/row_patterns.md"
+_TEXT = "LIKE 'x' searches for a regular expression (RE2), anywhere in the text; '(?i)x' ignores case, '^x' is a prefix"
+_TIMES = "A{3} is three times A, A{2,5} two to five times, A+ one or more"
+_LENGTH = "a length of time is a number and a unit, without quotes: WITHIN 5 MINUTES"
+_MOMENT = "times are compared with text: ts > '2024-01-31 12:00'"
+_ONE_ROW = "limit=10 (--limit 10) stops after so many complex events; LIMIT n is of those that end together"
+_ALL = "events of both, in any order: A ALL B; within a filter: AND"
+
+
+@dataclass(frozen=True)
+class Word:
+    """Line of the table.
+
+    Attributes
+    ----------
+    places
+        Places in which it is known; none: all.
+    at
+        Regular expression of the text from the place of the error on.
+    hint
+        With ``{0}`` for the group of `before`.
+    before
+        Regular expression of the text before that.
+    """
+
+    places: tuple[str, ...]
+    at: str
+    hint: str
+    before: str = ""
+
+
+_WORDS = (
+    # ---- whole statements
+    Word((BEGINNING,), r"\w+", _SHAPE),
+    Word((BEGINNING,), r".", _SHAPE, r"^\s*(?:PATTERN|SEQ)\s*\(.*"),
+    Word((STREAMS,), r"(?:PATTERN|DEFINE|MEASURES|MATCH_RECOGNIZE|AFTER)\b", _SHAPE),
+    Word((STREAMS,), r"(?:JOIN|INNER|LEFT|CROSS)\b", "several streams: FROM S, T WHERE S>A AS a ; T>B AS b"),
+    Word((STREAMS,), r"AS\b", "a stream has no second name: the variables of its events stand in WHERE, A AS a"),
+    Word((), r"\w", "COUNT(x) counts events; no aggregate has DISTINCT", r"\(\s*DISTINCT\s*$"),
+    Word((SELECTION,), r".", "results hold no duplicates: leave DISTINCT out", r"\bDISTINCT\s*$"),
+    # ---- clauses behind a pattern
+    Word(
+        (), r"GROUP\b", "matches within each key: PARTITION BY [key]; aggregates of a match: SELECT COUNT(x), SUM(x.a)"
+    ),
+    Word(
+        (),
+        r"(?:ORDER|SORT)\b",
+        "the order is that of the time column, and results come by their ends; sort=True (--sort) sorts events first",
+    ),
+    Word((), r"SKIP\b|AFTER\s+MATCH\b", "CONSUME BY ANY forgets what a match used; SELECT MAX, NEXT and LAST choose"),
+    Word((PATTERN,), r"(?:DEFINE|MEASURES|PATTERN|SUBSET|ONE\s+ROW|ALL\s+ROWS)\b", _RECOGNIZE),
+    Word((), r"(?:TOP|OFFSET|FETCH)\b", _ONE_ROW),
+    Word((PATTERN,), r"(?:JOIN|ON)\b", "two events with equal values: A AS a ; B AS b FILTER b.id = a.id"),
+    Word((PATTERN,), r"WHERE\b", _TESTS),
+    Word((KEYS,), r"\[", "write PARTITION BY [key]", r"\bPARTITION\s*$"),
+    # ---- windows
+    Word((WINDOW,), r"\(|INTERVAL\b|'", _LENGTH, r"\bWITHIN\s*$"),
+    Word((WINDOW,), r"(?:m|min|mins)\b", "write WITHIN {0} MINUTES", r"([0-9.]+)\s*$"),
+    Word((WINDOW,), r"(?:s|sec|secs)\b", "write WITHIN {0} SECONDS", r"([0-9.]+)\s*$"),
+    Word((WINDOW,), r"(?:h|hr|hrs)\b", "write WITHIN {0} HOURS", r"([0-9.]+)\s*$"),
+    Word((WINDOW,), r"d\b", "write WITHIN {0} DAYS", r"([0-9.]+)\s*$"),
+    Word((WINDOW,), r"(?:ROWS?|TUPLES?)\b", "write WITHIN {0} EVENTS", r"([0-9]+)\s*$"),
+    # ---- tests of events
+    Word((), r"'", "IS is for NULL alone: write <> for IS NOT", r"\bIS\s+NOT\s*$"),
+    Word((), r"['\d]", "IS is for NULL alone: write = for IS", r"\bIS\s*$"),
+    Word((TEST,), r"(?:HAS|CONTAINS|STARTSWITH|ENDSWITH|I?LIKE|RLIKE|REGEXP|MATCHES|SIMILAR|GLOB)\b", _TEXT),
+    Word((TEST,), r"!?=?~", _TEXT),
+    Word((TEST,), r"\[|\(", "a set stands in braces: IN {1, 2}", r"\bIN\s*$"),
+    Word((TEST,), r"&", "write AND"),
+    Word((TEST,), r"\|", "write OR"),
+    Word((TEST,), r"!", "write NOT: x[NOT price > 100], x.price <> 100"),
+    Word((TEST,), r",", "write BETWEEN 1 AND 3, or IN {1..3}", r"\bBETWEEN\s+\S+\s*$"),
+    Word((TEST,), r"FROM\b", "write hour(ts), day(ts) or weekday(ts)", r"\bEXTRACT\s*\(\s*\w+\s*$"),
+    Word((), r"AS\b", "numbers of all types are compared as they are, without CAST", r"\bCAST\s*\([^()]*$"),
+    Word((TEST,), r"::", "numbers of all types are compared as they are, without ::"),
+    Word((TEST,), r"WHEN\b|\w", "there is no CASE: write the cases with OR and AND", r"\bCASE\s*$"),
+    Word((TEST,), r"\w|\(", _ABSENT, r"\bEXISTS\s*$"),
+    Word((TEST,), r"'", _MOMENT, r"\b(?:DATE|TIMESTAMP|TIME|DATETIME)\s*$"),
+    Word((TEST,), r"'", "a length of time is 5 MINUTES: b.ts - a.ts <= 5 MINUTES", r"\bINTERVAL\s*$"),
+    Word((TEST,), r"\*", "write price * price", r"\*\s*$"),
+    Word((TEST,), r"\^", "write price * price"),
+    Word((TEST,), r"=", "write =", r"=\s*$"),
+    Word(
+        (TEST,), r"\)", "there is no current time: a query reads the times of events", r"\b(?:NOW|CURRENT_\w+)\s*\(\s*$"
+    ),
+    # ---- patterns
+    Word((PATTERN,), r"\w|AND\s+NOT\b", _ABSENT, r"\bNOT\s*$"),
+    Word((PATTERN,), r"AND\s+NOT\b", _ABSENT),
+    Word((PATTERN,), r".", "write no EVERY: matches are found from every event", r"\bEVERY\s*\(?\s*$"),
+    Word((PATTERN,), r"UNTIL\b", "write A+ ; B; or for no B in between: A+ ; !B ; C"),
+    Word((PATTERN,), r"&", _ALL),
+    Word((PATTERN,), r"\|", "one of them: A OR B"),
+    Word((PATTERN,), r"~", "write A ; B (any later B) or A -> B (the next B)"),
+    Word((PATTERN,), r">", "write A ; B (any later B) or A -> B (the next B)", r"[>=-]\s*$"),
+    Word((PATTERN,), r"\(", "a sequence is A ; B (any later B), or A -> B (the next B)", r"\bSEQ\s*$"),
+    Word((PATTERN,), r"<\s*\d|\[\s*\d+\s*\]|TIMES\b", _TIMES),
+    Word((PATTERN,), r"[\^$]", "a pattern has no anchors: it is found anywhere"),
+    Word((PATTERN,), r"\[|\(", "a test stands behind FILTER: A AS a FILTER a[price > 100]", r"[A-Za-z_]\w*\s*$"),
+    Word((PATTERN,), r"\.", _TESTS, r"[A-Za-z_]\w*$"),
+    Word((PATTERN,), r"(?:==?|<>|!=|<=?|>=?)\s*(?:'|[0-9.-])", _TESTS),
+    Word((PATTERN,), r"'|[0-9.]", _TESTS, r"[<>=]\s*$"),
+    Word((PATTERN,), r"=\s*\w", "the variable stands behind: A AS {0}", r"([A-Za-z_]\w*)\s*$"),
+)
+
+FUNCTIONS = {
+    **dict.fromkeys(("NEXT", "LEAD"), "a later event is one of the pattern: A AS a ; B AS b FILTER b.price > a.price"),
+    **dict.fromkeys(("SUBSTR", "SUBSTRING", "LEFT", "RIGHT", "STARTS_WITH", "REGEXP_LIKE", "CONTAINS"), _TEXT),
+    **dict.fromkeys(
+        ("DATEDIFF", "TIMESTAMPDIFF", "DATE_DIFF", "AGE"), "the time between two events: b.ts - a.ts <= 5 MINUTES"
+    ),
+    **dict.fromkeys(("DATE", "TIMESTAMP", "TO_TIMESTAMP", "TO_DATE"), _MOMENT),
+    **dict.fromkeys(("NOW", "CURRENT_TIMESTAMP"), "there is no current time: a query reads the times of events"),
+    **dict.fromkeys(("ROW_NUMBER", "RANK"), "results come by their ends; SELECT MAX, NEXT and LAST choose among them"),
+    **dict.fromkeys(("COALESCE", "IFNULL", "NVL", "ISNULL"), "write price IS NULL OR price > 100"),
+    **dict.fromkeys(("YEAR", "MONTH", "MINUTE", "SECOND"), "of times there are hour(ts), day(ts) and weekday(ts)"),
+    **dict.fromkeys(("STDDEV", "VARIANCE", "MEDIAN", "STDEV"), "aggregates are COUNT, SUM, AVG, MIN, MAX and LIST"),
+}
+"""Hints on functions of other languages, by their names in upper case."""
+
+_CLAUSES = re.compile(
+    r"'(?:[^']|'')*'|\b(SELECT|FROM|WHERE|FILTER|PARTITION|WITHIN|HAVING|CONSUME|LIMIT)\b", re.IGNORECASE
+)
+
+
+def foreign_hint(text: str, start: int) -> str | None:
+    """Return the CEQL for what stands at the place of an error, if that is of another language; else None."""
+    word = line_of(text, start)
+    if word is None:
+        return None
+    found = _compiled(word.before).search(text[:start])
+    return word.hint.replace("{0}", found[1]) if found and found.groups() else word.hint
+
+
+def line_of(text: str, start: int) -> Word | None:
+    """Return the line of the table for what stands at the place of an error, or None."""
+    before, after = text[:start], text[start:]
+    place = _place(before)
+    for word in _WORDS:
+        fits = not word.places or place in word.places
+        if fits and _compiled(word.at).match(after) and _compiled(word.before).search(before):
+            return word
+    return None
+
+
+def _place(before: str) -> str:
+    """Return the place that follows a text: the last keyword of a clause in it; HAVING holds tests, too."""
+    words = [word.upper() for word in _CLAUSES.findall(before) if word]
+    if not words:
+        return BEGINNING
+    inside = before.rfind("[") > before.rfind("]") and words[-1] == PATTERN  # as if it were a filter
+    return TEST if words[-1] == "HAVING" or inside else words[-1]
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.IGNORECASE | re.DOTALL)

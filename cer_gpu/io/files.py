@@ -1,0 +1,265 @@
+"""Files of events: those that paths, folders, globs and addresses of stores name, read one after the other."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import fs
+
+from cer_gpu.columnar.columns import is_string
+from cer_gpu.columnar.validation import validated
+from cer_gpu.errors import EventsError, nearest_file
+from cer_gpu.io.formats import ENDINGS, NAMES, format_of
+from cer_gpu.io.source import READ_ERRORS, Parts, Source, ahead, check_columns, check_names
+from cer_gpu.io.stores import Address, Listing, StoredFile, listing, open_store, path_in_store, uri_in_store
+
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""Text of NULL in the name of a folder."""
+
+
+def open_paths(paths: Sequence[str | os.PathLike[str]]) -> Source:
+    """Open the events of files, folders and globs, in their order; the files of one in the order of their names.
+
+    Raises
+    ------
+    EventsError
+        When there is none, or one cannot be read.
+    """
+    if not all(os.fspath(path) for path in paths):
+        raise EventsError("expected the path of a file or folder, got an empty string")
+    files = [file for path in paths for file in find_files(os.fspath(path))]
+    folders = _folder_columns(files)
+    sources = [_with_folders(_open_file(file), file, folders) for file in files]
+    schema = sources[0].schema
+    origins: list[tuple[int, str]] = []
+
+    def check(columns: list[str]) -> None:
+        for file, source in zip(files, sources, strict=True):
+            check_columns(file, source.schema, files[0], schema, columns)
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        n_rows = 0
+        check(columns)
+        for i, (file, source) in enumerate(zip(files, sources, strict=True)):
+            origins[i:] = [(n_rows, str(file))]
+            with _reading(file):
+                for batch in validated(source.batches(columns), columns, str(file), n_rows, runs=False):
+                    yield batch
+                    n_rows += batch.num_rows
+
+    counts = [source.n_rows for source in sources]
+    known = [count for count in counts if count is not None]
+    begins = [0, *accumulate(known)]
+    every = [source.parts for source in sources if source.parts is not None]
+
+    def read_parts(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        check(columns)
+        for file, parts, first, last in zip(files, every, begins, begins[1:], strict=False):
+            if begin < last and first < end:
+                with _reading(file):
+                    start = max(begin, first)
+                    batches = parts.read(columns, start - first, min(end, last) - first)
+                    yield from validated(batches, columns, str(file), start, runs=False)
+
+    in_parts = len(every) == len(sources)
+    if in_parts:
+        origins += [(begin, str(file)) for file, begin in zip(files, begins, strict=False)]
+    starts = [begin + start for parts, begin in zip(every, begins, strict=False) for start in parts.begins[:-1]]
+    return Source(
+        schema,
+        lambda columns: ahead(read(columns)),
+        begins[-1] if len(known) == len(counts) else None,
+        origins,
+        rereadable=all(source.rereadable for source in sources),
+        reads_ahead=True,
+        reads_fields=True,
+        parts=Parts([*starts, begins[-1]], read_parts) if in_parts else None,
+    )
+
+
+def _open_file(file: StoredFile) -> Source:
+    found = format_of(file.name)
+    assert found is not None
+    format, codec = found
+    with _reading(file):
+        source = format.open(file, codec)
+        check_names(source.schema)
+        return source
+
+
+@contextmanager
+def _reading(file: StoredFile) -> Iterator[None]:
+    """Make errors of reading name the file."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        raise EventsError(f"{file}: cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Return the reason why a file cannot be read: the system's, if any, as Arrow's text names the file again."""
+    return os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)
+
+
+# ---- finding --------------------------------------------------------------------------------------------------------
+
+
+def find_files(given: str) -> list[StoredFile]:
+    """Return the files that a path, a folder, a glob, or the address of one (``s3://bucket/folder``) names.
+
+    Those of a folder and of all folders in it come in the order of their names, ``column=2`` before ``column=10``.
+
+    Raises
+    ------
+    EventsError
+        When there is none, or the store cannot be read.
+    """
+    address = Address.of(given) if "://" in given or given.startswith("file:/") else Address("", "", given)
+    store = None if address.is_local else open_store(address)
+    own = store or fs.LocalFileSystem()
+    place = path_in_store(address, own)
+    if len(place) > 1:
+        place = place.rstrip("/")
+    try:
+        listed = None if "\0" in place else listing(own, place)
+    except FileNotFoundError:
+        hint = _hint(own, place)
+        raise EventsError(f"{given}: no such file" + (f"\nhint: {hint}" if hint else "")) from None
+    except (OSError, ValueError, pa.ArrowException) as error:
+        hint = f"\nhint: {address.credentials_hint}" if address.credentials_hint else ""
+        raise EventsError(f"cannot find the events: {given}: {_reason(error)}{hint}") from error
+    if "\0" in place:
+        raise EventsError(f"{given}: no such file")
+    if listed is None:
+        if format_of(place) is None:
+            raise EventsError(
+                f"{given}: cannot tell the format from the name\nhint: expected a name that ends in {ENDINGS}"
+            )
+        return [StoredFile(place, given, store)]
+    if listed.table is not None:
+        raise EventsError(
+            f"{given}: a table of {listed.table}, whose files may hold rows that were deleted since\n"
+            "hint: give a pyarrow.dataset or a reader that its own library makes"
+        )
+    return _in_order(given, place, listed, store, address)
+
+
+def _in_order(
+    given: str, place: str, listed: Listing, store: fs.FileSystem | None, address: Address
+) -> list[StoredFile]:
+    """Return the event files of a folder or a glob."""
+    files = []
+    for path, names in listed.files:
+        if format_of(path) is not None:
+            told = dict(name.split("=", 1) for name in names[:-1] if "=" in name.lstrip("="))
+            folders = {name: unquote(value) for name, value in told.items()}
+            files.append((names, StoredFile(path, uri_in_store(address, place, path), store, folders)))
+    if not files:
+        kind = "in this folder" if place == listed.base else "fits this pattern"
+        raise EventsError(f"{given}: no {NAMES} file {kind}")
+    return [file for _, file in sorted(files, key=lambda each: [_rank(name) for name in each[0]])]
+
+
+def _rank(name: str) -> tuple[str, int, str]:
+    """Return a key by which names of files and folders are sorted: as text, numbers behind ``column=`` as numbers."""
+    column, equals, value = name.partition("=")
+    number = int(value) if equals and value.isdecimal() else -1
+    return (column if equals else name, number, value)
+
+
+def _hint(store: fs.FileSystem, place: str) -> str | None:
+    """Return a hint for a path that leads nowhere: the nearest name of events beside it, if any is near."""
+    parent, _, name = place.rpartition("/")
+    if not isinstance(store, fs.LocalFileSystem):
+        return "expected the path of a file, a folder, or a glob"
+    if parent and not os.path.isdir(parent):
+        return f"no folder {parent}"
+    found = list(os.scandir(parent or "."))
+    siblings = sorted(each.name for each in found if each.is_dir() or format_of(each.name) is not None)
+    if not siblings:
+        return f"no {NAMES} file in that folder"
+    near = nearest_file(name, siblings)
+    return f"did you mean {near!r}?" if near else None
+
+
+# ---- columns that folders tell --------------------------------------------------------------------------------------
+
+
+def _folder_columns(files: Sequence[StoredFile]) -> dict[str, pa.DataType]:
+    """Return the columns that folders tell: integers, dates, or else text."""
+    texts: dict[str, list[str]] = {}
+    for file in files:
+        for name, text in file.folders.items():
+            texts.setdefault(name, []).append(text)
+    return {name: _kind(told) for name, told in texts.items()}
+
+
+def _kind(texts: Sequence[str]) -> pa.DataType:
+    values = [text for text in texts if text != _NO_VALUE]
+    for kind, parse in _PARSERS.items():
+        try:
+            for value in values:
+                pa.scalar(parse(value), kind)
+        except (ValueError, ArithmeticError, pa.ArrowException):
+            continue
+        return kind
+    return pa.string()
+
+
+_PARSERS: Mapping[pa.DataType, Callable[[str], Any]] = {
+    pa.int64(): int,
+    pa.date32(): datetime.date.fromisoformat,
+}
+
+
+def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.DataType]) -> Source:
+    """Return the rows of a file with the columns that its folders tell; a column of the file itself goes before."""
+    told = {name: folders[name] for name in file.folders if name not in source.schema.names}
+    if not told:
+        return source
+    fields = [pa.field(name, kind) for name, kind in told.items()]
+    schema = pa.schema([*source.schema, *fields])
+    values = {}
+    for name, kind in told.items():
+        text = file.folders[name]
+        values[name] = pa.scalar(None if text == _NO_VALUE else _PARSERS.get(kind, str)(text), kind)
+
+    def with_told(batches: Iterator[pa.RecordBatch], columns: list[str]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            arrays = [_repeated(values[name], batch.num_rows) for name in columns]
+            names = [*batch.schema.names, *columns]
+            yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=names)
+
+    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+        own = [name for name in columns if name not in told]
+        return with_told(source.batches(own), [name for name in columns if name in told])
+
+    parts = source.parts
+
+    def read_part(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
+        assert parts is not None
+        own = [name for name in columns if name not in told]
+        return with_told(parts.read(own, begin, end), [name for name in columns if name in told])
+
+    return Source(
+        schema,
+        read,
+        source.n_rows,
+        rereadable=source.rereadable,
+        reads_fields=source.reads_fields,
+        parts=None if parts is None else Parts(parts.begins, read_part),
+    )
+
+
+def _repeated(value: pa.Scalar, n_rows: int) -> pa.Array:
+    """Return a column of one value; a text as a dictionary, which is answered once."""
+    if is_string(value.type) and value.is_valid:
+        return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), n_rows), pa.array([value.as_py()]))
+    return pa.repeat(value, n_rows)

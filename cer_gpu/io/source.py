@@ -1,0 +1,156 @@
+"""Source: events that are read in order, as batches with only the requested columns."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+
+from cer_gpu.ceql.paths import dotted
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, NOTHING, kind_of, types_within
+from cer_gpu.columnar.fields import attribute_type, columns_with
+from cer_gpu.errors import EventsError, TimeOrderError, did_you_mean
+
+BATCH_ROWS = 1 << 17
+BATCHES_AHEAD = 2
+"""Batches of a file decoded ahead of the evaluation."""
+READ_ERRORS = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
+"""Exceptions of Arrow's readers over data that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Parts of a source, such as row groups, which several threads can read at once.
+
+    Attributes
+    ----------
+    begins : list of int
+        Positions of the first rows of the parts, and the number of all rows.
+    read : callable
+        ``read(columns, begin, end)`` yields the rows from `begin`, where a part begins, up to `end`.
+    """
+
+    begins: list[int]
+    read: Callable[[list[str], int, int], Iterator[pa.RecordBatch]]
+
+    def serve(self, n_threads: int) -> bool:
+        """Return True if `n_threads` can share the rows about equally."""
+        largest = max((end - begin for begin, end in pairwise(self.begins)), default=0)
+        return largest * n_threads <= 1.25 * self.begins[-1]
+
+
+class Source:
+    """Events that can be read once, in order.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+    n_rows : int or None
+        Number of events; None: it is not known before reading.
+    rereadable : bool
+        True if `batches` can be called again, and reads a few columns faster than all.
+    in_memory : bool
+        True if all events are in memory.
+    reads_ahead : bool
+        True if another thread reads the next batches.
+    parts : Parts or None
+        Parts to read at once; None: the source cannot be read in parts.
+    resident : bool
+        True if columns may lie in the memory of a GPU, where the host must not read them.
+    reads_fields : bool
+        True if `read` also takes fields of structs, and omits their other fields.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        read: Callable[[list[str]], Iterator[pa.RecordBatch]],
+        n_rows: int | None = None,
+        origins: Sequence[tuple[int, str]] = (),
+        *,
+        rereadable: bool = False,
+        in_memory: bool = False,
+        reads_ahead: bool = False,
+        resident: bool = False,
+        reads_fields: bool = False,
+        parts: Parts | None = None,
+    ) -> None:
+        self.schema = schema
+        self.in_memory = in_memory
+        self.reads_ahead = reads_ahead
+        self.parts = parts
+        self.resident = resident
+        self.reads_fields = reads_fields
+        self.n_rows = n_rows
+        self.rereadable = rereadable
+        self._read = read
+        self._origins = origins
+
+    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the events; batches have at least the named columns and fields."""
+        return self._read(columns if self.reads_fields else columns_with(self.schema, columns))
+
+    def parts_for(self, n_threads: int) -> Parts | None:
+        """Return the parts for `n_threads` to read at once; None: there are none, or their sizes are too unequal."""
+        return self.parts if self.parts is not None and self.parts.serve(n_threads) else None
+
+    @contextmanager
+    def locating(self, n_events: Callable[[], int]) -> Iterator[None]:
+        """Let errors in the order of events name the file.
+
+        Parameters
+        ----------
+        n_events
+            Returns the number of events evaluated so far.
+        """
+        try:
+            yield
+        except TimeOrderError as error:
+            where = self.locate(n_events())
+            raise TimeOrderError(f"{where}: {error}" if where else str(error)) from None
+
+    def locate(self, position: int) -> str | None:
+        """Return the file of an event, and the position of its first event, for a message."""
+        if not self._origins:
+            return None
+        first, name = self._origins[bisect_right([o[0] for o in self._origins], position) - 1]
+        return name if first == 0 else f"{name} (its first event is {first})"
+
+
+def ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches that another thread reads, up to `BATCHES_AHEAD` of them in advance."""
+    with ThreadPoolExecutor(1, thread_name_prefix="cer_gpu reader") as pool:
+        coming = deque(pool.submit(next, batches, None) for _ in range(BATCHES_AHEAD))
+        try:
+            while (batch := coming.popleft().result()) is not None:
+                coming.append(pool.submit(next, batches, None))
+                yield batch
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def check_names(schema: pa.Schema) -> None:
+    """Raise UnicodeDecodeError if the name of a column, of a field or of a time zone is not UTF-8."""
+    names = schema.names
+    for kind in (kind for each in schema.types for kind in types_within(each)):
+        names += [kind.field(i).name for i in range(kind.num_fields)]
+        names += [kind.tz] if pa.types.is_timestamp(kind) else []
+
+
+def check_columns(file: object, found: pa.Schema, first: object, expected: pa.Schema, columns: list[str]) -> None:
+    """Raise EventsError unless a file has the columns of the first one, of the same kinds."""
+    for attribute in columns:
+        ours, theirs = attribute_type(found, attribute), attribute_type(expected, attribute)
+        name = dotted(attribute)
+        if ours is None:
+            hint = did_you_mean(name, found.names, "columns") or "the file has no columns"
+            raise EventsError(f"{file}: no column {name!r} (or more than one), which {first} has\nhint: {hint}")
+        kinds = {kind_of(ours), kind_of(theirs)} - {NOTHING}
+        if len(kinds) > 1 and not kinds <= {INTEGER, FLOAT, DECIMAL}:
+            raise EventsError(f"{file}: column {name!r} is {ours}, and {theirs} in {first}")

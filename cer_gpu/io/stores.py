@@ -1,0 +1,340 @@
+"""File systems that hold stored events, by the addresses of files, and the files that a folder or a glob names."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+from pyarrow import fs
+
+from cer_gpu.errors import EventsError
+
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
+_UNESCAPED = "/:@!$&'()*+,;=-._~"
+_GLOB = re.compile(r"[*?\[{]")
+_TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
+_KINDS = {
+    **dict.fromkeys(("s3", "s3a", "s3n"), "S3FileSystem"),
+    **dict.fromkeys(("gs", "gcs"), "GcsFileSystem"),
+    **dict.fromkeys(("abfs", "abfss"), "AzureFileSystem"),
+    **dict.fromkeys(("hdfs", "viewfs"), "HadoopFileSystem"),
+}
+"""Classes of `pyarrow.fs` by the scheme of an address."""
+_CREDENTIALS = {
+    "S3FileSystem": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE or the role of the machine",
+    "GcsFileSystem": "GOOGLE_APPLICATION_CREDENTIALS, or `gcloud auth application-default login`",
+    "AzureFileSystem": "`az login`, or AZURE_CLIENT_ID, AZURE_TENANT_ID and AZURE_CLIENT_SECRET",
+}
+
+
+class StoreError(EventsError):
+    """Address whose file system cannot be opened here."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """Parts of a path or a URI.
+
+    Attributes
+    ----------
+    scheme
+        Such as "s3a"; empty: a path of this machine.
+    authority
+        Such as a bucket, or a host with its port.
+    path
+        Without the escapes of a URI.
+    """
+
+    scheme: str
+    authority: str
+    path: str
+
+    @classmethod
+    def of(cls, text: str) -> Address:
+        """Return the parts of a path, or of a URI, whose special characters are escaped (``%20``)."""
+        found = _URI.fullmatch(text)
+        if found is None:
+            return cls("", "", text)
+        return cls(found[1].lower(), found[2] or "", unquote(found[3]))
+
+    @property
+    def uri(self) -> str:
+        """The path, or the URI with its special characters escaped."""
+        if not self.scheme:
+            return self.path
+        return f"{self.scheme}://{self.authority}{quote(self.path, safe=_UNESCAPED)}"
+
+    @property
+    def is_local(self) -> bool:
+        """True if it is a file of this machine."""
+        return self.scheme in ("", "file")
+
+    @property
+    def credentials_hint(self) -> str | None:
+        """A hint on the credentials of the store; None: it needs none."""
+        told = _CREDENTIALS.get(_KINDS.get(self.scheme, ""))
+        if told is None:
+            return None
+        return f"credentials are those of {told}; others: give a pyarrow.dataset with a filesystem of its own"
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """A file in a store.
+
+    Attributes
+    ----------
+    path
+        Path in its store.
+    shown
+        Path or URI for messages.
+    store
+        The file system; None: this machine, whose files are mapped into memory.
+    folders
+        Texts of the columns that the folders above tell, as ``year=2024``.
+    """
+
+    path: str
+    shown: str
+    store: fs.FileSystem | None = None
+    folders: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        """Return the path or URI for messages."""
+        return self.shown
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rsplit("/", 1)[-1]
+
+    def open(self) -> pa.NativeFile:
+        """Open the file for reading at any place."""
+        return pa.memory_map(self.path) if self.store is None else self.store.open_input_file(self.path)
+
+    def stream(self, compression: str | None) -> pa.NativeFile:
+        """Open the file for reading from its begin to its end, decompressed by the codec of a name."""
+        if self.store is None:
+            return pa.input_stream(self.path, compression=compression)
+        return self.store.open_input_stream(self.path, compression=compression)
+
+
+def open_store(address: Address, arguments: Callable[[str], Mapping[str, Any]] | None = None) -> fs.FileSystem:
+    """Return the file system of an address: pyarrow's, or one of an installed fsspec.
+
+    Parameters
+    ----------
+    address
+    arguments
+        Returns the arguments for a class of `pyarrow.fs` by its name; None: those that the address tells.  Credentials
+        are looked for by pyarrow itself: in the environment, the files of the store's own tools, the machine's role.
+
+    Raises
+    ------
+    StoreError
+        If neither pyarrow nor an installed fsspec can open it.
+    """
+    scheme, authority = address.scheme, address.authority
+    if address.is_local:
+        return fs.LocalFileSystem()
+    missing = f"pyarrow has no file system for {scheme}:"
+    if scheme in _KINDS:
+        kind = getattr(fs, _KINDS[scheme], None)
+        if kind is not None:
+            try:
+                return kind(**(_arguments(address) if arguments is None else arguments(_KINDS[scheme])))
+            except (OSError, ValueError) as error:
+                hint = f"\nhint: {address.credentials_hint}" if address.credentials_hint else ""
+                raise StoreError(f"{scheme}://{authority}: pyarrow cannot open it: {error}{hint}") from error
+        missing = f"this pyarrow was built without {_KINDS[scheme]}"
+    return _by_fsspec(f"{scheme}://{authority}/", missing)
+
+
+def _arguments(address: Address) -> Mapping[str, Any]:
+    """Return the arguments that an address tells."""
+    kind = _KINDS[address.scheme]
+    if kind == "S3FileSystem":
+        return s3_region(address.authority)
+    if kind == "AzureFileSystem":
+        return azure_account(address.authority)
+    return hdfs_node(address.scheme, address.authority) if kind == "HadoopFileSystem" else {}
+
+
+def s3_region(bucket: str) -> dict[str, Any]:
+    """Return the region of a bucket as an argument of `pyarrow.fs.S3FileSystem`, unless the environment tells one."""
+    told = any(os.environ.get(name) for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL"))
+    return {} if told else {"region": fs.resolve_s3_region(bucket)}
+
+
+def azure_account(authority: str) -> dict[str, Any]:
+    """Return the account of ``container@account.dfs.core.windows.net`` as arguments of `pyarrow.fs.AzureFileSystem`.
+
+    Raises
+    ------
+    StoreError
+        If the authority names no account.
+    """
+    container, _, host = authority.rpartition("@")
+    if not container or "." not in host:
+        raise StoreError(f"abfss://{authority}: expected abfss://container@account.dfs.core.windows.net/...")
+    account, suffix = host.split(".", 1)
+    arguments: dict[str, Any] = {"account_name": account}
+    if suffix != "dfs.core.windows.net":
+        arguments["dfs_storage_authority"] = "." + suffix
+        arguments["blob_storage_authority"] = "." + suffix.replace("dfs.", "blob.", 1)
+    return arguments
+
+
+def hdfs_node(scheme: str, authority: str) -> dict[str, Any]:
+    """Return the arguments of `pyarrow.fs.HadoopFileSystem`: a name node, a name service, or the default one."""
+    user, _, host = authority.rpartition("@")
+    name, _, port = host.partition(":")
+    if scheme == "viewfs":
+        name, port = f"viewfs://{host}", ""
+    arguments: dict[str, Any] = {"host": name or "default", "port": int(port) if port.isdigit() else 0}
+    return {**arguments, "user": user} if user else arguments
+
+
+def _by_fsspec(uri: str, missing: str) -> fs.FileSystem:
+    """Return a file system of fsspec, which takes its settings from its own configuration and the environment."""
+    try:
+        import fsspec
+    except ImportError:
+        raise StoreError(f"{uri}: {missing}, and fsspec is not installed") from None
+    try:
+        found, _ = fsspec.core.url_to_fs(uri)
+    except (ImportError, OSError, ValueError) as error:
+        raise StoreError(f"{uri}: {missing}, and fsspec cannot open it: {error}") from error
+    return fs.PyFileSystem(fs.FSSpecHandler(found))
+
+
+def path_in_store(address: Address, own: fs.FileSystem) -> str:
+    """Return the path of a file as its file system names it: with bucket or container, where there are any."""
+    if isinstance(own, fs.PyFileSystem) and isinstance(own.handler, fs.FSSpecHandler) and address.scheme:
+        named = own.handler.fs._strip_protocol(f"{address.scheme}://{address.authority}{address.path}")
+        return str(named)
+    if address.is_local or address.scheme in ("hdfs", "viewfs"):
+        return address.path
+    container = address.authority.split("@")[0] if address.scheme in ("abfs", "abfss") else address.authority
+    return container + address.path
+
+
+def uri_in_store(address: Address, place: str, path: str) -> str:
+    """Return the URI of a file in the store of an address, or its path on this machine.
+
+    Parameters
+    ----------
+    address
+    place
+        The path of the address in its store.
+    path
+        The path of the file there.
+    """
+    bucket = place.rstrip("/").removesuffix(address.path.rstrip("/")).strip("/")
+    return replace(address, path=path.strip("/").removeprefix(bucket) if bucket else path).uri
+
+
+# ---- folders and globs ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Files of a folder or a glob.
+
+    Attributes
+    ----------
+    base
+        The folder: that of a glob is the one before its first special character.
+    files
+        Paths in the store, and the names below the base on the way to each; without hidden ones (``.x``, ``_x``, but
+        with ``_column=value``).
+    table
+        Table format that says which files have rows, such as "Delta"; None: the folder holds no such table.
+    """
+
+    base: str
+    files: list[tuple[str, list[str]]]
+    table: str | None
+
+
+def listing(store: fs.FileSystem, place: str) -> Listing | None:
+    """Return the files of a folder and of all folders in it, or of a glob; None: the path is one file.
+
+    Globs have ``*``, ``**``, ``?``, ``[abc]`` and ``{a,b}``; a folder that one names stands for its files.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file or folder, and the path is no glob.
+    OSError
+        If the store cannot be read.
+    """
+    kind = store.get_file_info(place).type
+    if kind == fs.FileType.File:
+        return None
+    base, wanted = place, None
+    below = True  # list folders in it, too
+    if kind != fs.FileType.Directory:
+        special = _GLOB.search(place)
+        if special is None:
+            raise FileNotFoundError(place)
+        slash = place.rfind("/", 0, special.start())
+        base, wanted = (place[: max(slash, slash == 0)] if slash >= 0 else ""), re.compile(_pattern(place))
+        below = "/" in place[slash + 1 :] or "**" in place
+    # the current folder has no name in the pattern of a relative glob
+    own = isinstance(store, fs.LocalFileSystem) and not base
+
+    def path_of(info: fs.FileInfo) -> str:
+        return os.path.relpath(info.path) if own else str(info.path)
+
+    infos = store.get_file_info(fs.FileSelector("." if own else base, recursive=below, allow_not_found=True))
+    if wanted is not None and not below:  # the folders that it names, whole
+        named = [info.path for info in infos if info.type == fs.FileType.Directory and wanted.match(path_of(info))]
+        infos += [info for path in named for info in store.get_file_info(fs.FileSelector(path, recursive=True))]
+    files, table = [], None
+    for info in infos:
+        path = path_of(info)
+        names = path.removeprefix(base).strip("/").split("/")
+        table = table or next((_TABLES[name] for name in names if name in _TABLES), None)
+        if table is None and names[-1].endswith(".metadata.json") and "metadata" in names[:-1]:
+            table = "Iceberg"
+        if wanted is not None and not wanted.match(path):
+            continue
+        if info.type == fs.FileType.File and not any(map(_hidden, names)):
+            files.append((path, names))
+    return Listing(base, files, table)
+
+
+def _hidden(name: str) -> bool:
+    """Return True for names of files and folders with metadata."""
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _pattern(glob: str) -> str:
+    """Return a regular expression of the paths that a glob names, and of those below them."""
+    found, depth, i = "", 0, 0
+    while i < len(glob):
+        char = glob[i]
+        closing = glob.find("]", i + 2) if char == "[" else -1
+        if glob.startswith("**/", i):
+            found, i = found + "(?:[^/]+/)*", i + 2
+        elif glob.startswith("**", i):
+            found, i = found + ".*", i + 1
+        elif char in "*?":
+            found += "[^/]*" if char == "*" else "[^/]"
+        elif closing > 0:
+            inside = glob[i + 1 : closing].replace("\\", r"\\")
+            found, i = found + "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]", closing
+        elif char == "{" and "}" in glob[i:]:
+            found, depth = found + "(?:", depth + 1
+        elif char in ",}" and depth:
+            found, depth = found + ("|" if char == "," else ")"), depth - (char == "}")
+        else:
+            found += re.escape(char)
+        i += 1
+    return found.rstrip("/") + r"(?:/.*)?\Z"
