@@ -18,7 +18,7 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.output.leaves import as_sum
 from cer_gpu.output.measures import bound_leaf, evaluated
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import Matches
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import Program
@@ -55,7 +55,7 @@ class Measures:
         for name, expression in self.expressions.items():
             for attribute in s.attributes(expression):
                 leaf = self.leaves[attribute.name]
-                types[attribute.name] = _type_of(leaf, schema, text, name, attribute.span)
+                types[attribute.name] = type_of(leaf, schema, text, name, attribute.span)
             fields.append(pa.field(name, self._typed(name, expression, types, text)))
         return BoundMeasures(self, fields, types)
 
@@ -67,7 +67,14 @@ class Measures:
         return evaluated(expression, lambda leaf: pa.nulls(0, types[leaf.name]), refused).type
 
 
-def _type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
+def type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
+    """Return the type of a leaf.
+
+    Raises
+    ------
+    QueryTypeError
+        When the column is unknown, or its type does not fit; the message names the measure.
+    """
     match leaf:
         case RowValue():
             return plain_type(column_type(schema, leaf.column, text, span))
@@ -81,6 +88,8 @@ def _type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Spa
             return bound_leaf(s.Aggregate(function, None, attribute, span), schema, text, measure).type
         case Classifier():
             return pa.string()
+        case Null():
+            return pa.null()
     return pa.int64()
 
 
@@ -163,7 +172,8 @@ class RowColumns:
         """Return a column as numbers in the order of its values."""
         if name not in self._ranks:
             column = self.rows.batch.column(name)
-            if pa.types.is_signed_integer(column.type) or pa.types.is_temporal(column.type):
+            kind = column.type
+            if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
                 self._ranks[name] = numbers_of(column).astype(np.int64)
             else:
                 decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
@@ -266,6 +276,8 @@ class LeafValues:
                 return self._classified(leaf, each)
             case RowAggregate():
                 return self._aggregate(leaf, data_type, each)
+            case Null():
+                return pa.nulls(len(self._room(each)))
         return pa.array(self._matches.numbers)
 
     # ---- rows ------------------------------------------------------------------------------------------------

@@ -170,7 +170,8 @@ class RowPatternQuery:
                 results.append(column if column.type == wanted.type else column.cast(wanted.type))
             return pa.RecordBatch.from_arrays(results, schema=schema)
 
-        for matches in find(self._program, held, symbols, rows.ends, self._skip):
+        search = conditions.search(rows, self._program, self._skip)
+        for matches in find(self._program, held, symbols, rows.ends, self._skip, search):
             yield batch(matches, unmatched.before(matches) if unmatched else None)
         if unmatched is not None:
             yield batch(_NO_MATCHES, unmatched.rest())
