@@ -55,8 +55,9 @@ class Plan(NamedTuple):
         The same memory.
     valid : bool, shape (inputs, rows)
         False for NULL.
-    values : int64, shape (rows + places, columns)
-        Columns that conditions read of rows, and of places: first a word that tells which are valid.
+    values : int64, shape (rows + places + 1, columns)
+        Columns that conditions read of rows, of places, and where there is no row: first a word that tells which are
+        valid.
     """
 
     begins: Any
@@ -292,10 +293,8 @@ def _passes(plan, memory, filters, at, depth, first, end, place):
             else:
                 row = _row_of(plan, memory, at, depth, first, end, argument)
                 column = filters.code[line, 2]
-                work[top, 1] = 0
-                if row >= 0:
-                    work[top, 0] = plan.values[row, column]
-                    work[top, 1] = plan.values[row, 0] >> (column - 1) & 1
+                work[top, 0] = plan.values[row, column]
+                work[top, 1] = plan.values[row, 0] >> (column - 1) & 1
             top += 1
     return True
 
@@ -319,15 +318,16 @@ def _read_total(plan, memory, work, floats, depth, f, top):
 
 @helper
 def _row_of(plan, memory, at, depth, first, end, argument):
-    """Return the row of `values` that an argument reads; -1: there is none."""
+    """Return the row of `values` that an argument reads."""
+    nothing = np.int64(plan.values.shape[0] - 1)
     kind, i, nth = plan.arguments[argument, 0], plan.arguments[argument, 1], plan.arguments[argument, 2]
     if kind == BEST_ROW:
-        return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else np.int64(-1)
+        return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
     n = memory.counts[depth, i]
     if nth >= n:
-        return np.int64(-1)
+        return nothing
     found = memory.positions[i, nth if kind in (FIRST_ROW, FIRST_CLASS) else n - 1 - nth]
     if kind in (LAST_CLASS, FIRST_CLASS):
         return np.int64(plan.valid.shape[1]) + memory.path[found - at]
     found += plan.arguments[argument, 3]
-    return found if first <= found < end else np.int64(-1)
+    return found if first <= found < end else nothing

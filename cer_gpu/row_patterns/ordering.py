@@ -68,6 +68,12 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
     return OrderedRows(batch, ends)
 
 
+def field_of(schema: pa.Schema, name: str) -> pa.Field:
+    """Return a field as it stands in the result: without runs of equal values, which Arrow does not make again."""
+    field = schema.field(name)
+    return field.with_type(plain_type(field.type)) if pa.types.is_run_end_encoded(field.type) else field
+
+
 def _movable(column: pa.Array) -> pa.Array:
     """Return a column in a layout that Arrow can move: without views or runs, but with a dictionary."""
     if pa.types.is_run_end_encoded(column.type):

@@ -21,7 +21,7 @@ from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.matching import Matches, Skip, find
 from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures, RowColumns
-from cer_gpu.row_patterns.ordering import ordered
+from cer_gpu.row_patterns.ordering import field_of, ordered
 from cer_gpu.row_patterns.program import Program
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
@@ -122,7 +122,8 @@ class RowPatternQuery:
         if statement.all_rows:
             first += [each.column for each in statement.order if each.column not in first]
         rest = [name for name in schema.names if name not in first] if statement.all_rows else []
-        named = [schema.field(name) for name in first] + list(measures.fields) + [schema.field(name) for name in rest]
+        named = [field_of(schema, name) for name in first] + list(measures.fields)
+        named += [field_of(schema, name) for name in rest]
         found: dict[str, pa.Field] = {}
         for each in named:  # a measure hides a column of its name
             if each.name not in found or each in measures.fields:

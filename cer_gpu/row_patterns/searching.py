@@ -22,7 +22,7 @@ from cer_gpu.backend.row_patterns import FULL
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.columnar.columns import FLOAT, Block, kind_of
-from cer_gpu.columnar.fields import column_type
+from cer_gpu.columnar.fields import column_type, columns_with
 from cer_gpu.errors import EventsError, QueryTooLargeError, QueryTypeError
 from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.derived import makers_of, of_event
@@ -362,12 +362,15 @@ class _Search:
         return inputs, valid
 
     def _values(self, rows: OrderedRows, numbers: TextNumbers) -> Int64:
-        """Return the columns that conditions read of rows, and behind them of places."""
+        """Return the columns that conditions read of rows, behind them of places, and at last where there is no row."""
         binder, batch = self._bound.binder, rows.batch
         n, n_places = batch.num_rows, len(self._places)
-        values = np.zeros((n + n_places, 1 + len(binder.columns)), np.int64)
+        values = np.empty((n + n_places + 1, 1 + len(binder.columns)), np.int64)
         side = SideColumns(tuple(binder.columns), binder.single.inputs, numbers)
         makers = makers_of(binder.single.derived)
+
+        names = [leaf.column for leaf in self._bound.asked.leaves.values() if isinstance(leaf, RowValue | RowAggregate)]
+        read = batch.select(columns_with(batch.schema, filter(None, names)))
 
         def put(block: Block, first: int, classes: pa.Array | None = None) -> None:
             for name, data_type in self._bound.made.items():
@@ -378,8 +381,8 @@ class _Search:
             values[first : first + block.n_rows] = side.of(block, np.arange(block.n_rows, dtype=np.int32))
 
         for begin in range(0, n, BLOCK_ROWS):
-            put(Block(batch.slice(begin, BLOCK_ROWS)), begin)
-        if _CLASS in self._bound.made:
-            nothing = [pa.nulls(n_places, each.type) for each in batch.schema]
-            put(Block(pa.RecordBatch.from_arrays(nothing, schema=batch.schema)), n, pa.array(self._places, pa.string()))
+            put(Block(read.slice(begin, BLOCK_ROWS)), begin)
+        nothing = [pa.nulls(n_places + 1), *(pa.nulls(n_places + 1, each.type) for each in read.schema)]
+        classes = pa.array([*self._places, None], pa.string())
+        put(Block(pa.RecordBatch.from_arrays(nothing, names=["", *read.schema.names])), n, classes)
         return values
