@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.filters import COLUMN, Filters, execute
+from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, Filters, compared, execute
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
 
 _U = np.uint64
 
-DEEP, SPENT, BEYOND = range(4, 7)
-"""Outcomes of `search` besides those of `walk`: a match beyond its memory, all steps taken, and a sum too large."""
+DEEP, SPENT, BEYOND, PAUSED = range(4, 8)
+"""Outcomes of `search` besides those of `walk`: a match beyond its memory, all steps taken, a sum too large, pause."""
 CHECK = 100
 """Instruction after each condition: go on only if it is TRUE."""
 LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL = range(6)
@@ -109,7 +109,21 @@ class Memory(NamedTuple):
 
 @kernel
 def search(
-    plan, memory, filters, states, ends, most_steps, skip, targets, at, partition, starts, lengths, offsets, places
+    plan,
+    memory,
+    filters,
+    states,
+    ends,
+    most_steps,
+    pause,
+    skip,
+    targets,
+    at,
+    partition,
+    starts,
+    lengths,
+    offsets,
+    places,
 ):
     """Find the preferred matches, one after another, until all rows are read or a buffer is full.
 
@@ -124,6 +138,8 @@ def search(
         As of `walk`.
     most_steps : int
         Most steps of all searches: places tried for a row.
+    pause : int
+        Steps of all searches after which to return, between two matches.
     skip : int
         As of `walk`.
     targets : bool, shape (places,)
@@ -148,6 +164,8 @@ def search(
         if at == first:
             memory.counters[0] = 0
         while at < end:
+            if memory.counters[1] >= pause:
+                return PAUSED, n_matches, n_taken, at, partition
             start = n_places + (at == first)
             outcome, length = _attempt(plan, memory, filters, states, at, first, end, start, most_steps)
             if outcome != DONE:
@@ -171,28 +189,9 @@ def search(
     return DONE, n_matches, n_taken, at, partition
 
 
-@kernel
+@helper
 def _attempt(plan, memory, filters, states, at, first, end, start, most_steps):
-    """Search for a match that begins at a row.
-
-    Parameters
-    ----------
-    plan : Plan
-    memory : Memory
-    filters : Filters
-    states : uint16, shape (n rows,)
-    at, first, end : int
-        The row, and the partition.
-    start : int
-        List of the places that may begin a match.
-    most_steps : int
-
-    Returns
-    -------
-    (int, int)
-        `DONE`, `DEEP`, `SPENT` or `BEYOND`, and the number of rows of the match; -1: there is none.
-    """
-    plan, memory, filters = Plan(*plan), Memory(*memory), Filters(*filters)
+    """Search for a match that begins at a row: return the outcome, and the number of its rows; -1: there is none."""
     depth = 0
     k = plan.begins[start]
     stop = plan.begins[start + 1]
@@ -243,13 +242,15 @@ def _attempt(plan, memory, filters, states, at, first, end, start, most_steps):
 def _push(plan, memory, row, depth, place):
     """Add a row to the match so far; return False if a sum does not fit int64."""
     memory.path[depth] = place
-    for i in range(plan.holds.shape[0]):
-        n = memory.counts[depth - 1, i] if depth else 0
-        if plan.holds[i, place]:
-            memory.positions[i, n] = row
+    for s in range(plan.holds.shape[0]):
+        i = _U(s)
+        n = memory.counts[_U(depth - 1), i] if depth else 0
+        if plan.holds[i, _U(place)]:
+            memory.positions[i, _U(n)] = row
             n += 1
-        memory.counts[depth, i] = n
-    for f in range(plan.functions.shape[0]):
+        memory.counts[_U(depth), i] = n
+    for s in range(plan.functions.shape[0]):
+        f = _U(s)
         kind, column = plan.functions[f, 0], plan.functions[f, 2]
         total = memory.totals[depth - 1, f] if depth else np.int64(0)
         tally = memory.tallies[depth - 1, f] if depth else np.int64(0)
@@ -277,24 +278,30 @@ def _passes(plan, memory, filters, at, depth, first, end, place):
     """Return whether the conditions of the last row of the match so far hold."""
     work, floats = filters.work, filters.work_floats
     top = 0
-    for line in range(plan.programs[place], plan.programs[place + 1]):
+    for at_line in range(plan.programs[place], plan.programs[place + 1]):
+        line = _U(at_line)
         code = filters.code[line, 0]
         if code == CHECK:
             if work[0, 1] == 0 or work[0, 0] != 1:
                 return False
             top = 0
+        elif code == COMPARE_I:  # as `execute` has it; most conditions are one
+            two = _U(top - 2)
+            work[two, 0] = compared(filters.code[line, 1], work[two, 0], work[two + _U(1), 0])
+            work[two, 1] &= work[two + _U(1), 1]
+            top -= 1
         elif code != COLUMN:
-            top = execute(filters, _U(line), work, floats, top)
+            top = execute(filters, line, work, floats, top)
         else:
-            argument = filters.code[line, 1]
+            argument = _U(filters.code[line, 1])
             kind, i = plan.arguments[argument, 0], plan.arguments[argument, 1]
             if kind == TOTAL:
                 _read_total(plan, memory, work, floats, depth, i, top)
             else:
-                row = _row_of(plan, memory, at, depth, first, end, argument)
+                row = _U(_row_of(plan, memory, at, depth, first, end, argument))
                 column = filters.code[line, 2]
-                work[top, 0] = plan.values[row, column]
-                work[top, 1] = plan.values[row, 0] >> (column - 1) & 1
+                work[_U(top), 0] = plan.values[row, _U(column)]
+                work[_U(top), 1] = plan.values[row, 0] >> (column - 1) & 1
             top += 1
     return True
 
@@ -323,10 +330,10 @@ def _row_of(plan, memory, at, depth, first, end, argument):
     kind, i, nth = plan.arguments[argument, 0], plan.arguments[argument, 1], plan.arguments[argument, 2]
     if kind == BEST_ROW:
         return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
-    n = memory.counts[depth, i]
+    n = memory.counts[_U(depth), _U(i)]
     if nth >= n:
         return nothing
-    found = memory.positions[i, nth if kind in (FIRST_ROW, FIRST_CLASS) else n - 1 - nth]
+    found = memory.positions[_U(i), _U(nth if kind in (FIRST_ROW, FIRST_CLASS) else n - 1 - nth)]
     if kind in (LAST_CLASS, FIRST_CLASS):
         return np.int64(plan.valid.shape[1]) + memory.path[found - at]
     found += plan.arguments[argument, 3]

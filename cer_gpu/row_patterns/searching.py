@@ -40,6 +40,8 @@ Int64 = npt.NDArray[np.int64]
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, and so many for each row."""
+PAUSE = 10**7
+"""Steps after which Python looks for an interrupt."""
 BLOCK_ROWS = 1 << 15
 """Rows whose columns are made at once."""
 ROOM = 1 << 10
@@ -254,15 +256,17 @@ class _Search:
         """
         while True:
             groups = plain(self._plan, self._memory, self._filters)
-            how = self._most_steps, self._skip.how, self._targets
+            pause = int(self._counters[1]) + PAUSE
+            how = self._most_steps, pause, self._skip.how, self._targets
             outcome, n, n_taken, at, partition = k.search(*groups, states, ends, *how, at, partition, *written)
             if outcome == k.SPENT:
                 raise self._spent(at)
             if outcome == k.BEYOND:
                 raise EventsError(f"a sum in DEFINE is beyond int64 in the match at row {at} of the ordered rows")
-            if outcome != k.DEEP:
+            if outcome == k.DEEP:
+                self._remember(2 * len(self._memory.path))
+            elif outcome != k.PAUSED:
                 return outcome, n, n_taken, at, partition
-            self._remember(2 * len(self._memory.path))
             if n:
                 return FULL, n, n_taken, at, partition
 
