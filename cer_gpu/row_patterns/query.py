@@ -67,6 +67,8 @@ class RowPatternQuery:
             When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
         QueryTypeError
             When a column is unknown, or types do not go together.
+        QueryTooLargeError
+            When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
         with self.stream(events) as reader:
             return pa.Table.from_batches(first_rows(reader, limit), reader.schema)

@@ -46,7 +46,6 @@ BLOCK_ROWS = 1 << 15
 """Rows whose columns are made at once."""
 ROOM = 1 << 10
 """Rows of a match for which there is memory at first."""
-_CLASS = "CLASSIFIER()"
 
 
 @dataclass(frozen=True)
@@ -77,18 +76,20 @@ class Searched:
             When they read too many different expressions.
         """
         spans = {a.name: a.span for each in self.predicates.values() for p in each for a in s.attributes(p)}
-        made = {}
+        columns: dict[str, str] = {}
+        made: dict[str, pa.DataType] = {}
         for name, leaf in self.leaves.items():
-            if isinstance(leaf, Classifier):
-                made[_CLASS] = pa.string()
-            elif isinstance(leaf, Null):
-                made[shown(leaf)] = pa.null()
-            elif not _is_row(leaf):
-                made[shown(leaf)] = _type_of_total(leaf, schema, text, spans[name])
-            elif isinstance(leaf, RowValue | RowAggregate) and leaf.column is not None:
+            data_type = _type_made(leaf, schema, text, spans[name])
+            if data_type is None:
+                assert isinstance(leaf, RowValue | RowAggregate)
+                assert leaf.column is not None
+                columns[name] = leaf.column
                 column_type(schema, leaf.column, text, spans[name])
+            else:
+                columns[name] = _free(schema, "CLASSIFIER()" if isinstance(leaf, Classifier) else name)
+                made[columns[name]] = data_type
         fields = [*schema, *(pa.field(name, data_type) for name, data_type in made.items())]
-        binder = _Binder(pa.schema(fields), text, self.leaves)
+        binder = _Binder(pa.schema(fields), text, self.leaves, columns)
         programs = {
             variable: tuple(binder.program(predicate) for predicate in predicates)
             for variable, predicates in self.predicates.items()
@@ -109,9 +110,23 @@ def _is_row(leaf: Leaf) -> bool:
     return not isinstance(leaf, MatchNumber)
 
 
-def _type_of_total(leaf: Leaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType:
-    found = type_of(leaf, schema, text, shown(leaf), span)
-    if pa.types.is_decimal(found) or pa.types.is_nested(found):
+def _free(schema: pa.Schema, name: str) -> str:
+    """Return a name that no column has."""
+    while name in schema.names:
+        name += "'"
+    return name
+
+
+def _type_made(leaf: Leaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
+    """Return the type of a column that is made for a leaf; None: it reads one of the rows."""
+    if isinstance(leaf, RowValue) or (isinstance(leaf, RowAggregate) and _is_row(leaf)):
+        return None
+    try:
+        found = type_of(leaf, schema, text, "", span)
+    except QueryTypeError as error:
+        message = error.message.removeprefix("measure '': ")
+        raise QueryTypeError(message, text, error.start, error.end, error.hint) from None
+    if pa.types.is_decimal(found):
         hint = "AVG and COUNT, MIN and MAX can stand in DEFINE"
         raise QueryTypeError(f"{shown(leaf)} is {found}, which DEFINE cannot compare", text, *span, hint=hint)
     return found
@@ -123,9 +138,9 @@ Code = tuple[tuple[Argument, ...], tuple[tuple[int, int, int], ...]]
 class _Binder(RelationBinder):
     """Binder of conditions to programs over arguments, which are named as leaves are."""
 
-    def __init__(self, schema: pa.Schema, text: str, leaves: Mapping[str, Leaf]) -> None:
+    def __init__(self, schema: pa.Schema, text: str, leaves: Mapping[str, Leaf], columns: Mapping[str, str]) -> None:
         super().__init__(schema, text)
-        self._leaves = leaves
+        self._leaves, self._columns = leaves, columns
 
     def program(self, predicate: s.Predicate) -> Code:
         """Bind one condition."""
@@ -154,13 +169,7 @@ class _Binder(RelationBinder):
     def _with_argument(self, node: Any, parts: list[Any]) -> Any:
         if not isinstance(node, s.Attribute):
             return with_children(node, parts)
-        leaf = self._leaves[node.name]
-        column = leaf.column if isinstance(leaf, RowValue | RowAggregate) else None
-        if isinstance(leaf, Classifier):
-            column = _CLASS
-        elif column is None or not _is_row(leaf):
-            column = shown(leaf)
-        return s.Attribute(column, node.span, s.Name(node.name))
+        return s.Attribute(self._columns[node.name], node.span, s.Name(node.name))
 
 
 class _OfMatch(ProgramBinder):
@@ -378,9 +387,8 @@ class _Search:
 
         def put(block: Block, first: int, classes: pa.Array | None = None) -> None:
             for name, data_type in self._bound.made.items():
-                block.put(name, pa.nulls(block.n_rows, data_type))
-            if classes is not None:
-                block.put(_CLASS, classes)
+                is_class = classes is not None and pa.types.is_string(data_type)
+                block.put(name, classes if is_class else pa.nulls(block.n_rows, data_type))
             block.derive(makers)
             values[first : first + block.n_rows] = side.of(block, np.arange(block.n_rows, dtype=np.int32))
 

@@ -1,4 +1,4 @@
-"""Published results of other engines: rows, statement and result of cases in Trino's TestRowPatternMatching.
+"""Published results of other engines: cases of Trino's TestRowPatternMatching and TestAggregationsInRowPatternMatching.
 
 The facts are theirs (github.com/trinodb/trino, Apache License 2.0); the statements are built here.  Cases that are not
 supported stand at the end, with what is said of them.
@@ -125,7 +125,34 @@ PATTERNS = [
         "1:1B 1:2B 1:3B 1:4B 1:5B 1:6B 1:7B 1:8B 1:9LAST",
     ),
     ([1] * 20, "(A+)+ B", "A AS value = 1, B AS value = 2", ""),
-    ([100, 200, 300, 400], "A+", "A AS FIRST(A.value) > 100", "1:2A 1:3A 1:4A"),
+    # aggregates of the match so far
+    ([4, 6, 0], "(A | B)*", "A AS avg(B.value) = 5", "1:1B 1:2B 1:3A"),
+    ([4, 6, 0, 5], "(A | B)*", "A AS avg(A.value) = 5", "1:1B 1:2B 1:3B 1:4A"),
+    ([1] * 6, "B (A | B) B", "A AS sum(value) > 1000", "1:1B 1:2B 1:3B 2:4B 2:5B 2:6B"),
+    ([1] * 5, "(A | B)*", "A AS sum(value) > 4", "1:1B 1:2B 1:3B 1:4B 1:5A"),
+    ([2] * 5, "(A | B)*", "A AS sum(value) > 4", "1:1B 1:2B 1:3A 1:4A 1:5A"),
+    ([1, 2, 3, 4, 5], "(A | B)*", "A AS max(value) > 4", "1:1B 1:2B 1:3B 1:4B 1:5A"),
+    ([2, 4, 6, 8, 10], "(A | B)*", "A AS max(value) > 4", "1:1B 1:2B 1:3A 1:4A 1:5A"),
+    (
+        [4, 6, 10, 1, 1, 1, 10, 5, 1],
+        "(A | B)*",
+        "A AS sum(A.value) - A.value <= sum(B.value)",
+        "1:1B 1:2A 1:3B 1:4A 1:5A 1:6A 1:7A 1:8B 1:9A",
+    ),
+    (
+        [0] * 8,
+        "^(A | B)* (LAST_A | LAST_B)$",
+        "LAST_A AS sum(A.id) + id = sum(B.id), LAST_B AS sum(B.id) + id = sum(A.id)",
+        "1:1A 1:2A 1:3A 1:4A 1:5B 1:6B 1:7B 1:8LAST_A",
+    ),
+    (
+        [0] * 6,
+        "^(A | B | C)* (LAST_A | LAST_B | LAST_C)$",
+        "LAST_A AS sum(A.id) + id = sum(B.id) AND sum(B.id) = sum(C.id), "
+        "LAST_B AS sum(B.id) + id = sum(A.id) AND sum(A.id) = sum(C.id), "
+        "LAST_C AS sum(C.id) + id = sum(A.id) AND sum(A.id) = sum(B.id)",
+        "1:1A 1:2B 1:3C 1:4C 1:5B 1:6LAST_A",
+    ),
 ]
 
 
@@ -234,6 +261,33 @@ def test_running_and_final():
     ]
 
 
+def test_running_aggregates():
+    measures = (
+        "sum(id) AS s, array_agg(U.id) AS l, count(*) AS n, FINAL count(*) AS f, count(C.*) AS c, count(U.*) AS u"
+    )
+    found = result([0] * 4, "A B C D", "A AS true", measures, subset="U = (B, D)")
+    assert [row[1:-1] for row in found] == [
+        (1, None, 1, 4, 0, 0),
+        (3, [2], 2, 4, 0, 1),
+        (6, [2], 3, 4, 1, 1),
+        (10, [2, 4], 4, 4, 1, 2),
+    ]
+
+
+def test_a_column_with_the_name_of_a_variable():
+    rows = pa.table({"id": [1, 2, 3, 4], "A": ["p", "q", None, "s"]})
+    measures = "CLASSIFIER() AS c, count(A.A) AS x, count(A) AS y, count(A.*) AS z"
+    found = result(rows, "A B A A", "A AS true", measures, select="c, x, y, z")
+    assert found == [("A", 1, 1, 1), ("B", 1, 2, 1), ("A", 1, 2, 2), ("A", 2, 3, 3)]
+
+
+def test_the_length_of_sessions():
+    rows = pa.table({"user": [1, 1, 1, 1, 1, 2, 2, 2], "minute": [3, 4, 5, 8, 9, 2, 3, 4]})
+    define = "B AS minute = PREV(minute) + 1, C AS minute = PREV(minute) + 1"
+    asked = (rows, "(A B* C | D)*", define, "sum(C.minute) - sum(A.minute) AS n", "ONE ROW PER MATCH")
+    assert result(*asked, order="PARTITION BY user ORDER BY minute") == [(1, 3), (2, 2)]
+
+
 def test_unions_of_variables():
     define = "A AS A.value = 80, L AS L.value < 80, H AS H.value > 80"
     asked = ([*FOUR[:3], 80], "(L | H) A", define, "CLASSIFIER(U) AS u, CLASSIFIER(W) AS w")
@@ -264,6 +318,11 @@ def test_the_order_of_columns():
 
 
 REFUSED = [
+    ("A+", "A AS max(value + MATCH_NUMBER()) > 5", "value AS v", "MAX takes a column"),
+    ("A+", "A AS array_agg(CLASSIFIER()) = 1", "value AS v", "ARRAY_AGG takes a column"),
+    ("A+", "A AS true", "array_agg(CLASSIFIER()) AS v", "ARRAY_AGG takes a column"),
+    ("A+", "A AS true", "count() AS v", "COUNT takes 1 arguments, got 0"),
+    ("A+", "A AS true", "max_by(value, CLASSIFIER()) AS v", "is not supported"),
     ("A+", "A AS (SELECT true)", "value AS v", "is not supported"),
     ("A+", "A AS FIRST(A.value > 0)", "value AS v", "FIRST is not supported"),
     ("A+", "A AS NEXT(CLASSIFIER()) = 'A'", "value AS v", "NEXT takes a column"),

@@ -152,3 +152,9 @@ def test_what_is_wrong_or_not_supported_is_told(define, message):
     text = f"SELECT * FROM t MATCH_RECOGNIZE (MEASURES COUNT(*) AS n PATTERN (A B) DEFINE {define})"
     with pytest.raises((QueryError, QueryTypeError), match=re.escape(message)):
         cer_gpu.compile(text, schema=schema)
+
+
+def test_columns_may_have_names_of_functions():
+    rows = pa.table({"x": [1, 2, 3], "COUNT(*)": [7, 8, 9], "CLASSIFIER()": ["B", "B", "B"]})
+    assert found('B AS COUNT(*) <= 2 AND "COUNT(*)" = 8', rows) == [(2,)]
+    assert found("B AS FIRST(CLASSIFIER()) = 'A' AND \"CLASSIFIER()\" = 'B'", rows) == [(3,)]
