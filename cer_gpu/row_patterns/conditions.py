@@ -41,7 +41,7 @@ class Conditions:
     around : dict from str to RowValue or Null
         Values of the row and of rows before and after it.
     searched : Searched or None
-        What variables demand of other rows of the match; None: nothing.
+        The parts that read other rows of the match; None: there are none.
     """
 
     predicates: Mapping[str, s.Predicate]

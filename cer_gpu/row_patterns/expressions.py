@@ -153,7 +153,7 @@ class Translator:
             case exp.Boolean():
                 truth = s.Literal(1, "1", self._span)
                 return s.Comparison("=" if node.this else "<>", truth, truth, self._span)
-            case exp.Column() | exp.Anonymous():  # a column of booleans
+            case exp.Column() | exp.Anonymous() | exp.Null():  # a column of booleans
                 return s.Comparison("=", self._value(node), s.Literal(True, "", self._span), self._span)
         op = _COMPARISONS.get(type(node))
         if op is None:

@@ -180,16 +180,25 @@ class RowColumns:
                 self._ranks[name] = np.asarray(pc.rank(decoded, tiebreaker="dense")).astype(np.int64)
         return self._ranks[name]
 
-    def numbers(self, name: str, *, as_float: bool) -> npt.NDArray[Any]:
-        """Return values as float64 or int64, 0 for NULL; of decimals in their least unit.
+    def numbers(self, leaf: RowAggregate, *, as_float: bool) -> npt.NDArray[Any]:
+        """Return the values that an aggregate adds up as float64 or int64, 0 for NULL; decimals in their least unit.
 
         Raises
         ------
-        pyarrow.ArrowInvalid
+        EventsError
             When a value needs more than int64.
         """
+        name = leaf.column
+        assert name is not None
         if (name, as_float) not in self._numbers:
-            self._numbers[name, as_float] = self._as_numbers(self.rows.batch.column(name), as_float)
+            column = self.rows.batch.column(name)
+            try:
+                self._numbers[name, as_float] = self._as_numbers(column, as_float)
+            except pa.ArrowInvalid:
+                raise EventsError(
+                    f"{shown(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
+                    f"hint: AVG({name}) * COUNT({name}) is a float64"
+                ) from None
         return self._numbers[name, as_float]
 
     @staticmethod
@@ -373,13 +382,7 @@ class LeafValues:
     ) -> pa.Array:
         data = self._rows.batch.column(column).type
         as_float = leaf.function == "AVG" or kind_of(data) == FLOAT
-        try:
-            values = self._columns.numbers(column, as_float=as_float)
-        except pa.ArrowInvalid:
-            raise EventsError(
-                f"{shown(leaf)} adds up {data}, of which a value needs more than 63 bits\n"
-                f"hint: AVG({column}) * COUNT({column}) is a float64"
-            ) from None
+        values = self._columns.numbers(leaf, as_float=as_float)
         valid = self._columns.every_valid(column)
         counts = self._room(each)
         sums = np.empty(len(counts), values.dtype)

@@ -93,7 +93,7 @@ class RowPatternQuery:
         if statement.all_rows:
             named |= {name for name, _ in statement.select or () if name in schema.names}
         # of events of which nothing is read, any column tells how many there are
-        return narrowest(schema, named)
+        return narrowest(schema, named) or schema.names[:1]
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the result over events of a schema.

@@ -359,20 +359,25 @@ class _Search:
 
     def _functions_read(self, rows: OrderedRows) -> tuple[Int64, npt.NDArray[np.bool_]]:
         """Return the inputs of functions: values or ranks, and which are not NULL."""
+        inputs: list[Int64] = []
+        valid: list[npt.NDArray[np.bool_]] = []
         for leaf in self._functions:
-            if isinstance(leaf, RowAggregate):
-                if leaf.column is not None:
-                    self._inputs.setdefault((leaf.column, self._kind(leaf)[1]), len(self._inputs))
-                self._set(leaf.variable)
-        n = rows.batch.num_rows
-        inputs, valid = np.zeros((len(self._inputs), n), np.int64), np.zeros((len(self._inputs), n), np.bool_)
-        for (column, read), i in self._inputs.items():
-            valid[i] = self._columns.every_valid(column)
+            if not isinstance(leaf, RowAggregate):
+                continue
+            self._set(leaf.variable)
+            read = self._kind(leaf)[1]
+            if leaf.column is None or (leaf.column, read) in self._inputs:
+                continue
+            self._inputs[leaf.column, read] = len(inputs)
+            valid.append(self._columns.every_valid(leaf.column))
             if read == "ranks":
-                inputs[i] = self._columns.ranks(column)
-            elif read != "valid":
-                inputs[i] = self._columns.numbers(column, as_float=read == "floats").view(np.int64)
-        return inputs, valid
+                inputs.append(self._columns.ranks(leaf.column))
+            elif read == "valid":
+                inputs.append(np.zeros(rows.batch.num_rows, np.int64))
+            else:
+                inputs.append(self._columns.numbers(leaf, as_float=read == "floats").view(np.int64))
+        n = rows.batch.num_rows
+        return np.array(inputs, np.int64).reshape(-1, n), np.array(valid, np.bool_).reshape(-1, n)
 
     def _values(self, rows: OrderedRows, numbers: TextNumbers) -> Int64:
         """Return the columns that conditions read of rows, behind them of places, and at last where there is no row."""

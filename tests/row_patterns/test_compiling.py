@@ -211,6 +211,7 @@ COMPARED = pa.table({"x": [1, None, 3, 4], "y": [1, None, None, 5], "z": pa.null
         ("x IN (1, NULL)", [0]),
         ("x NOT IN (1, NULL)", []),
         ("x + NULL IS NULL", [0, 1, 2, 3]),
+        ("NULL OR x = 3", [2]),
         ("PREV(x) IS NOT DISTINCT FROM NULL AND z IS NULL", [0, 2]),
         ("FIRST(x) IS DISTINCT FROM NULL AND NOT MAX(z) > 1", []),
         ("FIRST(x) IS DISTINCT FROM NULL AND MAX(z) IS NULL AND SUM(z) IS NULL", [0, 2, 3]),

@@ -132,6 +132,8 @@ def test_a_search_that_takes_too_long_names_the_row_and_the_ways_out(monkeypatch
 def test_a_sum_beyond_its_type_is_an_error():
     with pytest.raises(EventsError, match="a sum in DEFINE is beyond int64 in the match at row 0"):
         found("A AS SUM(x) > 0", pa.table({"x": [2**62, 2**62]}), pattern="A+")
+    with pytest.raises(EventsError, match=r"SUM\(x\) adds up uint64, of which a value needs more than 63 bits"):
+        found("A AS SUM(x) > 0", pa.table({"x": pa.array([2**63], pa.uint64())}), pattern="A+")
 
 
 @pytest.mark.parametrize(
@@ -152,6 +154,11 @@ def test_what_is_wrong_or_not_supported_is_told(define, message):
     text = f"SELECT * FROM t MATCH_RECOGNIZE (MEASURES COUNT(*) AS n PATTERN (A B) DEFINE {define})"
     with pytest.raises((QueryError, QueryTypeError), match=re.escape(message)):
         cer_gpu.compile(text, schema=schema)
+
+
+@pytest.mark.parametrize("define", ["CLASSIFIER() LIKE 'B%'", "LOWER(CLASSIFIER()) = 'b'", "COUNT(*) > 1", "TRUE"])
+def test_conditions_may_read_no_column(define):
+    assert found(f"B AS {define}", pa.table({"x": [1, 2, 3]})) == [(3,)]
 
 
 def test_columns_may_have_names_of_functions():
