@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cer_gpu.backend.jit import kernel
+from cer_gpu.backend.jit import helper, kernel
 
 UNMADE = -1
 """An entry of a table that is not made yet."""
@@ -107,23 +107,29 @@ def walk(states, ends, choices, n_places, skip, targets, at, partition, starts, 
                 place = choices[states[row], place]
             starts[n_matches], lengths[n_matches], offsets[n_matches] = at, row - at, n_taken
             n_matches += 1
-            if row == at or skip == TO_NEXT_ROW:
-                at += 1
-            elif skip == PAST_LAST_ROW:
-                at = row
-            else:
-                target = -1
-                for i in range(n_taken, taken):
-                    if targets[places[i]]:
-                        target = at + i - n_taken
-                        if skip == TO_FIRST:
-                            break
-                if target <= at:
-                    return MISSING if target < 0 else SAME, n_matches, n_taken, at, partition
-                at = target
+            target = next_start(skip, targets, places, n_taken, row - at, at)
+            if target <= at:
+                return MISSING if target < 0 else SAME, n_matches, n_taken, at, partition
+            at = target
             n_taken = taken
         partition += 1
     return DONE, n_matches, n_taken, at, partition
+
+
+@helper
+def next_start(skip, targets, places, offset, length, at):
+    """Return the row to go on at after a match; -1: it has no row to skip to, `at`: that is its first row."""
+    if length == 0 or skip == TO_NEXT_ROW:
+        return at + 1
+    if skip == PAST_LAST_ROW:
+        return at + length
+    target = -1
+    for i in range(length):
+        if targets[places[offset + i]]:
+            target = at + i
+            if skip == TO_FIRST:
+                break
+    return target
 
 
 @kernel

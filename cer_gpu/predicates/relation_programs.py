@@ -80,12 +80,16 @@ class ProgramBinder:
         """Append the reading of a column of an argument."""
         self.emit(COLUMN, self.arguments.index(argument), self.shared.column(column))
 
+    def alone(self, of: Sequence[Argument]) -> bool:
+        """Return True if these events are one, of which a column can hold all that is read."""
+        return len(of) == 1
+
     # ---- truths -------------------------------------------------------------------------------------------
 
     def truth(self, predicate: s.Predicate) -> None:
         """Emit the instructions that push the truth of a predicate."""
         of = arguments_of(predicate)
-        if len(of) == 1:
+        if self.alone(of):
             alone = of_event(predicate)
             self.read(of[0], Truth(self.single.bind(alone), self.single.bind(alone, negated=True)))
             return
@@ -115,7 +119,7 @@ class ProgramBinder:
 
     def comparison(self, op: str, left: s.Expression, right: s.Expression, span: s.Span) -> None:
         """Append a comparison."""
-        if len(arguments_of(s.Comparison(op, left, right))) == 1:
+        if self.alone(arguments_of(s.Comparison(op, left, right))):
             self.truth(s.Comparison(op, left, right, span))
             return
         x_kind, y_kind = self.kind(left), self.kind(right)
@@ -207,7 +211,7 @@ class ProgramBinder:
         if kind == STRING and isinstance(expression, s.Attribute):
             self.read(of[0], TextNumber(expression.name))
             return t.I8
-        if len(of) == 1:
+        if self.alone(of):
             value = self.single.number(of_event(expression))
             if value is None:
                 self.emit(FIXED, NOT_KNOWN)

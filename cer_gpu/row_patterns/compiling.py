@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import QueryError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
-from cer_gpu.row_patterns.leaves import RowValue, shown
+from cer_gpu.row_patterns.leaves import Leaf, Null, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
 from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
 from cer_gpu.row_patterns.program import program_of
 from cer_gpu.row_patterns.query import RowPatternQuery
-from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Statement, parse_statement
+from cer_gpu.row_patterns.searching import Searched
+from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Named, Statement, parse_statement
 
 
 def compile_row_pattern(text: str) -> RowPatternQuery:
@@ -35,25 +39,81 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     translator = Translator(text, known)
     conditions = Translator(text, known)
     predicates = {each.name: conditions.predicate(each.span) for each in statement.define}
-    leaves: dict[str, RowValue] = {}
-    for each in statement.define:
-        mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
-        for attribute in s.attributes(predicates[each.name]):
-            leaf = conditions.leaves[attribute.name]
-            if not isinstance(leaf, RowValue) or leaf.variable not in mine or not leaf.is_current:
-                raise QueryError(
-                    f"the condition of {each.name} names {shown(leaf)}, and conditions read the row itself, or rows "
-                    "around it by PREV and NEXT",
-                    text,
-                    *each.span,
-                    hint="for conditions between events, see CEQL: docs/language.md",
-                )
-            leaves[attribute.name] = leaf
+    split = _split(statement, predicates, conditions.leaves)
     expressions = {each.name: translator.measure(each.span) for each in statement.measures}
     skip = _skip(statement, primary)
-    return RowPatternQuery(
-        text, statement, program, Conditions(predicates, leaves), Measures(expressions, translator.leaves), skip
-    )
+    return RowPatternQuery(text, statement, program, split, Measures(expressions, translator.leaves), skip)
+
+
+def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, Leaf]) -> Conditions:
+    """Return conditions in two parts: those of the row and rows around it, and those that read others of the match."""
+    local: dict[str, s.Predicate] = {}
+    searched: dict[str, tuple[s.Predicate, ...]] = {}
+    around: dict[str, RowValue | Null] = {}
+    others: dict[str, Leaf] = {}
+    for each in statement.define:
+        mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
+        here: list[s.Predicate] = []
+        there: list[s.Predicate] = []
+        for part in _conjuncts(predicates[each.name]):
+            read = {a.name: _refused(leaves[a.name], statement, each) for a in s.attributes(part)}
+            if all(_is_around(leaf, mine) for leaf in read.values()):
+                here.append(part)
+                around |= {name: leaf for name, leaf in read.items() if isinstance(leaf, RowValue | Null)}
+                continue
+            names = {name: _name_of(_relative(leaf, mine), others) for name, leaf in read.items()}
+            there.append(_renamed(part, names))
+        if here:
+            local[each.name] = here[0] if len(here) == 1 else s.And(tuple(here), here[0].span)
+        if there:
+            searched[each.name] = tuple(there)
+    return Conditions(local, around, Searched(searched, others, statement.subsets) if searched else None)
+
+
+def _conjuncts(predicate: s.Predicate) -> list[s.Predicate]:
+    """Return the parts of a condition that must all hold."""
+    if not isinstance(predicate, s.And):
+        return [predicate]
+    return [part for operand in predicate.operands for part in _conjuncts(operand)]
+
+
+def _is_around(leaf: Leaf, mine: Container[str | None]) -> bool:
+    """Return True for a value of the row itself, or of one so many rows before or after it, and for NULL."""
+    if isinstance(leaf, Null):
+        return True
+    return isinstance(leaf, RowValue) and leaf.variable in mine and leaf.is_current
+
+
+def _relative(leaf: Leaf, mine: Container[str | None]) -> Leaf:
+    """Return a leaf in which the row itself is the last one of all rows."""
+    return replace(leaf, variable=None) if isinstance(leaf, RowValue) and _is_around(leaf, mine) else leaf
+
+
+def _refused(leaf: Leaf, statement: Statement, each: Named) -> Leaf:
+    """Return a leaf that may stand in DEFINE; refuse others."""
+    reason = ""
+    if leaf.final:
+        reason = "FINAL has no meaning in DEFINE, where the match is not complete"
+    elif isinstance(leaf, RowAggregate) and leaf.function == "ARRAY_AGG":
+        reason = "ARRAY_AGG is not supported in DEFINE"
+    if reason:
+        raise QueryError(f"the condition of {each.name} names {shown(leaf)}: {reason}", statement.text, *each.span)
+    return leaf
+
+
+def _name_of(leaf: Leaf, known: dict[str, Leaf]) -> str:
+    """Return the name of a leaf among others."""
+    name = shown(leaf)
+    while known.setdefault(name, leaf) != leaf:
+        name += "'"
+    return name
+
+
+def _renamed(predicate: s.Predicate, names: Mapping[str, str]) -> s.Predicate:
+    def combine(node: Any, parts: list[Any]) -> Any:
+        return replace(node, name=names[node.name]) if isinstance(node, s.Attribute) else with_children(node, parts)
+
+    return fold(predicate, combine, children)  # type: ignore[no-any-return]
 
 
 def _check(statement: Statement, primary: Sequence[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +17,11 @@ from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.derived import FunctionColumn
 from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.terms import Test
-from cer_gpu.row_patterns.leaves import RowValue
+from cer_gpu.row_patterns.leaves import Leaf, Null, RowValue
+from cer_gpu.row_patterns.matching import Skip, Tables, Walked
 from cer_gpu.row_patterns.ordering import OrderedRows
+from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.searching import BoundSearch, Searched
 
 BLOCK_ROWS = 1 << 15
 """Rows whose conditions are evaluated at once, so that their temporaries stay in the cache."""
@@ -34,13 +37,21 @@ class Conditions:
     Attributes
     ----------
     predicates : dict from str to Predicate
-        By variable, over attributes named as `leaves` are; a variable without one holds for every row.
-    leaves : dict from str to RowValue
+        By variable, over attributes named as `around` are; a variable without one holds for every row.
+    around : dict from str to RowValue or Null
         Values of the row and of rows before and after it.
+    searched : Searched or None
+        The parts that read other rows of the match; None: there are none.
     """
 
     predicates: Mapping[str, s.Predicate]
-    leaves: Mapping[str, RowValue]
+    around: Mapping[str, RowValue | Null]
+    searched: Searched | None = None
+
+    @property
+    def leaves(self) -> dict[str, Leaf]:
+        """All leaves of the conditions."""
+        return {**self.around, **(self.searched.leaves if self.searched else {})}
 
     def bind(self, schema: pa.Schema, text: str) -> BoundConditions:
         """Bind them to the schema of the rows.
@@ -51,11 +62,15 @@ class Conditions:
             When a column is unknown, or types do not go together.
         """
         fields = {}
-        for name, leaf in self.leaves.items():
+        for name, leaf in self.around.items():
+            if isinstance(leaf, Null):
+                fields[name] = pa.field(name, pa.null())
+                continue
             fields[name] = pa.field(name, column_type(schema, leaf.column, text, _span_of(self.predicates, name)))
         binder = Binder(pa.schema(list(fields.values())), text)
         tests = {variable: binder.bind(predicate) for variable, predicate in self.predicates.items()}
-        return BoundConditions(self.leaves, binder, tests)
+        search = None if self.searched is None else self.searched.bind(schema, text)
+        return BoundConditions(self.around, binder, tests, search)
 
 
 def _span_of(predicates: Mapping[str, s.Predicate], name: str) -> s.Span:
@@ -70,8 +85,18 @@ def _span_of(predicates: Mapping[str, s.Predicate], name: str) -> s.Span:
 class BoundConditions:
     """Conditions bound to a schema; made by `Conditions.bind`."""
 
-    def __init__(self, leaves: Mapping[str, RowValue], binder: Binder, tests: Mapping[str, Test]) -> None:
-        self._leaves, self._binder, self._tests = leaves, binder, tests
+    def __init__(
+        self,
+        leaves: Mapping[str, RowValue | Null],
+        binder: Binder,
+        tests: Mapping[str, Test],
+        search: BoundSearch | None,
+    ) -> None:
+        self._leaves, self._binder, self._tests, self._search = leaves, binder, tests, search
+
+    def search(self, rows: OrderedRows, program: Program, skip: Skip) -> Callable[[Tables], Walked] | None:
+        """Return the search over some rows; None if no condition reads other rows of the match."""
+        return None if self._search is None else self._search.over(rows, program, skip)
 
     def symbols(self, rows: OrderedRows) -> tuple[npt.NDArray[np.int32], dict[str, npt.NDArray[np.bool_]]]:
         """Return the symbol of each row, and for each variable the symbols of the rows that satisfy its condition.
@@ -116,8 +141,10 @@ class _Shifts:
     def __init__(self, rows: OrderedRows) -> None:
         self._rows = rows
 
-    def column(self, leaf: RowValue, begin: int, end: int) -> pa.Array:
+    def column(self, leaf: RowValue | Null, begin: int, end: int) -> pa.Array:
         """Return a column for the rows from `begin` to `end`; NULL where the partition has no row so far away."""
+        if isinstance(leaf, Null):
+            return pa.nulls(end - begin)
         values = self._rows.batch.column(leaf.column)
         k = max(-len(values), min(len(values), leaf.offset))
         if k == 0:

@@ -17,7 +17,7 @@ from sqlglot.dialects import Trino
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.errors import QueryError, QuerySyntaxError
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
 
 Span = tuple[int, int]
 Node = exp.Expr
@@ -134,13 +134,15 @@ class Translator:
             case exp.Between():
                 value = self._value(node.this)
                 low, high = self._value(node.args["low"]), self._value(node.args["high"])
-                both = (s.Comparison(">=", value, low, self._span), s.Comparison("<=", value, high, self._span))
-                return s.And(both, self._span)
+                return s.And((self._comparison(">=", value, low), self._comparison("<=", value, high)), self._span)
             case exp.In() if node.expressions:
                 values = tuple(self._value(each) for each in node.expressions)
                 return s.Membership(self._value(node.this), values, self._span)
             case exp.Is() if isinstance(node.expression, exp.Null):
                 return s.IsNull(self._value(node.this), self._span)
+            case exp.NullSafeEQ() | exp.NullSafeNEQ():
+                same = self._same(self._value(node.this), self._value(node.expression))
+                return same if isinstance(node, exp.NullSafeEQ) else s.Not(same, self._span)
             case exp.Like() if isinstance(node.expression, exp.Literal) and node.expression.is_string:
                 return s.Like(self._value(node.this), _like(node.expression.name, None), self._span)
             case exp.Escape() if isinstance(node.this, exp.Like) and isinstance(node.this.expression, exp.Literal):
@@ -151,12 +153,29 @@ class Translator:
             case exp.Boolean():
                 truth = s.Literal(1, "1", self._span)
                 return s.Comparison("=" if node.this else "<>", truth, truth, self._span)
-            case exp.Column() | exp.Anonymous():  # a column of booleans
+            case exp.Column() | exp.Anonymous() | exp.Null():  # a column of booleans
                 return s.Comparison("=", self._value(node), s.Literal(True, "", self._span), self._span)
         op = _COMPARISONS.get(type(node))
         if op is None:
             raise self._unsupported(node)
-        return s.Comparison(op, self._value(node.this), self._value(node.expression), self._span)
+        return self._comparison(op, self._value(node.this), self._value(node.expression))
+
+    def _same(self, x: s.Expression, y: s.Expression) -> s.Predicate:
+        """Return ``x IS NOT DISTINCT FROM y``, which is never unknown."""
+        nulls = s.IsNull(x, self._span), s.IsNull(y, self._span)
+        known = tuple(s.Not(each, self._span) for each in nulls)
+        equal = s.And((*known, s.Comparison("=", x, y, self._span)), self._span)
+        return s.Or((s.And(nulls, self._span), equal), self._span)
+
+    def _comparison(self, op: str, left: s.Expression, right: s.Expression) -> s.Comparison:
+        """Return a comparison; times with intervals added to them are compared by their difference."""
+        (x, before), (y, after) = _without_lengths(left), _without_lengths(right)
+        left = s.Duration(before, self._span) if x is None and before is not None else left
+        right = s.Duration(after, self._span) if y is None and after is not None else right
+        if x is None or y is None or before is None is after:
+            return s.Comparison(op, left, right, self._span)
+        length = s.Duration((after or Fraction(0)) - (before or Fraction(0)), self._span)
+        return s.Comparison(op, s.Arithmetic("-", x, y, self._span), length, self._span)
 
     # ---- values ----------------------------------------------------------------------------------------------
 
@@ -169,6 +188,8 @@ class Translator:
                 return self._value(node.this)
             case exp.Neg():
                 return s.Negative(self._value(node.this), self._span)
+            case exp.Null():
+                return self._attribute(Null())
             case exp.Boolean():
                 return s.Literal(bool(node.this), "", self._span)
             case exp.Literal() if node.is_string:
@@ -323,6 +344,25 @@ class Translator:
             known = ", ".join(sorted(self.variables))
             raise self._error(f"{identifier.name} is no variable of PATTERN", f"they are {known}", identifier.name)
         return name
+
+
+def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction | None]:
+    """Return a value without the lengths of time added to it, and their sum in seconds; None: there is none."""
+    match value:
+        case s.Duration():
+            return None, value.length
+        case s.Negative():
+            rest, length = _without_lengths(value.operand)
+            return (None, -length) if rest is None and length is not None else (value, None)
+        case s.Arithmetic(op="+" | "-"):
+            x, before = _without_lengths(value.left)
+            y, after = _without_lengths(value.right)
+            if x is None or y is None:
+                after = -after if after is not None and value.op == "-" else after
+                total = None if before is None is after else (before or Fraction(0)) + (after or Fraction(0))
+                if y is None or value.op == "+":
+                    return (y if x is None else x), total
+    return value, None
 
 
 def _with_semantics_joined(written: str) -> str:

@@ -1,4 +1,4 @@
-"""Leaves of the expressions of MATCH_RECOGNIZE: values of rows, aggregates, CLASSIFIER and MATCH_NUMBER."""
+"""Leaves of the expressions of MATCH_RECOGNIZE: values of rows, aggregates, CLASSIFIER, MATCH_NUMBER and NULL."""
 
 from __future__ import annotations
 
@@ -61,7 +61,14 @@ class MatchNumber:
     final: bool | None = None
 
 
-Leaf = RowValue | RowAggregate | Classifier | MatchNumber
+@dataclass(frozen=True)
+class Null:
+    """The value NULL."""
+
+    final: bool | None = None
+
+
+Leaf = RowValue | RowAggregate | Classifier | MatchNumber | Null
 
 
 def shown(leaf: Leaf) -> str:
@@ -80,4 +87,4 @@ def shown(leaf: Leaf) -> str:
             return f"{semantics}{leaf.function}({column if leaf.variable is None else f'{leaf.variable}.{column}'})"
         case Classifier():
             return f"{semantics}CLASSIFIER({leaf.variable or ''})"
-    return "MATCH_NUMBER()"
+    return "NULL" if isinstance(leaf, Null) else "MATCH_NUMBER()"

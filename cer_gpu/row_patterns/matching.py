@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +27,7 @@ from cer_gpu.row_patterns.program import Program
 
 Int64 = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Walked = Callable[..., tuple[int, int, int, int, int]]
 
 MOST_STATES = 1 << 16
 """Most states of the automaton, as a row has one in 16 bits."""
@@ -129,6 +130,13 @@ class Tables:
             self.choices[number, i] = next((p for p in places if p == ACCEPT or able >> p & 1), NONE)
         return number
 
+    def able(self) -> Bools:
+        """Return the places that can take a row with a state and finish, of shape (n states, n places)."""
+        found = np.zeros((len(self._reached), self.n_places), np.bool_)
+        for able, number in self._number.items():
+            found[number] = [able >> place & 1 for place in range(self.n_places)]
+        return found
+
     def _grow(self) -> None:
         n_states = 2 * len(self.before)
         if n_states > MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
@@ -140,7 +148,12 @@ class Tables:
 
 
 def find(
-    program: Program, held: Mapping[str, Bools], symbols: npt.NDArray[np.int32], ends: Int64, skip: Skip
+    program: Program,
+    held: Mapping[str, Bools],
+    symbols: npt.NDArray[np.int32],
+    ends: Int64,
+    skip: Skip,
+    search: Callable[[Tables], Walked] | None = None,
 ) -> Iterator[Matches]:
     """Yield the matches of all partitions, in pieces of bounded size.
 
@@ -154,6 +167,8 @@ def find(
     ends : int64, shape (n partitions,)
         The row after each partition, ascending; no partition is empty.
     skip
+    search
+        Makes the search for matches where conditions read other rows; None: there are no such conditions.
 
     Raises
     ------
@@ -171,7 +186,7 @@ def find(
         row, state = mark_finishing(symbols, lasts, tables.before, tables.before_end, states, row, state)
         if row >= 0:
             tables.make(state, int(symbols[row]))
-    targets = np.array([place.variable in skip.variables for place in program.places], np.bool_)
+    walked = _walk(program, tables, skip) if search is None else search(tables)
     at = partition = counted = n_before = 0
     n_places = 4 * MATCHES
     outcome = -1
@@ -179,9 +194,7 @@ def find(
         starts, lengths, offsets = (np.empty(MATCHES, np.int64) for _ in range(3))
         places = np.empty(n_places, np.int16)
         written = (starts, lengths, offsets, places)
-        outcome, n, n_taken, at, partition = walk(
-            states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, *written
-        )
+        outcome, n, n_taken, at, partition = walked(states, ends, at, partition, written)
         if outcome in (MISSING, SAME):
             raise _skip_error(skip, outcome == MISSING, at)
         if n:
@@ -189,6 +202,14 @@ def find(
             yield Matches(starts[:n], lengths[:n], numbers, offsets[:n], places[:n_taken])
         elif outcome != DONE:
             n_places *= 2  # one match is longer than the room
+
+
+def _walk(program: Program, tables: Tables, skip: Skip) -> Walked:
+    """Return the way through the states of rows: a function of states, ends, row, partition and the buffers."""
+    targets = np.array([place.variable in skip.variables for place in program.places], np.bool_)
+    return lambda states, ends, at, partition, written: walk(
+        states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, *written
+    )
 
 
 def _numbered(starts: Int64, ends: Int64, counted: int, n_before: int) -> tuple[Int64, int, int]:

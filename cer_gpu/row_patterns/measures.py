@@ -18,7 +18,7 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.output.leaves import as_sum
 from cer_gpu.output.measures import bound_leaf, evaluated
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import Matches
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import Program
@@ -55,7 +55,7 @@ class Measures:
         for name, expression in self.expressions.items():
             for attribute in s.attributes(expression):
                 leaf = self.leaves[attribute.name]
-                types[attribute.name] = _type_of(leaf, schema, text, name, attribute.span)
+                types[attribute.name] = type_of(leaf, schema, text, name, attribute.span)
             fields.append(pa.field(name, self._typed(name, expression, types, text)))
         return BoundMeasures(self, fields, types)
 
@@ -67,7 +67,14 @@ class Measures:
         return evaluated(expression, lambda leaf: pa.nulls(0, types[leaf.name]), refused).type
 
 
-def _type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
+def type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
+    """Return the type of a leaf.
+
+    Raises
+    ------
+    QueryTypeError
+        When the column is unknown, or its type does not fit; the message names the measure.
+    """
     match leaf:
         case RowValue():
             return plain_type(column_type(schema, leaf.column, text, span))
@@ -81,6 +88,8 @@ def _type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Spa
             return bound_leaf(s.Aggregate(function, None, attribute, span), schema, text, measure).type
         case Classifier():
             return pa.string()
+        case Null():
+            return pa.null()
     return pa.int64()
 
 
@@ -163,23 +172,33 @@ class RowColumns:
         """Return a column as numbers in the order of its values."""
         if name not in self._ranks:
             column = self.rows.batch.column(name)
-            if pa.types.is_signed_integer(column.type) or pa.types.is_temporal(column.type):
+            kind = column.type
+            if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
                 self._ranks[name] = numbers_of(column).astype(np.int64)
             else:
                 decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
                 self._ranks[name] = np.asarray(pc.rank(decoded, tiebreaker="dense")).astype(np.int64)
         return self._ranks[name]
 
-    def numbers(self, name: str, *, as_float: bool) -> npt.NDArray[Any]:
-        """Return values as float64 or int64, 0 for NULL; of decimals in their least unit.
+    def numbers(self, leaf: RowAggregate, *, as_float: bool) -> npt.NDArray[Any]:
+        """Return the values that an aggregate adds up as float64 or int64, 0 for NULL; decimals in their least unit.
 
         Raises
         ------
-        pyarrow.ArrowInvalid
+        EventsError
             When a value needs more than int64.
         """
+        name = leaf.column
+        assert name is not None
         if (name, as_float) not in self._numbers:
-            self._numbers[name, as_float] = self._as_numbers(self.rows.batch.column(name), as_float)
+            column = self.rows.batch.column(name)
+            try:
+                self._numbers[name, as_float] = self._as_numbers(column, as_float)
+            except pa.ArrowInvalid:
+                raise EventsError(
+                    f"{shown(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
+                    f"hint: AVG({name}) * COUNT({name}) is a float64"
+                ) from None
         return self._numbers[name, as_float]
 
     @staticmethod
@@ -266,6 +285,8 @@ class LeafValues:
                 return self._classified(leaf, each)
             case RowAggregate():
                 return self._aggregate(leaf, data_type, each)
+            case Null():
+                return pa.nulls(len(self._room(each)))
         return pa.array(self._matches.numbers)
 
     # ---- rows ------------------------------------------------------------------------------------------------
@@ -361,13 +382,7 @@ class LeafValues:
     ) -> pa.Array:
         data = self._rows.batch.column(column).type
         as_float = leaf.function == "AVG" or kind_of(data) == FLOAT
-        try:
-            values = self._columns.numbers(column, as_float=as_float)
-        except pa.ArrowInvalid:
-            raise EventsError(
-                f"{shown(leaf)} adds up {data}, of which a value needs more than 63 bits\n"
-                f"hint: AVG({column}) * COUNT({column}) is a float64"
-            ) from None
+        values = self._columns.numbers(leaf, as_float=as_float)
         valid = self._columns.every_valid(column)
         counts = self._room(each)
         sums = np.empty(len(counts), values.dtype)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.columnar.columns import plain_type
 from cer_gpu.row_patterns.statement import Order
 
 Int64 = npt.NDArray[np.int64]
@@ -22,7 +23,7 @@ class OrderedRows:
     Attributes
     ----------
     batch : pyarrow.RecordBatch
-        The rows in their new order.
+        The rows in their new order, texts and bytes in layouts that Arrow can move.
     ends : int64, shape (n partitions,)
         The row after each partition.  Partitions stand in the order of their first rows in the input.
     """
@@ -49,8 +50,8 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
     """
     table = table.unify_dictionaries().combine_chunks()
     n = table.num_rows
-    columns = [_only_chunk(column) for column in table.columns]
-    batch = pa.RecordBatch.from_arrays(columns, schema=table.schema)
+    columns = [_movable(_only_chunk(column)) for column in table.columns]
+    batch = pa.RecordBatch.from_arrays(columns, names=table.schema.names)
     if not n:
         return OrderedRows(batch, np.empty(0, np.int64))
     codes, begins = _partition_codes([batch.column(name) for name in partition], n)
@@ -65,6 +66,20 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
     if rows is not None:
         batch = batch.take(pa.array(rows))
     return OrderedRows(batch, ends)
+
+
+def field_of(schema: pa.Schema, name: str) -> pa.Field:
+    """Return a field as it stands in the result: without runs of equal values, which Arrow does not make again."""
+    field = schema.field(name)
+    return field.with_type(plain_type(field.type)) if pa.types.is_run_end_encoded(field.type) else field
+
+
+def _movable(column: pa.Array) -> pa.Array:
+    """Return a column in a layout that Arrow can move: without views or runs, but with a dictionary."""
+    if pa.types.is_run_end_encoded(column.type):
+        return _movable(pc.run_end_decode(column))
+    kept = pa.types.is_dictionary(column.type) and not pa.types.is_string_view(column.type.value_type)
+    return column if kept or column.type == plain_type(column.type) else column.cast(plain_type(column.type))
 
 
 def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
@@ -143,6 +158,12 @@ def _sorted(
             names.append(f"null {i}")
             columns.append(column.is_null())
             keys.append((f"null {i}", "descending" if each.nulls_first else "ascending"))
+        if (
+            pa.types.is_floating(column.type) and not each.ascending
+        ):  # NaN is the greatest; Arrow has it last in any case
+            names.append(f"nan {i}")
+            columns.append(pc.is_nan(column))
+            keys.append((f"nan {i}", "descending"))
         names.append(str(i))
         columns.append(column)
         keys.append((str(i), "ascending" if each.ascending else "descending"))

@@ -94,6 +94,22 @@ def has_exclusion(pattern: RowPattern) -> bool:
     return False
 
 
+def may_be_empty(pattern: RowPattern) -> bool:
+    """Return True if a pattern has a match without rows."""
+    match pattern:
+        case Variable():
+            return False
+        case Concatenation() | Permutation():
+            return all(map(may_be_empty, pattern.parts))
+        case Alternation():
+            return any(map(may_be_empty, pattern.parts))
+        case Repetition():
+            return pattern.least == 0 or may_be_empty(pattern.part)
+        case Exclusion():
+            return may_be_empty(pattern.part)
+    return True
+
+
 def parse_pattern(text: str, span: Span) -> RowPattern:
     """Parse the pattern in a part of a statement.
 

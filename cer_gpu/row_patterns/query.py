@@ -21,7 +21,7 @@ from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.matching import Matches, Skip, find
 from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures, RowColumns
-from cer_gpu.row_patterns.ordering import ordered
+from cer_gpu.row_patterns.ordering import field_of, ordered
 from cer_gpu.row_patterns.program import Program
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
@@ -76,6 +76,8 @@ class RowPatternQuery:
             When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
         QueryTypeError
             When a column is unknown, or types do not go together.
+        QueryTooLargeError
+            When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
         with self.stream(events) as reader:
             return pa.Table.from_batches(first_rows(reader, limit), reader.schema)
@@ -100,7 +102,7 @@ class RowPatternQuery:
         if statement.all_rows:
             named |= {name for name, _ in statement.select or () if name in schema.names}
         # of events of which nothing is read, any column tells how many there are
-        return narrowest(schema, named)
+        return narrowest(schema, named) or schema.names[:1]
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the schema of the result over events of a schema.
@@ -131,7 +133,8 @@ class RowPatternQuery:
         if statement.all_rows:
             first += [each.column for each in statement.order if each.column not in first]
         rest = [name for name in schema.names if name not in first] if statement.all_rows else []
-        named = [schema.field(name) for name in first] + list(measures.fields) + [schema.field(name) for name in rest]
+        named = [field_of(schema, name) for name in first] + list(measures.fields)
+        named += [field_of(schema, name) for name in rest]
         found: dict[str, pa.Field] = {}
         for each in named:  # a measure hides a column of its name
             if each.name not in found or each in measures.fields:
@@ -179,7 +182,8 @@ class RowPatternQuery:
                 results.append(column if column.type == wanted.type else column.cast(wanted.type))
             return pa.RecordBatch.from_arrays(results, schema=schema)
 
-        for matches in find(self._program, held, symbols, rows.ends, self._skip):
+        search = conditions.search(rows, self._program, self._skip)
+        for matches in find(self._program, held, symbols, rows.ends, self._skip, search):
             yield batch(matches, unmatched.before(matches) if unmatched else None)
         if unmatched is not None:
             yield batch(_NO_MATCHES, unmatched.rest())

@@ -31,6 +31,7 @@ class Running:
     rows: Sequence[Row]
     steps: tuple[Step, ...]
     subsets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    number: int = 0
 
     def positions(self, variable: str | None) -> list[int]:
         """Return the rows of a variable or of a subset; None: all rows."""
@@ -56,11 +57,12 @@ class Running:
         found = [self.rows[at][column] for at in self.positions(variable)]
         return [value for value in found if value is not None]
 
-    def classifier(self, variable: str | None = None) -> str | None:
-        """Return ``CLASSIFIER(variable)``: the variable of the last row."""
+    def classifier(self, variable: str | None = None, back: int = 0) -> str | None:
+        """Return ``LAST(CLASSIFIER(variable), back)``, or for a negative number FIRST counted from -1."""
         names = self.subsets.get(variable, (variable,)) if variable else None
         found = [name for _, name, _ in self.steps if names is None or name in names]
-        return found[-1] if found else None
+        at = len(found) - 1 - back if back >= 0 else -1 - back
+        return found[at] if 0 <= at < len(found) else None
 
 
 Condition = Callable[[Running], "bool | None"]
@@ -105,11 +107,12 @@ def find_matches(
     found: list[Match] = []
     at = 0
     while at < len(rows):
-        steps = next((way for way in _ways(pattern, at, (), rows, define, subsets)), None)
+        number = len(found) + 1
+        steps = next((way for way in _ways(pattern, at, (), rows, define, (subsets, number))), None)
         if steps is None:
             at += 1
             continue
-        found.append(Match(at, steps, len(found) + 1))
+        found.append(Match(at, steps, number))
         at = _next_start(at, steps, skip, subsets)
     return found
 
@@ -136,24 +139,24 @@ def _ways(
     steps: tuple[Step, ...],
     rows: Sequence[Row],
     define: Mapping[str, Condition],
-    subsets: Mapping[str, Sequence[str]],
+    of_match: tuple[Mapping[str, Sequence[str]], int],
 ) -> Iterator[tuple[Step, ...]]:
     """Yield the steps of all matches that begin at a row, the preferred one first."""
-    for _, found in _from(pattern, at, steps, False, rows, define, subsets):
+    for _, found in _from(pattern, at, steps, False, rows, define, of_match):
         yield found
 
 
 def _from(
-    p: Pattern, at: int, steps: tuple[Step, ...], excluded: bool, rows: Any, define: Any, subsets: Any
+    p: Pattern, at: int, steps: tuple[Step, ...], excluded: bool, rows: Any, define: Any, of_match: Any
 ) -> Iterator[tuple[int, tuple[Step, ...]]]:
     """Yield the row after, and the steps, for each way through a pattern from a row on."""
-    rest = (excluded, rows, define, subsets)
+    rest = (excluded, rows, define, of_match)
     match p[0]:
         case "var":
             if at < len(rows):
                 taken = (*steps, (at, p[1], excluded))
                 condition = define.get(p[1])
-                if condition is None or condition(Running(rows, taken, subsets)) is True:
+                if condition is None or condition(Running(rows, taken, *of_match)) is True:
                     yield at + 1, taken
         case "empty":
             yield at, steps
@@ -164,7 +167,7 @@ def _from(
             if at == len(rows):
                 yield at, steps
         case "exclude":
-            yield from _from(p[1], at, steps, True, rows, define, subsets)
+            yield from _from(p[1], at, steps, True, rows, define, of_match)
         case "alt":
             for each in p[1:]:
                 yield from _from(each, at, steps, *rest)

@@ -9,6 +9,8 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError, QueryError, QueryTooLargeError, QueryTypeError
+from cer_gpu.row_patterns import program
+from cer_gpu.row_patterns.pattern import parse_pattern
 
 ROWS = pa.table({"k": [1, 1, 1, 2, 2], "ts": [1, 2, 3, 1, 2], "x": [3, 2, 4, 1, 0], "s": ["a", "b", None, "a", "b"]})
 
@@ -33,9 +35,6 @@ REFUSED = [
     ({"pattern": "A & B"}, "unexpected '&' in PATTERN", "&"),
     ({"define": "C AS x > 1"}, "DEFINE names C, which PATTERN does not have", "x > 1"),
     ({"define": "B AS x > 1, B AS x > 2"}, "DEFINE has B twice", "B"),
-    ({"define": "B AS x < A.x"}, "names A.x, and conditions read the row itself", "x < A.x"),
-    ({"define": "B AS LAST(x, 1) > 1"}, "conditions read the row itself", "LAST"),
-    ({"define": "B AS AVG(x) > 1"}, "conditions read the row itself", "AVG"),
     ({"define": "B AS q.x > 1"}, "q is no variable of PATTERN", "q"),
     ({"define": "B AS x ! 1"}, "unexpected '!'", "!"),
     ({"measures": "MEASURES x > 1 AS a"}, "conditions stand in DEFINE", "x > 1"),
@@ -197,3 +196,99 @@ def test_rows_far_beyond_the_partition_are_null():
     assert query.evaluate(ROWS).to_pylist() == [{"k": 1, "n": None}, {"k": 2, "n": None}]
     with pytest.raises(QueryError, match="PREV goes 1,000,000,000 rows at most"):
         cer_gpu.compile(statement(define="B AS PREV(x, 99999999999999999999) > 1"))
+
+
+COMPARED = pa.table({"x": [1, None, 3, 4], "y": [1, None, None, 5], "z": pa.nulls(4)})
+
+
+@pytest.mark.parametrize(
+    ("define", "rows"),
+    [
+        ("x IS NOT DISTINCT FROM y", [0, 1]),
+        ("x IS DISTINCT FROM y", [2, 3]),
+        ("NOT (x IS DISTINCT FROM NULL)", [1]),
+        ("x = NULL OR x <> NULL", []),
+        ("x IN (1, NULL)", [0]),
+        ("x NOT IN (1, NULL)", []),
+        ("x + NULL IS NULL", [0, 1, 2, 3]),
+        ("NULL OR x = 3", [2]),
+        ("PREV(x) IS NOT DISTINCT FROM NULL AND z IS NULL", [0, 2]),
+        ("FIRST(x) IS DISTINCT FROM NULL AND NOT MAX(z) > 1", []),
+        ("FIRST(x) IS DISTINCT FROM NULL AND MAX(z) IS NULL AND SUM(z) IS NULL", [0, 2, 3]),
+    ],
+)
+def test_null_is_a_value_that_nothing_equals(define, rows):
+    rest = "ALL ROWS PER MATCH"
+    text = statement(partition="", measures="MEASURES NULL AS none", rest=rest, pattern="A", define=f"A AS {define}")
+    found = cer_gpu.compile(text).evaluate(COMPARED)
+    assert found["none"].null_count == len(rows)
+    assert found.drop_columns("none").equals(COMPARED.take(pa.array(rows, pa.int64())))
+
+
+@pytest.mark.parametrize(
+    ("define", "wanted"),
+    [
+        ("ts < PREV(ts) + INTERVAL '2' MINUTE", [60]),
+        ("ts - INTERVAL '2' MINUTE < PREV(ts)", [60]),
+        ("PREV(ts) + INTERVAL '1' MINUTE + INTERVAL '60' SECOND > ts", [60]),
+        ("ts BETWEEN PREV(ts) AND INTERVAL '150' SECOND + PREV(ts)", [60, 200]),
+        ("ts - PREV(ts) < INTERVAL '1' MINUTE + INTERVAL '60' SECOND", [60]),
+        ("PREV(ts) - (- INTERVAL '5' MINUTE) < ts", [900]),
+        ("ts - INTERVAL '1' MINUTE = PREV(ts) + INTERVAL '80' SECOND", [200]),
+    ],
+)
+def test_intervals_are_added_to_times(define, wanted):
+    rows = pa.table({"ts": pa.array([0, 60, 200, 900], pa.timestamp("s"))})
+    text = statement(partition="ORDER BY ts", measures="MEASURES ts AS at", pattern="A", define=f"A AS {define}")
+    assert cer_gpu.compile(text).evaluate(rows)["at"].cast(pa.int64()).to_pylist() == wanted
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("order", "wanted"),
+    [
+        ("f", [1.0, 3.0, NAN, None]),
+        ("f DESC", [NAN, 3.0, 1.0, None]),
+        ("f NULLS FIRST", [None, 1.0, 3.0, NAN]),
+        ("f DESC NULLS FIRST", [None, NAN, 3.0, 1.0]),
+    ],
+)
+def test_nan_is_the_greatest_value(order, wanted):
+    rows = pa.table({"f": [1.0, NAN, None, 3.0]})
+    measures = "MEASURES ARRAY_AGG(f) AS l, MAX(f) AS most, MIN(f) AS least"
+    text = statement(partition=f"ORDER BY {order}", measures=measures, pattern="A+", define="A AS TRUE")
+    found = cer_gpu.compile(text).evaluate(rows).to_pylist()[0]
+    assert repr(list(found.values())) == repr([wanted, NAN, 1.0])
+
+
+def test_views_and_runs_are_columns_like_others():
+    texts = pa.array(["a", "b", "a"], pa.string_view())
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, 7]))
+    rows = pa.table({"k": texts, "o": pa.array(["z", None, "y"], pa.string_view()), "r": runs})
+    text = statement(
+        partition="PARTITION BY k ORDER BY o",
+        measures="MEASURES MIN(o) AS least, LAST(r) AS last",
+        rest="ALL ROWS PER MATCH",
+        pattern="A+",
+        define="A AS k < 'c' AND (PREV(o) IS NULL OR o > PREV(o))",
+    )
+    found = cer_gpu.compile(text).evaluate(rows)
+    rows = [tuple(row.values()) for row in found.to_pylist()]
+    assert rows == [("a", "y", "y", 7, 7), ("a", "z", "y", 5, 5), ("b", None, None, 5, 5)]
+    assert found.schema.field("k").type == pa.string_view()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "n"), [("((A?){40}){40}", 1600), ("(A?){2000}", 2000), ("((A{0,3}){1,5}){2,100}", 1500)]
+)
+def test_optional_parts_repeated_are_one_repetition(pattern, n):
+    text = statement(partition="", pattern=pattern, define="A AS x > 0", measures="MEASURES COUNT(*) AS n")
+    assert cer_gpu.compile(text).evaluate(pa.table({"x": [1] * 2500}))["n"][0].as_py() == n
+
+
+def test_patterns_with_too_many_ways_are_refused(monkeypatch):
+    monkeypatch.setattr(program, "MOST_STEPS", 10_000)
+    with pytest.raises(QueryTooLargeError, match=r"too many ways(.|\n)*hint: put fewer optional parts"):
+        program.program_of(parse_pattern("(A*){200}", (0, 9)))

@@ -1,12 +1,14 @@
 """Whole statements with MATCH_RECOGNIZE against the backtracking reference."""
 
+import re
+
 import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cer_gpu.errors import EventsError
-from cer_gpu.row_patterns import conditions, matching
+from cer_gpu.row_patterns import conditions, matching, searching
 from cer_gpu.row_patterns.compiling import compile_row_pattern
 from tests.row_patterns.reference import Running, SkipError, find_matches
 from tests.row_patterns.test_matching import VARIABLES, patterns, written
@@ -77,16 +79,16 @@ MODES = ["ONE ROW PER MATCH", "", *(f"ALL ROWS PER MATCH{more}" for more in MORE
 
 
 @st.composite
-def statements(draw):
+def statements(draw, conditions=CONDITIONS):
     tree = draw(patterns().filter(lambda p: "var" in str(p)))
     named = [v for v in VARIABLES if f"'{v}'" in str(tree)]
-    chosen = {v: draw(st.sampled_from(CONDITIONS)) for v in named}
+    chosen = {v: draw(st.sampled_from(conditions)) for v in named}
     assume(any(sql for sql, _ in chosen.values()))
     measures = draw(
         st.lists(st.tuples(st.sampled_from(MEASURES), st.sampled_from(["", "FINAL ", "RUNNING "])), max_size=3)
     )
-    needed = " ".join(sql for (sql, _), _ in measures)
-    assume(all(v in named for v in VARIABLES if f"{v}." in needed.replace("U.", "")))
+    needed = " ".join([*(sql for (sql, _), _ in measures), *(sql or "" for sql, _ in chosen.values())])
+    assume(all(v in named for v in VARIABLES if re.search(rf"\b{v}\.", needed)))
     skip, mode = draw(st.sampled_from(list(SKIPS))), draw(st.sampled_from(MODES))
     assume(all(v in named for v in ("B", "C") if skip.endswith(v)))
     assume(not ("UNMATCHED" in mode and "exclude" in str(tree)))
@@ -166,6 +168,11 @@ SCHEMA = pa.schema({"k": pa.int64(), "ts": pa.int64(), "x": pa.int64(), "f": pa.
 )
 @property_settings
 def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):
+    check(statement, rows, n_matches, n_rows)
+
+
+def check(statement, rows, n_matches, n_rows):
+    """Hold the table of a statement to that of the reference, with small pieces and blocks."""
     table = pa.Table.from_pylist(rows, SCHEMA)
     try:
         wanted = expected(statement, rows)
@@ -176,6 +183,8 @@ def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(matching, "MATCHES", n_matches)
             patch.setattr(conditions, "BLOCK_ROWS", n_rows)
+            patch.setattr(searching, "BLOCK_ROWS", n_rows)
+            patch.setattr(searching, "ROOM", n_rows)
             found = query.evaluate(table)
     except EventsError as error:
         assert wanted is None

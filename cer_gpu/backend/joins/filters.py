@@ -126,7 +126,7 @@ def run_pair(filters, values, c, p, i, q, k):
             work[_U(top), 1] = values[_U(atom), 0, _U(instance)] >> (column - 1) & 1
             top += 1
         else:
-            top = _step(filters, line, work, floats, top)
+            top = execute(filters, line, work, floats, top)
     return work[0, 1] == 1 and work[0, 0] == 1
 
 
@@ -161,12 +161,12 @@ def run_events(filters, values, begin, end, atoms, instances):
             work[_U(top), 1] = values[atom, 0, instance] >> (column - 1) & 1
             top += 1
         else:
-            top = _step(filters, line, work, floats, top)
+            top = execute(filters, line, work, floats, top)
     return work[0, 1] == 1 and work[0, 0] == 1
 
 
 @kernel
-def _step(filters, line, work, floats, top):
+def execute(filters, line, work, floats, top):
     """Execute one instruction other than COLUMN.
 
     Parameters

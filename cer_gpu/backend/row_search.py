@@ -1,0 +1,340 @@
+"""Row patterns by search: conditions that read other rows of the match are tested on the match so far.
+
+A depth-first search takes the places in the order of preference and turns back where a condition fails.  The pass from
+the end of `cer_gpu.backend.row_patterns`, over the conditions of each row alone, tells the places at which nothing can
+finish; they are not tried.  All that a condition reads of the match is kept for each of its rows, so that turning back
+undoes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cer_gpu.backend.jit import helper, kernel
+from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, Filters, compared, execute
+from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
+
+_U = np.uint64
+
+DEEP, SPENT, BEYOND, PAUSED = range(4, 8)
+"""Outcomes of `search` besides those of `walk`: a match beyond its memory, all steps taken, a sum too large, pause."""
+CHECK = 100
+"""Instruction after each condition: go on only if it is TRUE."""
+LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL = range(6)
+"""Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, and a number."""
+COUNT, SUM_I, SUM_F, AVG, EXTREME, MATCHES = range(6)
+"""Functions over the match so far."""
+
+
+class Plan(NamedTuple):
+    """A row pattern and its conditions.
+
+    Attributes
+    ----------
+    begins : int64, shape (lists + 1,)
+        First choice after each place, at the start, and at the start of a partition.
+    choices : int16, shape (choices,)
+        Places in the order of preference; `ACCEPT` ends a match.
+    at_end : bool, shape (places,)
+        Places after which a match may end at the end of its partition.
+    able : bool, shape (states, places)
+        Places that can take a row with a state and finish, as far as the row alone tells.
+    programs : int64, shape (places + 1,)
+        First instruction of each place.
+    holds : bool, shape (sets, places)
+        Places of each set of variables that conditions name.
+    arguments : int64, shape (arguments, 4)
+        Kind, set (function for `BEST_ROW` and `TOTAL`), the number of the row in the set, and an offset.
+    functions : int64, shape (functions, 4)
+        Kind, set, number of the column of `inputs`, and 1 for the greatest value or -1 for the least.
+    inputs : int64, shape (inputs, rows)
+        Values of functions: int64, or the bits of a float64.
+    inputs_f : float64, shape (inputs, rows)
+        The same memory.
+    valid : bool, shape (inputs, rows)
+        False for NULL.
+    values : int64, shape (rows + places + 1, columns)
+        Columns that conditions read of rows, of places, and where there is no row: first a word that tells which are
+        valid.
+    """
+
+    begins: Any
+    choices: Any
+    at_end: Any
+    able: Any
+    programs: Any
+    holds: Any
+    arguments: Any
+    functions: Any
+    inputs: Any
+    inputs_f: Any
+    valid: Any
+    values: Any
+
+
+class Memory(NamedTuple):
+    """The match so far, row by row.
+
+    Attributes
+    ----------
+    path : int16, shape (room,), written
+        Place of each row.
+    tried : int64, shape (room,), written
+        The choice to go on with for each row.
+    counts : int64, shape (room, sets), written
+        Rows of each set up to each row.
+    positions : int64, shape (sets, room), written
+        Rows of each set.
+    totals : int64, shape (room, functions), written
+        Values of functions at each row: a number, the bits of a float64, or a row.
+    totals_f : float64, shape (room, functions), written
+        The same memory.
+    tallies : int64, shape (room, functions), written
+        Values that are not NULL.
+    counters : int64, shape (2,), written
+        Matches of the partition so far, and steps of all searches.
+    """
+
+    path: Any
+    tried: Any
+    counts: Any
+    positions: Any
+    totals: Any
+    totals_f: Any
+    tallies: Any
+    counters: Any
+
+
+@kernel
+def search(
+    plan,
+    memory,
+    filters,
+    states,
+    ends,
+    most_steps,
+    pause,
+    skip,
+    targets,
+    at,
+    partition,
+    starts,
+    lengths,
+    offsets,
+    places,
+):
+    """Find the preferred matches, one after another, until all rows are read or a buffer is full.
+
+    Parameters
+    ----------
+    plan : Plan
+    memory : Memory
+    filters : Filters
+    states : uint16, shape (n rows,)
+        As of `walk`.
+    ends : int64, shape (n partitions,)
+        As of `walk`.
+    most_steps : int
+        Most steps of all searches: places tried for a row.
+    pause : int
+        Steps of all searches after which to return, between two matches.
+    skip : int
+        As of `walk`.
+    targets : bool, shape (places,)
+        As of `walk`.
+    at, partition : int
+        Row to begin at, and its partition.
+    starts, lengths, offsets : int64, shape (capacity,), written
+        As of `walk`.
+    places : int16, shape (place room,), written
+
+    Returns
+    -------
+    (int, int, int, int, int)
+        Outcome, matches, places, and the row and partition to go on at (for an error: those of the match).
+    """
+    plan, memory, filters = Plan(*plan), Memory(*memory), Filters(*filters)
+    n_matches = n_taken = 0
+    n_places = len(plan.at_end)
+    while partition < len(ends):
+        end = ends[partition]
+        first = ends[partition - 1] if partition else 0
+        if at == first:
+            memory.counters[0] = 0
+        while at < end:
+            if memory.counters[1] >= pause:
+                return PAUSED, n_matches, n_taken, at, partition
+            start = n_places + (at == first)
+            outcome, length = _attempt(plan, memory, filters, states, at, first, end, start, most_steps)
+            if outcome != DONE:
+                return outcome, n_matches, n_taken, at, partition
+            if length < 0:
+                at += 1
+                continue
+            if n_matches == len(starts) or n_taken + length > len(places):
+                return FULL, n_matches, n_taken, at, partition
+            for i in range(length):
+                places[n_taken + i] = memory.path[i]
+            starts[n_matches], lengths[n_matches], offsets[n_matches] = at, length, n_taken
+            n_matches += 1
+            memory.counters[0] += 1
+            target = next_start(skip, targets, places, n_taken, length, at)
+            if target <= at:
+                return MISSING if target < 0 else SAME, n_matches, n_taken, at, partition
+            at = target
+            n_taken += length
+        partition += 1
+    return DONE, n_matches, n_taken, at, partition
+
+
+@helper
+def _attempt(plan, memory, filters, states, at, first, end, start, most_steps):
+    """Search for a match that begins at a row: return the outcome, and the number of its rows; -1: there is none."""
+    depth = 0
+    k = plan.begins[start]
+    stop = plan.begins[start + 1]
+    steps = memory.counters[1]
+    while True:
+        row = at + depth
+        taken = False
+        if row == end:
+            if plan.at_end[memory.path[depth - 1]]:
+                memory.counters[1] = steps
+                return DONE, depth
+        else:
+            state = _U(states[row])
+            while k < stop:
+                place = plan.choices[k]
+                k += 1
+                if place == ACCEPT:
+                    memory.counters[1] = steps
+                    return DONE, depth
+                if not plan.able[state, _U(place)]:
+                    continue
+                if depth == len(memory.path):
+                    return DEEP, -1
+                steps += 1
+                if steps > most_steps:
+                    return SPENT, -1
+                if not _push(plan, memory, row, depth, place):
+                    return BEYOND, -1
+                if _passes(plan, memory, filters, at, depth, first, end, place):
+                    taken = True
+                    break
+        if taken:
+            memory.tried[depth] = k
+            depth += 1
+            k = plan.begins[place]
+            stop = plan.begins[place + 1]
+            continue
+        if depth == 0:
+            memory.counters[1] = steps
+            return DONE, -1
+        depth -= 1
+        k = memory.tried[depth]
+        before = start if depth == 0 else np.int64(memory.path[depth - 1])
+        stop = plan.begins[before + 1]
+
+
+@helper
+def _push(plan, memory, row, depth, place):
+    """Add a row to the match so far; return False if a sum does not fit int64."""
+    memory.path[depth] = place
+    for s in range(plan.holds.shape[0]):
+        i = _U(s)
+        n = memory.counts[_U(depth - 1), i] if depth else 0
+        if plan.holds[i, _U(place)]:
+            memory.positions[i, _U(n)] = row
+            n += 1
+        memory.counts[_U(depth), i] = n
+    for s in range(plan.functions.shape[0]):
+        f = _U(s)
+        kind, column = plan.functions[f, 0], plan.functions[f, 2]
+        total = memory.totals[depth - 1, f] if depth else np.int64(0)
+        tally = memory.tallies[depth - 1, f] if depth else np.int64(0)
+        memory.totals[depth, f] = total
+        if kind != MATCHES and plan.holds[plan.functions[f, 1], place] and (column < 0 or plan.valid[column, row]):
+            tally += 1
+            if kind == SUM_I:
+                value = plan.inputs[column, row]
+                more = total + value
+                if ((total ^ more) & (value ^ more)) < 0:
+                    return False
+                memory.totals[depth, f] = more
+            elif kind in (SUM_F, AVG):
+                memory.totals_f[depth, f] += plan.inputs_f[column, row]
+            elif kind == EXTREME:
+                sign = plan.functions[f, 3]
+                if tally == 1 or sign * plan.inputs[column, row] > sign * plan.inputs[column, total]:
+                    memory.totals[depth, f] = row
+        memory.tallies[depth, f] = tally
+    return True
+
+
+@helper
+def _passes(plan, memory, filters, at, depth, first, end, place):
+    """Return whether the conditions of the last row of the match so far hold."""
+    work, floats = filters.work, filters.work_floats
+    top = 0
+    for at_line in range(plan.programs[place], plan.programs[place + 1]):
+        line = _U(at_line)
+        code = filters.code[line, 0]
+        if code == CHECK:
+            if work[0, 1] == 0 or work[0, 0] != 1:
+                return False
+            top = 0
+        elif code == COMPARE_I:  # as `execute` has it; most conditions are one
+            two = _U(top - 2)
+            work[two, 0] = compared(filters.code[line, 1], work[two, 0], work[two + _U(1), 0])
+            work[two, 1] &= work[two + _U(1), 1]
+            top -= 1
+        elif code != COLUMN:
+            top = execute(filters, line, work, floats, top)
+        else:
+            argument = _U(filters.code[line, 1])
+            kind, i = plan.arguments[argument, 0], plan.arguments[argument, 1]
+            if kind == TOTAL:
+                _read_total(plan, memory, work, floats, depth, i, top)
+            else:
+                row = _U(_row_of(plan, memory, at, depth, first, end, argument))
+                column = filters.code[line, 2]
+                work[_U(top), 0] = plan.values[row, _U(column)]
+                work[_U(top), 1] = plan.values[row, 0] >> (column - 1) & 1
+            top += 1
+    return True
+
+
+@helper
+def _read_total(plan, memory, work, floats, depth, f, top):
+    """Push the value of a function over the match so far."""
+    kind, tally = plan.functions[f, 0], memory.tallies[depth, f]
+    work[top, 1] = 1
+    if kind == COUNT:
+        work[top, 0] = tally
+    elif kind == MATCHES:
+        work[top, 0] = memory.counters[0] + 1
+    else:
+        work[top, 1] = tally > 0
+        if kind == AVG:
+            floats[top, 0] = memory.totals_f[depth, f] / max(tally, 1)
+        else:
+            work[top, 0] = memory.totals[depth, f]
+
+
+@helper
+def _row_of(plan, memory, at, depth, first, end, argument):
+    """Return the row of `values` that an argument reads."""
+    nothing = np.int64(plan.values.shape[0] - 1)
+    kind, i, nth = plan.arguments[argument, 0], plan.arguments[argument, 1], plan.arguments[argument, 2]
+    if kind == BEST_ROW:
+        return memory.totals[depth, i] if memory.tallies[depth, i] > 0 else nothing
+    n = memory.counts[_U(depth), _U(i)]
+    if nth >= n:
+        return nothing
+    found = memory.positions[_U(i), _U(nth if kind in (FIRST_ROW, FIRST_CLASS) else n - 1 - nth)]
+    if kind in (LAST_CLASS, FIRST_CLASS):
+        return np.int64(plan.valid.shape[1]) + memory.path[found - at]
+    found += plan.arguments[argument, 3]
+    return found if first <= found < end else nothing

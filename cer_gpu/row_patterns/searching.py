@@ -1,0 +1,405 @@
+"""Conditions of DEFINE on other rows of the match: bound as filters between events are, and tested by search.
+
+A condition reads *arguments*: a row of a variable, a row around it, the place of such a row (CLASSIFIER), or a number
+of the match so far (aggregates, MATCH_NUMBER).  They take the place of the events of a filter, so that comparisons and
+arithmetic have one meaning (`cer_gpu.predicates.relations`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cer_gpu.backend import row_search as k
+from cer_gpu.backend.arguments import plain
+from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, COMPARE_RANKS, Filters
+from cer_gpu.backend.row_patterns import FULL
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import children, fold, walk, with_children
+from cer_gpu.columnar.columns import FLOAT, Block, kind_of
+from cer_gpu.columnar.fields import column_type, columns_with
+from cer_gpu.errors import EventsError, QueryTooLargeError, QueryTypeError
+from cer_gpu.predicates import terms as t
+from cer_gpu.predicates.derived import makers_of, of_event
+from cer_gpu.predicates.relation_programs import ProgramBinder
+from cer_gpu.predicates.relation_terms import Argument, Comparison, Shared, argument_of, arguments_of
+from cer_gpu.predicates.relations import RelationBinder
+from cer_gpu.predicates.side_columns import MAX_COLUMNS, Raw, SideColumns, TextNumbers
+from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.matching import Skip, Tables, Walked
+from cer_gpu.row_patterns.measures import RowColumns, type_of
+from cer_gpu.row_patterns.ordering import OrderedRows
+from cer_gpu.row_patterns.program import Program
+
+Int64 = npt.NDArray[np.int64]
+
+STEPS, STEPS_PER_ROW = 10**8, 1000
+"""Most steps of the searches of an evaluation: so many, and so many for each row."""
+PAUSE = 10**7
+"""Steps after which Python looks for an interrupt."""
+BLOCK_ROWS = 1 << 15
+"""Rows whose columns are made at once."""
+ROOM = 1 << 10
+"""Rows of a match for which there is memory at first."""
+
+
+@dataclass(frozen=True)
+class Searched:
+    """Conditions on other rows of the match.
+
+    Attributes
+    ----------
+    predicates : dict from str to tuple of Predicate
+        By variable, all of which must hold, over attributes named as `leaves` are.
+    leaves : dict from str to Leaf
+        The current row is the last one of all rows.
+    subsets : dict from str to tuple of str
+    """
+
+    predicates: Mapping[str, tuple[s.Predicate, ...]]
+    leaves: Mapping[str, Leaf]
+    subsets: Mapping[str, tuple[str, ...]]
+
+    def bind(self, schema: pa.Schema, text: str) -> BoundSearch:
+        """Bind them to the schema of the rows.
+
+        Raises
+        ------
+        QueryTypeError
+            When a column is unknown, or types do not go together.
+        QueryTooLargeError
+            When they read too many different expressions.
+        """
+        spans = {a.name: a.span for each in self.predicates.values() for p in each for a in s.attributes(p)}
+        columns: dict[str, str] = {}
+        made: dict[str, pa.DataType] = {}
+        for name, leaf in self.leaves.items():
+            data_type = _type_made(leaf, schema, text, spans[name])
+            if data_type is None:
+                assert isinstance(leaf, RowValue | RowAggregate)
+                assert leaf.column is not None
+                columns[name] = leaf.column
+                column_type(schema, leaf.column, text, spans[name])
+            else:
+                columns[name] = _free(schema, "CLASSIFIER()" if isinstance(leaf, Classifier) else name)
+                made[columns[name]] = data_type
+        fields = [*schema, *(pa.field(name, data_type) for name, data_type in made.items())]
+        binder = _Binder(pa.schema(fields), text, self.leaves, columns)
+        programs = {
+            variable: tuple(binder.program(predicate) for predicate in predicates)
+            for variable, predicates in self.predicates.items()
+        }
+        if len(binder.columns) > MAX_COLUMNS:
+            raise QueryTooLargeError(
+                f"conditions on other rows read more than {MAX_COLUMNS} different expressions",
+                text,
+                *spans.popitem()[1],
+            )
+        return BoundSearch(self, binder, programs, made)
+
+
+def _is_row(leaf: Leaf) -> bool:
+    """Return True if a leaf is read of a row, or of the place that took it."""
+    if isinstance(leaf, RowAggregate):
+        return leaf.function in ("MIN", "MAX")
+    return not isinstance(leaf, MatchNumber)
+
+
+def _free(schema: pa.Schema, name: str) -> str:
+    """Return a name that no column has."""
+    while name in schema.names:
+        name += "'"
+    return name
+
+
+def _type_made(leaf: Leaf, schema: pa.Schema, text: str, span: s.Span) -> pa.DataType | None:
+    """Return the type of a column that is made for a leaf; None: it reads one of the rows."""
+    if isinstance(leaf, RowValue) or (isinstance(leaf, RowAggregate) and _is_row(leaf)):
+        return None
+    try:
+        found = type_of(leaf, schema, text, "", span)
+    except QueryTypeError as error:
+        message = error.message.removeprefix("measure '': ")
+        raise QueryTypeError(message, text, error.start, error.end, error.hint) from None
+    if pa.types.is_decimal(found):
+        hint = "AVG and COUNT, MIN and MAX can stand in DEFINE"
+        raise QueryTypeError(f"{shown(leaf)} is {found}, which DEFINE cannot compare", text, *span, hint=hint)
+    return found
+
+
+Code = tuple[tuple[Argument, ...], tuple[tuple[int, int, int], ...]]
+
+
+class _Binder(RelationBinder):
+    """Binder of conditions to programs over arguments, which are named as leaves are."""
+
+    def __init__(self, schema: pa.Schema, text: str, leaves: Mapping[str, Leaf], columns: Mapping[str, str]) -> None:
+        super().__init__(schema, text)
+        self._leaves, self._columns = leaves, columns
+
+    def program(self, predicate: s.Predicate) -> Code:
+        """Bind one condition."""
+        predicate = fold(predicate, self._with_argument, children)
+        for node in walk(predicate):
+            of = arguments_of(node) if isinstance(node, s.Call) else ()
+            if len(of) == 1 and self.is_total(of[0]):
+                reason = f"{node.function} of {of[0].variable} is not supported"  # type: ignore[attr-defined]
+                raise self.single.error(reason, predicate.span, "compare the aggregate itself")
+        predicate = self.single.derive(predicate)
+        if not any(map(self.is_total, arguments_of(predicate))):
+            condition = self.condition(predicate)
+            if not isinstance(condition, Comparison):
+                return condition.arguments, condition.code
+            code = COMPARE_RANKS if condition.ranked else COMPARE_I
+            sides = (COLUMN, 0, condition.left_column), (COLUMN, 1, condition.right_column)
+            return condition.arguments, (*sides, (code, t.COMPARISONS.index(condition.op), 0))
+        program = _OfMatch(self, arguments_of(predicate), self.is_total)
+        program.truth(predicate)
+        return program.arguments, tuple(program.code)
+
+    def is_total(self, argument: Argument) -> bool:
+        """Return True for a number of the match so far."""
+        return not _is_row(self._leaves[argument.variable])
+
+    def _with_argument(self, node: Any, parts: list[Any]) -> Any:
+        if not isinstance(node, s.Attribute):
+            return with_children(node, parts)
+        return s.Attribute(self._columns[node.name], node.span, s.Name(node.name))
+
+
+class _OfMatch(ProgramBinder):
+    """Binder of a condition that reads numbers of the match so far, of which no column is known before."""
+
+    def __init__(self, shared: Shared, arguments: tuple[Argument, ...], is_total: Callable[[Argument], bool]) -> None:
+        super().__init__(shared, arguments)
+        self._is_total = is_total
+
+    def alone(self, of: Sequence[Argument]) -> bool:
+        """Return True if these are one row, of which a column can hold all that is read."""
+        return super().alone(of) and not self._is_total(of[0])
+
+    def value(self, expression: s.Expression) -> str:
+        """Emit the instructions that push a number, and return its type."""
+        if not isinstance(expression, s.Attribute) or not self._is_total(argument_of(expression)):
+            return super().value(expression)
+        column = self.single.inputs.column(of_event(expression).name)
+        self.read(argument_of(expression), Raw(column))
+        return t.F8 if column.dtype == t.F8 else t.I8
+
+
+@dataclass(frozen=True)
+class BoundSearch:
+    """Conditions on other rows bound to a schema; made by `Searched.bind`."""
+
+    asked: Searched
+    binder: _Binder
+    programs: Mapping[str, tuple[Code, ...]]
+    made: Mapping[str, pa.DataType]
+
+    def over(self, rows: OrderedRows, program: Program, skip: Skip) -> Callable[[Tables], Walked]:
+        """Return the search over some rows, given the automaton of the conditions of each row alone."""
+        return lambda tables: _Search(self, rows, program, skip, tables).walk
+
+
+class _Search:
+    """The search of one evaluation."""
+
+    def __init__(self, bound: BoundSearch, rows: OrderedRows, program: Program, skip: Skip, tables: Tables) -> None:
+        self._bound, self._skip = bound, skip
+        self._places = [place.variable for place in program.places]
+        self._sets: dict[tuple[bool, ...], int] = {}
+        self._functions: dict[Leaf, int] = {}
+        self._columns = RowColumns(rows)
+        self._inputs: dict[tuple[str, str], int] = {}
+        self._targets = np.array([variable in skip.variables for variable in self._places], np.bool_)
+        arguments, code, programs = self._code()
+        numbers = TextNumbers()
+        values = self._values(rows, numbers)
+        inputs, valid = self._functions_read(rows)
+        lists = (*program.nexts, program.starts, program.starts_at_first)
+        functions = [self._function(leaf) for leaf in self._functions]
+        self._plan = k.Plan(
+            np.cumsum([0, *map(len, lists)]),
+            np.array([place for each in lists for place in each], np.int16),
+            np.array([place in program.ends for place in range(len(self._places))], np.bool_),
+            tables.able(),
+            programs,
+            np.array(list(self._sets), np.bool_).reshape(-1, len(self._places)),
+            np.array(arguments, np.int64).reshape(-1, 4),
+            np.array(functions, np.int64).reshape(-1, 4),
+            inputs,
+            inputs.view(np.float64),
+            valid,
+            values,
+        )
+        constants = np.array(list(bound.binder.constants) or [0], np.int64)
+        work = np.zeros((len(code) + 1, 2), np.int64)
+        self._filters = Filters(
+            np.zeros((1, 9), np.int32),
+            np.array(code, np.int64).reshape(-1, 3),
+            constants,
+            numbers.ranks(),
+            work,
+            work.view(np.float64),
+        )
+        self._counters = np.zeros(2, np.int64)
+        self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
+        self._remember(ROOM)
+
+    def walk(
+        self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[npt.NDArray[Any]]
+    ) -> tuple[int, int, int, int, int]:
+        """Find matches as `cer_gpu.backend.row_patterns.walk` does.
+
+        Raises
+        ------
+        QueryTooLargeError
+            When it takes too many steps.
+        EventsError
+            When a sum does not fit its type.
+        """
+        while True:
+            groups = plain(self._plan, self._memory, self._filters)
+            pause = int(self._counters[1]) + PAUSE
+            how = self._most_steps, pause, self._skip.how, self._targets
+            outcome, n, n_taken, at, partition = k.search(*groups, states, ends, *how, at, partition, *written)
+            if outcome == k.SPENT:
+                raise self._spent(at)
+            if outcome == k.BEYOND:
+                raise EventsError(f"a sum in DEFINE is beyond int64 in the match at row {at} of the ordered rows")
+            if outcome == k.DEEP:
+                self._remember(2 * len(self._memory.path))
+            elif outcome != k.PAUSED:
+                return outcome, n, n_taken, at, partition
+            if n:
+                return FULL, n, n_taken, at, partition
+
+    def _spent(self, row: int) -> QueryTooLargeError:
+        predicate = next(iter(self._bound.asked.predicates.values()))[0]
+        return QueryTooLargeError(
+            f"the search for the match at row {row} of the ordered rows goes beyond {self._most_steps:,} steps "
+            "for all rows, as conditions on other rows fail late",
+            self._bound.binder.single.text,
+            *predicate.span,
+            hint="bound a repetition as in B{1,100}, make it reluctant as in B+?, or narrow its variable "
+            "by a condition on the row itself",
+        )
+
+    def _remember(self, room: int) -> None:
+        """Make memory for matches of so many rows."""
+        n_sets, n_functions = len(self._plan.holds), len(self._plan.functions)
+        totals = np.zeros((room, n_functions), np.int64)
+        self._memory = k.Memory(
+            np.zeros(room, np.int16),
+            np.zeros(room, np.int64),
+            np.zeros((room, n_sets), np.int64),
+            np.zeros((n_sets, room), np.int64),
+            totals,
+            totals.view(np.float64),
+            np.zeros((room, n_functions), np.int64),
+            self._counters,
+        )
+
+    # ---- the plan ----------------------------------------------------------------------------------------------
+
+    def _code(self) -> tuple[list[tuple[int, int, int, int]], list[tuple[int, int, int]], Int64]:
+        """Return the arguments, the instructions, and where those of each place begin."""
+        arguments: dict[tuple[int, int, int, int], int] = {}
+        code: list[tuple[int, int, int]] = []
+        begins = [0]
+        for variable in self._places:
+            for of, lines in self._bound.programs.get(variable, ()):
+                mine = [arguments.setdefault(self._argument(each), len(arguments)) for each in of]
+                code += [(op, mine[a], 1 + b) if op == COLUMN else (op, a, b) for op, a, b in lines]
+                code.append((k.CHECK, 0, 0))
+            begins.append(len(code))
+        return list(arguments), code, np.array(begins, np.int64)
+
+    def _argument(self, argument: Argument) -> tuple[int, int, int, int]:
+        leaf = self._bound.asked.leaves[argument.variable]
+        match leaf:
+            case RowValue():
+                return k.FIRST_ROW if leaf.first else k.LAST_ROW, self._set(leaf.variable), leaf.nth, leaf.offset
+            case Null():
+                return k.LAST_ROW, self._set(None), 0, 0
+            case Classifier():
+                return k.FIRST_CLASS if leaf.first else k.LAST_CLASS, self._set(leaf.variable), leaf.nth, 0
+        f = self._functions.setdefault(leaf, len(self._functions))
+        return k.BEST_ROW if _is_row(leaf) else k.TOTAL, f, 0, 0
+
+    def _set(self, variable: str | None) -> int:
+        members = self._bound.asked.subsets.get(variable or "", (variable,))
+        holds = tuple(variable is None or each in members for each in self._places)
+        return self._sets.setdefault(holds, len(self._sets))
+
+    def _function(self, leaf: Leaf) -> tuple[int, int, int, int]:
+        """Return the kind, the set, the column of inputs and the sign of a function."""
+        if not isinstance(leaf, RowAggregate):
+            return k.MATCHES, 0, -1, 0
+        kind, read = self._kind(leaf)
+        column = -1 if leaf.column is None else self._inputs[leaf.column, read]
+        return kind, self._set(leaf.variable), column, 1 if leaf.function == "MAX" else -1
+
+    def _kind(self, leaf: RowAggregate) -> tuple[int, str]:
+        """Return the kind of a function, and the numbers that it reads of a column."""
+        if leaf.function in ("MIN", "MAX"):
+            return k.EXTREME, "ranks"
+        if leaf.function == "COUNT":
+            return k.COUNT, "valid"
+        if leaf.function == "AVG":
+            return k.AVG, "floats"
+        assert leaf.column is not None
+        is_float = kind_of(self._columns.rows.batch.column(leaf.column).type) == FLOAT
+        return (k.SUM_F, "floats") if is_float else (k.SUM_I, "integers")
+
+    def _functions_read(self, rows: OrderedRows) -> tuple[Int64, npt.NDArray[np.bool_]]:
+        """Return the inputs of functions: values or ranks, and which are not NULL."""
+        inputs: list[Int64] = []
+        valid: list[npt.NDArray[np.bool_]] = []
+        for leaf in self._functions:
+            if not isinstance(leaf, RowAggregate):
+                continue
+            self._set(leaf.variable)
+            read = self._kind(leaf)[1]
+            if leaf.column is None or (leaf.column, read) in self._inputs:
+                continue
+            self._inputs[leaf.column, read] = len(inputs)
+            valid.append(self._columns.every_valid(leaf.column))
+            if read == "ranks":
+                inputs.append(self._columns.ranks(leaf.column))
+            elif read == "valid":
+                inputs.append(np.zeros(rows.batch.num_rows, np.int64))
+            else:
+                inputs.append(self._columns.numbers(leaf, as_float=read == "floats").view(np.int64))
+        n = rows.batch.num_rows
+        return np.array(inputs, np.int64).reshape(-1, n), np.array(valid, np.bool_).reshape(-1, n)
+
+    def _values(self, rows: OrderedRows, numbers: TextNumbers) -> Int64:
+        """Return the columns that conditions read of rows, behind them of places, and at last where there is no row."""
+        binder, batch = self._bound.binder, rows.batch
+        n, n_places = batch.num_rows, len(self._places)
+        values = np.empty((n + n_places + 1, 1 + len(binder.columns)), np.int64)
+        side = SideColumns(tuple(binder.columns), binder.single.inputs, numbers)
+        makers = makers_of(binder.single.derived)
+
+        names = [leaf.column for leaf in self._bound.asked.leaves.values() if isinstance(leaf, RowValue | RowAggregate)]
+        read = batch.select(columns_with(batch.schema, filter(None, names)))
+
+        def put(block: Block, first: int, classes: pa.Array | None = None) -> None:
+            for name, data_type in self._bound.made.items():
+                is_class = classes is not None and pa.types.is_string(data_type)
+                block.put(name, classes if is_class else pa.nulls(block.n_rows, data_type))
+            block.derive(makers)
+            values[first : first + block.n_rows] = side.of(block, np.arange(block.n_rows, dtype=np.int32))
+
+        for begin in range(0, n, BLOCK_ROWS):
+            put(Block(read.slice(begin, BLOCK_ROWS)), begin)
+        nothing = [pa.nulls(n_places + 1), *(pa.nulls(n_places + 1, each.type) for each in read.schema)]
+        classes = pa.array([*self._places, None], pa.string())
+        put(Block(pa.RecordBatch.from_arrays(nothing, names=["", *read.schema.names])), n, classes)
+        return values

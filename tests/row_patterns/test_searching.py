@@ -1,0 +1,167 @@
+"""Conditions on other rows of the match, found by search, against the backtracking reference."""
+
+import re
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cer_gpu
+from cer_gpu.errors import EventsError, QueryError, QueryTooLargeError, QueryTypeError
+from cer_gpu.row_patterns import conditions, matching, searching
+from tests.row_patterns.test_statements import CONDITIONS, EQUAL, LESS, _compare, check, statements, tables
+from tests.strategies import property_settings
+
+
+def _and(a, b):
+    return False if a is False or b is False else None if a is None or b is None else True
+
+
+def _mean(values):
+    return sum(values) / len(values) if values else None
+
+
+def _plus(a, b):
+    return None if a is None or b is None else a + b
+
+
+OTHERS = [
+    ("x < A.x", lambda m, v: LESS(m.last(None, "x"), m.last("A", "x"))),
+    ("{v}.x >= LAST(B.x, 1)", lambda m, v: _compare(lambda a, b: a >= b)(m.last(v, "x"), m.last("B", "x", 1))),
+    ("NOT f < FIRST(C.f)", lambda m, v: _compare(lambda a, b: not a < b)(m.last(None, "f"), m.first("C", "f"))),
+    ("FIRST(x, 1) <> x", lambda m, v: _compare(lambda a, b: a != b)(m.first(None, "x", 1), m.last(None, "x"))),
+    ("PREV(LAST(A.x)) = 1", lambda m, v: EQUAL(m.last("A", "x", 0, -1), 1)),
+    ("NEXT(FIRST(x)) + 1 > x", lambda m, v: LESS(m.last(None, "x"), _plus(m.first(None, "x", 0, 1), 1))),
+    ("s > LAST({v}.s, 1) OR f = 0.5", lambda m, v: _or(LESS(m.last(v, "s", 1), m.last(v, "s")), _half(m.last(v, "f")))),
+    ("LAST({v}.x, 1) IS NULL", lambda m, v: m.last(v, "x", 1) is None),
+    ("s = 'a' AND A.s LIKE 'a%'", lambda m, v: _and(EQUAL(m.last(v, "s"), "a"), _starts(m.last("A", "s")))),
+    ("x < AVG(U.x)", lambda m, v: LESS(m.last(None, "x"), _mean(m.values("U", "x")))),
+    ("SUM({v}.x) < 5", lambda m, v: LESS(sum(m.values(v, "x")) if m.values(v, "x") else None, 5)),
+    ("SUM(f) + 1 <= 2.5", lambda m, v: LESS(sum(m.values(None, "f")), 1.6) if m.values(None, "f") else None),
+    ("COUNT(*) < 4 AND COUNT({v}.s) > 0", lambda m, v: len(m.positions(None)) < 4 and len(m.values(v, "s")) > 0),
+    ("COUNT(A.*) <= COUNT(U.x)", lambda m, v: len(m.positions("A")) <= len(m.values("U", "x"))),
+    ("x < MAX(x)", lambda m, v: LESS(m.last(None, "x"), max(m.values(None, "x"), default=None))),
+    ("MIN(A.s) = s", lambda m, v: EQUAL(min(m.values("A", "s"), default=None), m.last(None, "s"))),
+    ("LAST(CLASSIFIER(), 1) = '{v}'", lambda m, v: EQUAL(m.classifier(None, 1), v)),
+    ("CLASSIFIER(U) > FIRST(CLASSIFIER())", lambda m, v: LESS(m.classifier(None, -1), m.classifier("U"))),
+    ("MATCH_NUMBER() < x", lambda m, v: LESS(m.number, m.last(None, "x"))),
+    ("x IN (A.x, 3)", lambda m, v: _or(EQUAL(m.last(None, "x"), m.last("A", "x")), EQUAL(m.last(None, "x"), 3))),
+    ("ABS(x - A.x) > f", lambda m, v: LESS(m.last(v, "f"), _distance(m.last(None, "x"), m.last("A", "x")))),
+]
+
+
+def _or(a, b):
+    return True if a or b else None if a is None or b is None else False
+
+
+def _half(x):
+    return EQUAL(x, 0.5)
+
+
+def _starts(text):
+    return None if text is None else text.startswith("a")
+
+
+def _distance(a, b):
+    return None if a is None or b is None else abs(a - b)
+
+
+@given(
+    statements([*OTHERS, *CONDITIONS[::3]]),
+    tables(),
+    st.sampled_from([1, 3, matching.MATCHES]),
+    st.sampled_from([1, 4, conditions.BLOCK_ROWS]),
+)
+@property_settings
+def test_tables_are_those_of_the_reference(statement, rows, n_matches, n_rows):
+    check(statement, rows, n_matches, n_rows)
+
+
+def found(define, rows, pattern="A B+", measures="COUNT(*) AS n", rest="ONE ROW PER MATCH"):
+    text = f"SELECT * FROM t MATCH_RECOGNIZE (MEASURES {measures} {rest} PATTERN ({pattern}) DEFINE {define})"
+    return [tuple(row.values()) for row in cer_gpu.compile(text).evaluate(rows).to_pylist()]
+
+
+BIG = 2**53
+TYPES = [
+    pa.table({"x": pa.array([BIG + 1, BIG, BIG + 2], pa.int64())}),
+    pa.table({"x": pa.array([BIG + 1, BIG, BIG + 2], pa.uint64())}),
+    pa.table({"x": pa.array([BIG + 1, BIG, BIG + 2], pa.decimal128(18, 2))}),
+    pa.table({"x": pa.array([BIG + 1, BIG, BIG + 2], pa.timestamp("us"))}),
+    pa.table({"x": pa.array([BIG + 1, BIG, BIG + 2], pa.duration("ns"))}),
+    pa.table({"x": pa.array(["b", "a", "c"])}),
+    pa.table({"x": pa.array(["b", "a", "c"]).dictionary_encode()}),
+    pa.table({"x": pa.array(["b", "a", "c"], pa.string_view())}),
+    pa.table({"x": pa.array([1.5, -0.0, 2.5], pa.float32())}),
+]
+
+
+@pytest.mark.parametrize("rows", TYPES, ids=lambda rows: str(rows["x"].type))
+def test_values_of_every_type_are_compared_exactly(rows):
+    assert found("B AS x < A.x", rows) == [(2,)]
+    assert found("B AS x > A.x", rows) == [(2,)]
+    assert found("A AS x > FIRST(A.x)", rows, pattern="A+") == []
+    assert found("B AS x < A.x AND A.x = MAX(x) AND x = MIN(x)", rows, rest="AFTER MATCH SKIP TO NEXT ROW") == [(2,)]
+
+
+def test_integers_and_floats_meet_exactly():
+    rows = pa.table({"x": [BIG + 1, BIG], "f": [0.0, float(BIG)]})
+    assert found("B AS f < A.x", rows) == [(2,)]
+    assert found("B AS f = A.x", rows) == []
+
+
+def test_times_are_compared_by_their_difference():
+    rows = pa.table({"ts": pa.array([0, 60, 200, 400], pa.timestamp("s"))})
+    assert found("B AS ts - A.ts <= INTERVAL '4' MINUTE", rows) == [(3,)]
+    assert found("B AS ts <= A.ts + INTERVAL '4' MINUTE", rows) == [(3,)]
+    assert found("B AS ts - INTERVAL '4' MINUTE <= FIRST(ts)", rows) == [(3,)]
+    assert found("B AS ts - A.ts <= INTERVAL '4' MINUTE AND COUNT(*) < 3", rows) == [(2,), (2,)]
+
+
+def test_a_search_that_takes_too_long_names_the_row_and_the_ways_out(monkeypatch):
+    monkeypatch.setattr(searching, "STEPS", 1000)
+    monkeypatch.setattr(searching, "STEPS_PER_ROW", 10)
+    rows = pa.table({"x": [1] * 30})
+    with pytest.raises(QueryTooLargeError, match=r"match at row 0 .* goes beyond 1,300 steps") as caught:
+        found("X AS x = 1 AND CLASSIFIER() = FIRST(CLASSIFIER())", rows, pattern="(A | B)* X")
+    assert re.search(r"hint: bound a repetition as in B\{1,100\}", str(caught.value))
+    assert found("C AS x > A.x", rows, pattern="A B+ C") == []  # a square of the rows is within it
+
+
+def test_a_sum_beyond_its_type_is_an_error():
+    with pytest.raises(EventsError, match="a sum in DEFINE is beyond int64 in the match at row 0"):
+        found("A AS SUM(x) > 0", pa.table({"x": [2**62, 2**62]}), pattern="A+")
+    with pytest.raises(EventsError, match=r"SUM\(x\) adds up uint64, of which a value needs more than 63 bits"):
+        found("A AS SUM(x) > 0", pa.table({"x": pa.array([2**63], pa.uint64())}), pattern="A+")
+
+
+@pytest.mark.parametrize(
+    ("define", "message"),
+    [
+        ("B AS x < FINAL LAST(A.x)", "FINAL has no meaning in DEFINE"),
+        ("B AS ARRAY_AGG(A.x) IS NULL", "ARRAY_AGG is not supported in DEFINE"),
+        ("B AS SUM(d) > 1", "which DEFINE cannot compare"),
+        ("B AS AVG(s) > 1", "AVG needs numbers"),
+        ("B AS ROUND(AVG(x)) > A.x", "round of AVG(x) is not supported"),
+        ("B AS x < A.s", "cannot compare"),
+        ("B AS x < A.y", "the events have no column 'y'"),
+        ("B AS AVG(x) > A.s", "cannot compare"),
+    ],
+)
+def test_what_is_wrong_or_not_supported_is_told(define, message):
+    schema = pa.schema({"x": pa.int64(), "s": pa.string(), "d": pa.decimal128(9, 2)})
+    text = f"SELECT * FROM t MATCH_RECOGNIZE (MEASURES COUNT(*) AS n PATTERN (A B) DEFINE {define})"
+    with pytest.raises((QueryError, QueryTypeError), match=re.escape(message)):
+        cer_gpu.compile(text, schema=schema)
+
+
+@pytest.mark.parametrize("define", ["CLASSIFIER() LIKE 'B%'", "LOWER(CLASSIFIER()) = 'b'", "COUNT(*) > 1", "TRUE"])
+def test_conditions_may_read_no_column(define):
+    assert found(f"B AS {define}", pa.table({"x": [1, 2, 3]})) == [(3,)]
+
+
+def test_columns_may_have_names_of_functions():
+    rows = pa.table({"x": [1, 2, 3], "COUNT(*)": [7, 8, 9], "CLASSIFIER()": ["B", "B", "B"]})
+    assert found('B AS COUNT(*) <= 2 AND "COUNT(*)" = 8', rows) == [(2,)]
+    assert found("B AS FIRST(CLASSIFIER()) = 'A' AND \"CLASSIFIER()\" = 'B'", rows) == [(3,)]
