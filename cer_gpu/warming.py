@@ -164,7 +164,7 @@ def warm() -> Iterator[Warmed]:
     compile_all({text: f"SELECT * WHERE {text}" for text in SET}, time_column="ts").evaluate(events, limit=100)
     yield Warmed("many queries in one pass", COMPILING.count - before)
     before = COMPILING.count
-    for rows in ("ONE ROW PER MATCH", "ALL ROWS PER MATCH"):
+    for rows in ("ONE ROW PER MATCH", "ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW"):
         compile_row_pattern(ROW_PATTERN.format(rows=rows)).evaluate(events)
     yield Warmed("row patterns of SQL", COMPILING.count - before)
 

@@ -205,7 +205,7 @@ class RowPatternQuery:
 
 
 _NONE = np.empty(0, np.int64)
-_NO_MATCHES = Matches(_NONE, _NONE, _NONE, _NONE, np.empty(0, np.int16))
+_NO_MATCHES = Matches(_NONE, _NONE, _NONE, np.empty(0, np.int16), _NONE)
 
 
 class _Unmatched:
