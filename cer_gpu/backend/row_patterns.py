@@ -22,6 +22,8 @@ DONE, FULL, MISSING, SAME = range(4)
 """Outcomes of `walk`: all partitions done, a buffer full, no row to skip to, and a skip to the first row."""
 ENDS, BEGINS, TAKES = 1, 2, 4
 """Marks of a step of `walk_past`: a match ends before the row, one begins at it, and it is a row of a match."""
+BLOCK = 256
+"""Rows that `walk_past` reads before it looks for rows at which no match begins."""
 
 
 @kernel
@@ -95,6 +97,7 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, length
         Outcome, matches, places, and the row and partition to go on at.
     """
     n_begun = n_ended = n_taken = 0
+    none = n_places << bits
     outcome = DONE
     for p in range(partition, len(ends)):
         end = ends[p]
@@ -106,7 +109,10 @@ def walk_past(states, ends, steps, bits, n_places, at, partition, starts, length
             if room == 0:
                 outcome = FULL
                 break
-            stop = min(end, at + room)
+            if step == none:  # rows at which no match begins are passed by at once
+                while at < end and steps[none + states[at]] == none:
+                    at += 1
+            stop = min(end, at + room, at + BLOCK)
             for row in range(at, stop):
                 step = steps[(step & ~7) + states[row]]
                 lengths[n_ended] = row  # until all are known: the row after it

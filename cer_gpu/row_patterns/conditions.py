@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
+from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.derived import FunctionColumn
@@ -90,9 +91,10 @@ class BoundConditions:
         shifts = _Shifts(rows)
         derived = self._binder.derived.items()
         makers = {name: column.maker() for name, column in derived if isinstance(column, FunctionColumn)}
+        coders: dict[str, StringCoder] = {}
         for begin in range(0, n, BLOCK_ROWS):
             end = min(n, begin + BLOCK_ROWS)
-            block = Block(rows.batch.slice(begin, end - begin))
+            block = Block(rows.batch.slice(begin, end - begin), coders)
             for name, leaf in self._leaves.items():
                 block.put(name, shifts.column(leaf, begin, end))
             block.derive(makers)
