@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from cer_gpu.explain.explanation import Explanation
@@ -13,6 +13,11 @@ from cer_gpu.row_patterns.program import ACCEPT, Place, Program
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
 EVERY_ROW = "every row"
+_LINEAR = (
+    "linear in the rows: a pass from the end marks the places that can still finish, one from the start takes the "
+    "preferred one"
+)
+_SEARCH = "by search with a budget of steps, among the places that can finish as far as bits of rows tell"
 MOST_PLACES = 50
 """Most places of a pattern that the text lists."""
 
@@ -49,19 +54,22 @@ class RowPatternExplanation(Explanation):
         return [(title, [printable(line) for line in lines]) for title, lines in found]
 
 
-def explain(statement: Statement, program: Program, searched: Mapping[str, str]) -> RowPatternExplanation:
+def explain(
+    statement: Statement, program: Program, bits: Sequence[str], searched: Collection[str] = ()
+) -> RowPatternExplanation:
     """Explain a statement.
 
     Parameters
     ----------
     statement, program
+    bits
+        Variables whose conditions read the row itself and rows around it, in the order of their bits.
     searched
-        For variables whose conditions are no bits of the rows: the reason.
+        Variables whose conditions read other rows of the match.
     """
     text = statement.text
     conditions = {each.name: " ".join(text[slice(*each.span)].split()) for each in statement.define}
     pattern = " ".join(text[slice(*statement.pattern_span)].split())
-    linear = not searched
     return RowPatternExplanation(
         {
             "query": text,
@@ -70,18 +78,15 @@ def explain(statement: Statement, program: Program, searched: Mapping[str, str])
                 {
                     "variable": name,
                     "text": conditions.get(name, EVERY_ROW),
-                    "bit": list(conditions).index(name) if name in conditions and name not in searched else None,
-                    "searched": searched.get(name),
+                    "bit": bits.index(name) if name in bits else None,
+                    "searched": name in searched,
                 }
                 for name in dict.fromkeys(variables_in(statement.pattern))
             ],
             "places": _place_facts(program),
             "automaton": _automaton(program, conditions),
             "plan": {
-                "time": "linear in the rows: a pass from the end marks the places that can still finish, one from the "
-                "start takes the preferred one"
-                if linear
-                else "by search, with a budget of steps: a way that a condition refuses is left for the next one",
+                "time": _SEARCH if searched else _LINEAR,
                 "memory": "the columns that are read, and four bytes for each row",
                 "order": "rows are moved only where they do not come partition by partition, each in its order",
             },
@@ -124,8 +129,9 @@ def _words(statement: Statement, pattern: str, may_be_empty: bool) -> Iterator[s
 def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     rows = []
     for each in conditions:
-        way = each["searched"] or ("" if each["bit"] is None else f"bit {each['bit']} of a row")
-        rows.append([each["variable"], each["text"], way])
+        ways = [] if each["bit"] is None else [f"bit {each['bit']} of a row"]
+        ways += ["by search, as it reads other rows of the match"] if each["searched"] else []
+        rows.append([each["variable"], each["text"], ", and ".join(ways)])
     yield from aligned(rows)
 
 

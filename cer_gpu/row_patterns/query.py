@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,8 +37,6 @@ class RowPatternQuery:
     ----------
     text : str
         The statement.
-    notes, types : tuple of str
-        None: there are no remarks on a statement, and it names no types of events.
 
     Examples
     --------
@@ -49,9 +47,6 @@ class RowPatternQuery:
     >>> falls.evaluate(pa.table({"ts": [1, 2, 3, 4], "x": [5, 4, 2, 3]})).to_pylist()
     [{'high': 5, 'low': 2}]
     """
-
-    notes: ClassVar[tuple[str, ...]] = ()
-    types: ClassVar[tuple[str, ...]] = ()
 
     text: str
     _statement: Statement = field(repr=False)
@@ -119,16 +114,34 @@ class RowPatternQuery:
             With `analyze`.
         QueryTypeError
             When the statement does not fit the events.
+
+        Examples
+        --------
+        >>> import cer_gpu
+        >>> falls = cer_gpu.compile('''SELECT * FROM t MATCH_RECOGNIZE (
+        ...     ORDER BY ts MEASURES LAST(x) AS low PATTERN (A B+) DEFINE B AS x < PREV(x))''')
+        >>> print(falls.explain().words[1])
+        Row by row, the preferred match of A B+ that begins there is found.
         """
         if analyze:
             raise OptionError("MATCH_RECOGNIZE is not measured stage by stage\nhint: leave out analyze (--analyze)")
         if events is not None:
             self.output_schema(self._source(events).schema)
-        return explain(self._statement, self._program, {})
+        return explain(self._statement, self._program, tuple(self._conditions.predicates))
 
     def _repr_html_(self) -> str:
         """Show the explanation in a notebook."""
         return self.explain()._repr_html_()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks: there are none."""
+        return ()
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The event types that the statement names: none."""
+        return ()
 
     @property
     def _row_each(self) -> bool:
