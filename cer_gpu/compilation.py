@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from cer_gpu.ceql.query_file import is_row_pattern, read_query_file
-from cer_gpu.errors import OptionError
+from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.query import Query
+from cer_gpu.query import analyse as analyse_ceql
 from cer_gpu.query import compile as compile_ceql
 from cer_gpu.row_patterns.query import RowPatternQuery
+
+Compiled: TypeAlias = Query | RowPatternQuery
 
 
 def compile(
@@ -22,7 +26,7 @@ def compile(
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
     relations: Mapping[str, Sequence[str]] | None = None,
-) -> Query | RowPatternQuery:
+) -> Compiled:
     """Compile a CEQL query, or a statement of SQL with MATCH_RECOGNIZE.
 
     Parameters
@@ -81,7 +85,9 @@ def compile(
             schema=schema,
             relations=relations,
         )
-    for option, value in {"time_column": time_column, "time_unit": time_unit, "relations": relations}.items():
+    typed = None if type_column == "type" else type_column or "no type column"
+    options = {"type_column": typed, "time_column": time_column, "time_unit": time_unit, "relations": relations}
+    for option, value in options.items():
         if value is not None:
             raise OptionError(f"{option} is an option of CEQL; in MATCH_RECOGNIZE, ORDER BY names the order of rows")
     from cer_gpu.row_patterns.compiling import compile_row_pattern  # sqlglot takes long to import
@@ -90,3 +96,13 @@ def compile(
     if schema is not None:
         query.output_schema(schema)
     return query
+
+
+def analyse(text: str, **options: Any) -> tuple[Compiled | None, Sequence[CerError]]:
+    """Compile a query or statement and return it, or its errors; parameters are those of `compile`."""
+    if not is_row_pattern(text):
+        return analyse_ceql(text, **options)
+    try:
+        return compile(text, **options), []
+    except QueryError as error:
+        return None, [error]

@@ -85,7 +85,7 @@ def analyse(
     Parameters are those of `compile`.
     """
     if is_row_pattern(text):
-        hint = "in Python, cer_gpu.compile(text).evaluate(events): docs/row_patterns.md"
+        hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/row_patterns.md"
         return None, [QueryError("MATCH_RECOGNIZE is no CEQL, and is evaluated by itself", text, 0, 0, hint)]
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")

@@ -164,7 +164,11 @@ def warm() -> Iterator[Warmed]:
     compile_all({text: f"SELECT * WHERE {text}" for text in SET}, time_column="ts").evaluate(events, limit=100)
     yield Warmed("many queries in one pass", COMPILING.count - before)
     before = COMPILING.count
-    for rows, price in (("ONE ROW PER MATCH", "PREV(price)"), ("ALL ROWS PER MATCH", "A.price")):
+    for rows, price in (
+        ("ONE ROW PER MATCH", "PREV(price)"),
+        ("ALL ROWS PER MATCH AFTER MATCH SKIP TO NEXT ROW", "PREV(price)"),
+        ("ALL ROWS PER MATCH", "A.price"),
+    ):
         compile_row_pattern(ROW_PATTERN.format(rows=rows, price=price)).evaluate(events)
     yield Warmed("row patterns of SQL", COMPILING.count - before)
 

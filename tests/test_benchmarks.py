@@ -205,3 +205,14 @@ def test_a_table_without_rows_says_so(tmp_path):
     kept.write_text(json.dumps({"results": {"Peers left out": []}}), encoding="utf-8")
     run("report.py", str(kept), "--fill", str(page))
     assert page.read_text(encoding="utf-8") == "<!-- table: Peers left out -->\n\nNone.\n\n<!-- end -->\n"
+
+
+def test_row_patterns_find_what_window_functions_find(tmp_path):
+    run("row_patterns.py", "--events", "3000", "--repeat", "1", "--save", "--results", str(tmp_path))
+    (kept,) = tmp_path.glob("*-row-patterns.json")
+    found = json.loads(kept.read_text(encoding="utf-8"))["results"]
+    rows = {row["workload"]: row for row in found["Row patterns"]}
+    assert {name for name, row in rows.items() if not row["matches"]} <= {"no match: B C", "selectivity 0.0001: A B"}
+    assert sum("window functions / ours" in row for row in rows.values()) == len(rows) - 2
+    clause = any("DuckDB's clause / ours" in row for row in rows.values())
+    assert clause or "does not take the clause" in found["Peers of row patterns left out"][0]["why"]

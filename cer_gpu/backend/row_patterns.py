@@ -20,39 +20,120 @@ PAST_LAST_ROW, TO_NEXT_ROW, TO_FIRST, TO_LAST = range(4)
 """Places to begin the search for the next match at."""
 DONE, FULL, MISSING, SAME = range(4)
 """Outcomes of `walk`: all partitions done, a buffer full, no row to skip to, and a skip to the first row."""
+ENDS, BEGINS, TAKES = 1, 2, 4
+"""Marks of a step of `walk_past`: a match ends before the row, one begins at it, and it is a row of a match."""
+BLOCK = 256
+"""Rows that `walk_past` reads before it looks for rows at which no match begins."""
 
 
 @kernel
-def mark_finishing(symbols, lasts, before, before_end, states, start, state):
+def mark_finishing(symbols, ends, before, bits, states, row, partition, state):
     """Mark the state of each row, from the last one to the first.
 
     Parameters
     ----------
-    symbols : int32, shape (n rows,)
-    lasts : bool, shape (n rows,)
-        The last row of each partition.
-    before : int32, shape (n states, n symbols)
-        State of a row with a symbol before a row with a state; `UNMADE`: not made yet.
-    before_end : int32, shape (n symbols,)
-        State of a row that is the last one of its partition.
+    symbols : uint16, shape (n rows,)
+    ends : int64, shape (n partitions,)
+        The row after each partition.
+    before : int32, shape (n entries,)
+        At ``(state << bits) + symbol``, ``state << bits`` for a row with a symbol before a row with a state;
+        `UNMADE`: not made yet.  State 0 is that after the last row of a partition.
+    bits : int
+        Bits of a symbol.
     states : uint16, shape (n rows,), written
-    start : int
-        Row to begin at, downward.
+    row, partition : int
+        Row to begin at, downward, and its partition.
     state : int
-        State of the row after it.
+        ``state << bits`` of the row after it.
 
     Returns
     -------
-    (int, int)
-        The row with an unknown state and the state of the row after it; -1 and 0 when all are known.
+    (int, int, int)
+        The row with an unknown state, its partition, and ``state << bits`` of the row after it; -1, -1 and 0 when all
+        are known.
     """
-    for i in range(start, -1, -1):
-        found = before_end[symbols[i]] if lasts[i] else before[state, symbols[i]]
-        if found < 0:
-            return i, state
-        states[i] = found
-        state = found
-    return -1, 0
+    while partition >= 0:
+        first = ends[partition - 1] if partition else 0
+        for i in range(row, first - 1, -1):
+            found = before[state + symbols[i]]
+            if found < 0:
+                return i, partition, state
+            states[i] = found >> bits
+            state = found
+        row = first - 1
+        state = 0
+        partition -= 1
+    return -1, -1, 0
+
+
+@kernel
+def walk_past(states, ends, steps, bits, n_places, at, partition, starts, lengths, offsets, places):
+    """Take the preferred places, one match behind another, until all rows are read or a buffer is full.
+
+    As `walk` for `PAST_LAST_ROW` and a pattern of which every match has a row: then a row is read once, and has one
+    step, without a branch: the end of a match and the begin of the next are steps like others.
+
+    Parameters
+    ----------
+    states : uint16, shape (n rows,)
+    ends : int64, shape (n partitions,)
+        The row after each partition.
+    steps : int32, shape (n entries,)
+        At ``(place << bits) + state``, after a place and before a row with a state: ``place << bits`` for that which
+        takes the row (`n_places`: none), plus `ENDS`, `BEGINS` and `TAKES`.  After place `n_places` no match is begun;
+        after ``n_places + 1`` no row of the partition is read.
+    bits : int
+        Bits of a state, at least three.
+    n_places : int
+    at, partition : int
+        Row to begin at, where no match is begun, and its partition.
+    starts, lengths, offsets : int64, shape (capacity,), written
+        First row of each match, its number of rows, and the index of its first place.
+    places : int16, shape (room,), written
+
+    Returns
+    -------
+    (int, int, int, int, int)
+        Outcome, matches, places, and the row and partition to go on at.
+    """
+    n_begun = n_ended = n_taken = 0
+    none = n_places << bits
+    outcome = DONE
+    for p in range(partition, len(ends)):
+        end = ends[p]
+        first = ends[p - 1] if p else 0
+        partition = p + 1
+        step = (n_places + (at == first)) << bits
+        while at < end:
+            room = min(len(starts) - n_begun, len(places) - n_taken)
+            if room == 0:
+                outcome = FULL
+                break
+            if step == none:  # rows at which no match begins are passed by at once
+                while at < end and steps[none + states[at]] == none:
+                    at += 1
+            stop = min(end, at + room, at + BLOCK)
+            for row in range(at, stop):
+                step = steps[(step & ~7) + states[row]]
+                lengths[n_ended] = row  # until all are known: the row after it
+                n_ended += step & ENDS
+                starts[n_begun], offsets[n_begun] = row, n_taken
+                n_begun += step >> 1 & 1
+                places[n_taken] = step >> bits
+                n_taken += step >> 2 & 1
+            at = stop
+        if outcome == FULL:
+            partition = p
+            if n_begun > n_ended:  # found again in the next piece
+                n_begun -= 1
+                at, n_taken = starts[n_begun], offsets[n_begun]
+            break
+        if n_begun > n_ended:
+            lengths[n_ended] = end
+            n_ended += 1
+    for i in range(n_ended):
+        lengths[i] -= starts[i]
+    return outcome, n_ended, n_taken, at, partition
 
 
 @kernel

@@ -14,11 +14,11 @@ from cer_gpu.cli.given_events import Streams, given_streams
 from cer_gpu.cli.given_queries import GivenQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import error_facts, to_json
 from cer_gpu.cli.tally import counted
+from cer_gpu.compilation import Compiled
 from cer_gpu.errors import CerError, QueryTypeError
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.query import Query, analyse
 
 MOST_TYPES = 8
 """Largest number of event types that `check` names."""
@@ -51,6 +51,7 @@ def check(
     those of all queries of a folder. The exit code is 1 when there are errors.
     """
     given = read_queries(query, queries)
+    given.refuse_options_of_ceql()
     types = chosen_type_column(type_column, no_type_column)
     options = {"type_column": types, "time_column": time_column, "time_unit": time_unit}
     streams = given_streams(events)
@@ -111,7 +112,7 @@ def _check(
     Its errors are printed, but for those in `told`, which takes them in: files and texts; None: print none.
     """
     found = _Checked()
-    compiled, _ = analyse(given.texts[name], **options)
+    compiled, _ = given.analyse(given.texts[name], **options)
     sources: list[tuple[str, Streams | None]] = list(streams.each())
     for shown, source in sources or [("", None)]:
         schema = None
@@ -120,7 +121,7 @@ def _check(
             schema = None if source is None else _schema(compiled, source)
         except CerError as error:
             errors.append(error)
-        compiled, more = analyse(given.texts[name], schema=schema, **options)
+        compiled, more = given.analyse(given.texts[name], schema=schema, **options)
         errors += more
         texts = {str(error): (given.file_of(name, error), error) for error in errors}
         for text, (file, wrong) in texts.items():
@@ -141,7 +142,7 @@ def _check(
     return found
 
 
-def _schema(query: Query | None, streams: Streams) -> pa.Schema | None:
+def _schema(query: Compiled | None, streams: Streams) -> pa.Schema | None:
     """Return the schema of events, or None for named streams under a query with errors, which cannot merge them."""
     if not streams.are_named:
         return open_events(streams.open()).schema

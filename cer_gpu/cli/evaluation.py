@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,15 +13,16 @@ import pyarrow as pa
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import for_each
 from cer_gpu.cli.progress import Watched
-from cer_gpu.engine.evaluator import Evaluator
+from cer_gpu.cli.tally import ALL_ROWS, ONE_ROW
+from cer_gpu.compilation import Compiled
+from cer_gpu.engine.evaluator import Evaluator, first_rows
 from cer_gpu.io.source import Source
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import Query
 from cer_gpu.query_set import Found, QuerySet, QuerySetEvaluator
+from cer_gpu.row_patterns.query import RowPatternQuery
 from cer_gpu.stages import Stages
-
-ADVICE = "WITHIN makes them fewer, --limit stops early, --output count lists none"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class RunOptions:
 
 
 class Evaluation(ABC):
-    """Evaluation of queries over their events, by the API.
+    """Evaluation of queries, or of a statement, over their events, by the API.
 
     Raises
     ------
@@ -69,26 +70,15 @@ class Evaluation(ABC):
         Number of events that were evaluated, as far as the results tell that were yielded.
     """
 
-    evaluator: Evaluator | QuerySetEvaluator
+    outputs: Mapping[str, str]
+    schemas: Mapping[str, pa.Schema]
 
-    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: RunOptions, stages: Stages) -> None:
-        self._queries = queries
+    def __init__(self, streams: Streams, options: RunOptions, source: Source) -> None:
         self._streams = streams
-        self._stages = stages
+        self._source = source
         self.options = options
+        self.n_rows = source.n_rows
         self.n_done = 0
-        plans = for_each(queries, lambda query: query.physical_plan(options.output or query.default_output))
-        self.outputs = {name: plan.output.name for name, plan in plans.items()}
-        self._open()
-        first = next(iter(queries.values()))
-        self._source = first._source(streams.open(), sort=options.sort)
-        schema = self._source.schema
-        self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
-        self.n_rows = self._source.n_rows
-
-    @abstractmethod
-    def _open(self) -> None:
-        """Make the evaluator."""
 
     @abstractmethod
     def _matches(self, source: Source) -> Found:
@@ -105,14 +95,24 @@ class Evaluation(ABC):
             When the results of the queries do not fit into one table.
         """
 
+    @property
     @abstractmethod
-    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return results of a query as rows of all results."""
+    def notes(self) -> Mapping[str, Sequence[str]]:
+        """Remarks on the events, by the queries that they concern."""
 
     @property
     @abstractmethod
-    def notes(self) -> dict[str, list[str]]:
-        """Remarks on the events, by the queries that they concern."""
+    def n_late(self) -> int:
+        """Number of events that came too late."""
+
+    @property
+    @abstractmethod
+    def _n_read(self) -> int:
+        """Number of events read, late ones too."""
+
+    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return results of a query as rows of all results."""
+        return batch
 
     def batches(self, tick: Callable[[], None]) -> Found:
         """Yield the results with the names of their queries; `tick` is called before each batch of events."""
@@ -126,13 +126,55 @@ class Evaluation(ABC):
             yield name, batch
         self.n_done = max(self.n_done, self._n_read)
 
+    def _n_done_with(self, batch: pa.RecordBatch) -> int:
+        """Return the number of events that were evaluated when a batch of results was found."""
+        return self._n_read
+
+    def counting(self) -> Evaluation | None:
+        """Return an evaluation that counts what this one lists, from the first event on; None: it would not help."""
+        return None
+
+    def advice(self, found: str, *, counts: bool) -> str:
+        """Return advice, a line, on very many complex events, of which `found` tells."""
+        of_all = "" if self.n_rows is None else f" of {self.n_rows:,}"
+        share = f" ({self.n_done / self.n_rows:.1%})" if self.n_rows else ""
+        rest = "the rest is only counted; " if counts else ""
+        return f"{found} in {self.n_done:,}{of_all} rows{share}; {rest}{self._advice}"
+
+    _advice = "--limit stops early"
+
+
+class OfQueries(Evaluation):
+    """Evaluation of queries in CEQL."""
+
+    evaluator: Evaluator | QuerySetEvaluator
+    _advice = "WITHIN makes them fewer, --limit stops early, --output count lists none"
+
+    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: RunOptions, stages: Stages) -> None:
+        self._queries = queries
+        self._stages = stages
+        plans = for_each(queries, lambda query: query.physical_plan(options.output or query.default_output))
+        self.outputs = {name: plan.output.name for name, plan in plans.items()}
+        self._open(options)
+        first = next(iter(queries.values()))
+        super().__init__(streams, options, first._source(streams.open(), sort=options.sort))
+        schema = self._source.schema
+        self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
+
+    @abstractmethod
+    def _open(self, options: RunOptions) -> None:
+        """Make the evaluator."""
+
+    @property
+    def n_late(self) -> int:
+        """Number of events that came too late."""
+        return self.evaluator.n_late
+
     @property
     def _n_read(self) -> int:
-        """Number of events read, late ones too."""
         return self.evaluator.n_pushed if self.options.reorders else self.evaluator.n_events
 
     def _n_done_with(self, batch: pa.RecordBatch) -> int:
-        """Return the number of events that were evaluated when a batch of results was found."""
         if len(self._queries) > 1 and not self.evaluator.is_full:
             return self.n_done  # other queries have not read as far
         keeps_order = not self.options.sort and not self.options.reorders and not self._streams.are_named
@@ -158,24 +200,15 @@ class Evaluation(ABC):
         counting.n_done = self.n_done
         return counting
 
-    def advice(self, found: str, *, counts: bool) -> str:
-        """Return advice, a line, on very many complex events, of which `found` tells."""
-        of_all = "" if self.n_rows is None else f" of {self.n_rows:,}"
-        share = f" ({self.n_done / self.n_rows:.1%})" if self.n_rows else ""
-        rest = "the rest is only counted; " if counts else ""
-        return f"{found} in {self.n_done:,}{of_all} rows{share}; {rest}{ADVICE}"
 
-
-class OneQuery(Evaluation):
+class OneQuery(OfQueries):
     """Evaluation of one query, whose name is ""."""
 
     evaluator: Evaluator
 
-    def _open(self) -> None:
+    def _open(self, options: RunOptions) -> None:
         (self._query,) = self._queries.values()
-        self.evaluator = self._query.evaluator(
-            device=self.options.device, stages=self._stages, **self.options.of_evaluator
-        )
+        self.evaluator = self._query.evaluator(device=options.device, stages=self._stages, **options.of_evaluator)
 
     def _matches(self, source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
         (name,) = self._queries
@@ -187,10 +220,6 @@ class OneQuery(Evaluation):
         """Schema of the results."""
         return next(iter(self.schemas.values()))
 
-    def rows(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the results as they are."""
-        return batch
-
     @property
     def notes(self) -> dict[str, list[str]]:
         """Remarks on the events."""
@@ -198,14 +227,14 @@ class OneQuery(Evaluation):
         return {name: self.evaluator.notes}
 
 
-class QueriesTogether(Evaluation):
+class QueriesTogether(OfQueries):
     """Evaluation of several queries in one pass, on one thread."""
 
     evaluator: QuerySetEvaluator
 
-    def _open(self) -> None:
+    def _open(self, options: RunOptions) -> None:
         self._set = QuerySet(self._queries)
-        self.evaluator = self._set.evaluator(**self.options.of_evaluator)
+        self.evaluator = self._set.evaluator(**options.of_evaluator)
 
     def _matches(self, source: Source) -> Found:
         return self._set._matches(source, self.evaluator)
@@ -223,3 +252,58 @@ class QueriesTogether(Evaluation):
     def notes(self) -> dict[str, list[str]]:
         """Remarks on the events, by the queries that they concern."""
         return self.evaluator.notes
+
+
+class OneStatement(Evaluation):
+    """Evaluation of one statement with MATCH_RECOGNIZE, whose name is "": all rows are read, then the matches come."""
+
+    def __init__(
+        self, queries: Mapping[str, RowPatternQuery], streams: Streams, options: RunOptions, stages: Stages
+    ) -> None:
+        ((name, self._query),) = queries.items()
+        super().__init__(streams, options, self._query._source(streams.open()))
+        self.outputs = {name: ONE_ROW if self._query._row_each else ALL_ROWS}
+        self.schemas = for_each(queries, lambda query: query.output_schema(self._source.schema))
+        self._n_rows_read = 0
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Schema of the results."""
+        return next(iter(self.schemas.values()))
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """No remarks on the events."""
+        return {}
+
+    @property
+    def n_late(self) -> int:
+        """No event comes too late, as all are sorted."""
+        return 0
+
+    @property
+    def _n_read(self) -> int:
+        return self._n_rows_read
+
+    def _matches(self, source: Source) -> Iterator[tuple[str, pa.RecordBatch]]:
+        def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
+            for batch in source.batches(columns):
+                yield batch
+                self._n_rows_read += batch.num_rows
+
+        counted = Source(source.schema, read, source.n_rows)
+        (name,) = self.outputs
+        with source.locating(lambda: self._n_rows_read), self._query.stream(counted) as results:
+            for batch in first_rows(results, self.options.limit):
+                yield name, batch
+
+
+def evaluation_of(
+    queries: Mapping[str, Compiled], streams: Streams, options: RunOptions, stages: Stages, *, is_set: bool
+) -> Evaluation:
+    """Return the evaluation of one query or statement, or of the queries of a set in one pass."""
+    statements = {name: query for name, query in queries.items() if isinstance(query, RowPatternQuery)}
+    if statements:
+        return OneStatement(statements, streams, options, stages)
+    of_ceql = {name: query for name, query in queries.items() if isinstance(query, Query)}
+    return (QueriesTogether if is_set else OneQuery)(of_ceql, streams, options, stages)

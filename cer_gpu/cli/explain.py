@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from cer_gpu.cli.command_line import chosen_type_column, query_options, read_query, say_errors
-from cer_gpu.cli.given_events import analyse_over, given_streams
+from cer_gpu.cli.command_line import chosen_type_column, query_options
+from cer_gpu.cli.given_events import given_streams
+from cer_gpu.cli.given_queries import WrongQueries, for_each, read_queries
 from cer_gpu.cli.json_output import to_json
 from cer_gpu.cli.options import complete_files, query_argument
-from cer_gpu.errors import QueryError
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.sinks import check_target, naming, result_file
 
@@ -56,20 +56,20 @@ def explain(
         raise click.UsageError("--analyze runs the query on events: --events")
     streams = given_streams(events)
     types = chosen_type_column(type_column, no_type_column)
-    name, text = read_query(query)
-    inputs = [*streams.paths, *([query] if name else [])]
+    given = read_queries(query, None)
+    given.refuse_options_of_ceql()
+    inputs = [*streams.paths, *given.files.values()]
     drawn = (Explanation.to_svg, svg), (Explanation.to_dot, dot)
     pictures = [(draw, Path(path)) for draw, path in drawn if path is not None]
     for _, path in pictures:
         check_target(path, inputs)
-    compiled, errors = analyse_over(text, streams, type_column=types, time_column=time_column, time_unit=time_unit)
-    if compiled is None:
-        say_errors(errors, name)
-        return 1
     try:
-        explanation = compiled.explain(streams.open() if events else None, analyze=analyze)
-    except QueryError as error:
-        say_errors([error], name)
+        asked = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)
+        (explanation,) = for_each(
+            asked, lambda each: each.explain(streams.open() if events else None, analyze=analyze)
+        ).values()
+    except WrongQueries as wrong:
+        given.say(wrong.errors)
         return 1
     for draw, path in pictures:
         with result_file(path, inputs) as file, naming(str(path)):

@@ -7,9 +7,9 @@ import glob
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -19,7 +19,9 @@ from cer_gpu.io.formats import format_of
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.io.standard_input import open_standard_input
-from cer_gpu.query import Query, analyse
+
+Asked = TypeVar("Asked")
+"""A query, or also a statement."""
 
 STANDARD = "-"
 """Standard input among EVENTS, standard output as OUT."""
@@ -96,7 +98,9 @@ def _standard_input() -> Source:
     return open_standard_input(sys.stdin.buffer)
 
 
-def analyse_over(text: str, streams: Streams, **options: Any) -> tuple[Query | None, Sequence[CerError]]:
+def analyse_over(
+    analyse: Callable[..., tuple[Asked | None, Sequence[CerError]]], text: str, streams: Streams, **options: Any
+) -> tuple[Asked | None, Sequence[CerError]]:
     """Compile a query as `analyse` does; the error on a missing time column suggests that of the events."""
     compiled, errors = analyse(text, **options)
     wanted = [error for error in errors if isinstance(error, QueryError) and error.message == NEEDS_TIME]

@@ -10,15 +10,34 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import click
+from click.core import ParameterSource
 
-from cer_gpu.ceql.query_file import queries_in, read_query_file
+from cer_gpu.ceql.query_file import is_row_pattern, queries_in, read_query_file
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
-from cer_gpu.cli.given_events import Streams, analyse_over, are_events
+from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
 from cer_gpu.cli.options import complete_files
+from cer_gpu.compilation import Compiled, analyse
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.query import Query
+from cer_gpu.query import analyse as analyse_ceql
 
 Result = TypeVar("Result")
+OF_STATEMENTS = frozenset(
+    ("query", "queries", "events", "out", "format_", "limit", "no_progress", "as_json", "analyze", "svg", "dot")
+)
+"""Parameters of commands that a statement with MATCH_RECOGNIZE takes."""
+_ORDER = "ORDER BY names the order of its rows"
+INSTEAD = {
+    "time_column": _ORDER,
+    "time_unit": _ORDER,
+    "sort": _ORDER,
+    "lateness": _ORDER,
+    "late": _ORDER,
+    "type_column": "it knows no types of events",
+    "no_type_column": "it knows no types of events",
+    "output": "ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows",
+}
+"""Words on what such a statement has in place of options."""
 
 
 class WrongQueries(Exception):
@@ -29,7 +48,7 @@ class WrongQueries(Exception):
         self.errors = errors
 
 
-def for_each(queries: Mapping[str, Query], function: Callable[[Query], Result]) -> dict[str, Result]:
+def for_each(queries: Mapping[str, Asked], function: Callable[[Asked], Result]) -> dict[str, Result]:
     """Apply a function to each query; raise `WrongQueries` with the errors of all."""
     results: dict[str, Result] = {}
     errors: list[tuple[str, CerError]] = []
@@ -62,16 +81,45 @@ class GivenQueries:
 
     def compile(self, streams: Streams, **options: Any) -> dict[str, Query]:
         """Compile all queries, as `analyse_over` does; raise `WrongQueries` with the errors of all."""
-        queries: dict[str, Query] = {}
+        return self._compile(analyse_ceql, streams, options)
+
+    def compile_any(self, streams: Streams, **options: Any) -> Mapping[str, Compiled]:
+        """As `compile`, where QUERY may also be a statement with MATCH_RECOGNIZE."""
+        return self._compile(self.analyse, streams, options)
+
+    def analyse(self, text: str, **options: Any) -> tuple[Compiled | None, Sequence[CerError]]:
+        """Compile a query, or QUERY that may also be a statement, as `cer_gpu.query.analyse` does."""
+        return analyse_ceql(text, **options) if self.is_set else analyse(text, **options)
+
+    def _compile(
+        self,
+        analyse: Callable[..., tuple[Asked | None, Sequence[CerError]]],
+        streams: Streams,
+        options: Mapping[str, Any],
+    ) -> dict[str, Asked]:
+        queries: dict[str, Asked] = {}
         errors: list[tuple[str, CerError]] = []
         for name, text in self.texts.items():
-            query, own = analyse_over(text, streams, **options)
+            query, own = analyse_over(analyse, text, streams, **options)
             errors += [(name, error) for error in own]
             if query is not None:
                 queries[name] = query
         if errors:
             raise WrongQueries(errors)
         return queries
+
+    def refuse_options_of_ceql(self) -> None:
+        """Raise UsageError for an option that QUERY, a statement with MATCH_RECOGNIZE, does not take."""
+        if self.is_set or not is_row_pattern(self.texts[""]):
+            return
+        context = click.get_current_context()
+        for parameter in context.command.params:
+            source = context.get_parameter_source(parameter.name or "")
+            if source is not ParameterSource.DEFAULT and parameter.name not in OF_STATEMENTS:
+                raise click.UsageError(
+                    f"{parameter.opts[0]} is an option of CEQL, and QUERY is a statement with MATCH_RECOGNIZE; "
+                    f"{INSTEAD.get(parameter.name or '', 'leave it out')}"
+                )
 
     def file_of(self, name: str, error: CerError) -> str | None:
         """Return the file that a message on an error names: that of a query, not that of events."""

@@ -16,9 +16,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from cer_gpu.cli.tally import Tally, Totals, counted
+from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
 from cer_gpu.io.texts import plain
-from cer_gpu.output.outputs import OUTPUTS
 
 TEXT_WIDTH = 200
 """Width of a preview that goes to a file or another program, in characters."""
@@ -40,7 +39,7 @@ CUT_EVENTS = "(events are cut: SELECT x[a, b] shows fewer columns, COLUMNS=300 m
 
 def rows_to_show(output: str) -> int:
     """Return the default number of rows in a preview: fewer for "events", since each event takes a line."""
-    made = OUTPUTS[output]
+    made = FORMS[output]
     return 8 if made.keeps_events and made.row_each else 20
 
 
@@ -109,7 +108,7 @@ class FirstRows(Preview):
         """Print the rows as a table, unless that is done, and the number of all."""
         (tally,) = totals.of.values()
         if tally.n_rows == 0:
-            click.echo(f"no complex events{so_far}")
+            click.echo(f"{tally.nothing}{so_far}")
             return
         self.show()
         if self._n_rows < tally.n_rows:

@@ -101,13 +101,16 @@ def run(
 ) -> int:
     """Find the complex events of QUERY in EVENTS.
 
-    QUERY is a file or the text itself; with --queries, all queries of a folder are evaluated in one pass.
+    QUERY is a file or the text itself, in CEQL or in SQL with MATCH_RECOGNIZE; with --queries, all queries
+    of a folder are evaluated in one pass.
     EVENTS are Parquet, Arrow IPC, CSV or JSON lines files, folders of them, globs, or addresses such as
     s3://bucket/folder, read one after the other; - is standard input: an Arrow IPC stream, CSV or JSON lines.
     For a query over several streams, each is given as NAME=PATH.
     """
     if as_json:
         os.environ.setdefault(NOTICES, "off")  # nothing but JSON on standard error
+    given = read_queries(query, queries)
+    given.refuse_options_of_ceql()
     streams = given_streams(events)
     types = chosen_type_column(type_column, no_type_column)
     format_ = chosen_format(out, format_)
@@ -115,9 +118,8 @@ def run(
     if queries is not None and (device == "cuda" or (threads or 1) > 1):
         raise click.UsageError("--queries is evaluated on one thread of the CPU: leave out --device and --threads")
     options = RunOptions(output, limit, device, threads, sort, lateness, late)
-    given = read_queries(query, queries)
     try:
-        compiled = given.compile(streams, type_column=types, time_column=time_column, time_unit=time_unit)
+        compiled = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)
         running = Run(compiled, streams, options, is_set=given.is_set)
     except WrongQueries as wrong:
         given.say(wrong.errors)

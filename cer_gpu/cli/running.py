@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cer_gpu.cli.evaluation import Evaluation, OneQuery, QueriesTogether, RunOptions
+from cer_gpu.cli.evaluation import RunOptions, evaluation_of
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
-from cer_gpu.cli.tally import Pace, Totals, counted
+from cer_gpu.cli.tally import FORMS, Pace, Totals, counted
+from cer_gpu.compilation import Compiled
 from cer_gpu.io.sinks import Sink
-from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.query import Query
 from cer_gpu.stages import MeasuredStages
 
 MANY = 10_000_000
@@ -39,12 +38,11 @@ class Run:
         The results so far.
     """
 
-    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: RunOptions, *, is_set: bool) -> None:
+    def __init__(self, queries: Mapping[str, Compiled], streams: Streams, options: RunOptions, *, is_set: bool) -> None:
         self._queries = queries
         self._is_set = is_set
         self._stages = MeasuredStages()
-        kind: type[Evaluation] = QueriesTogether if is_set else OneQuery
-        self.evaluation = kind(queries, streams, options, self._stages)
+        self.evaluation = evaluation_of(queries, streams, options, self._stages, is_set=is_set)
         self.options = options
         self.totals = Totals(self.evaluation.outputs, options.limit)
         self._pace = Pace()
@@ -54,7 +52,7 @@ class Run:
         if self._is_set:
             return QueryTable()
         ((name, output),) = self.evaluation.outputs.items()
-        limit = None if OUTPUTS[output].numbered else self.options.limit
+        limit = None if FORMS[output].numbered else self.options.limit
         return FirstRows(limit or rows_to_show(output), self.evaluation.schemas[name])
 
     def display(self, *, hidden: bool) -> Display:
@@ -104,7 +102,7 @@ class Run:
         self._pace.finish(self.evaluation.n_done)
         facts: dict[str, Any] = {
             "n_events": self.evaluation.n_done,
-            "n_late": self.evaluation.evaluator.n_late,
+            "n_late": self.evaluation.n_late,
             "output": self.totals.output,
             "n_rows": self.totals.n_rows,
             "n_complex_events": self.totals.n_complex_events,
@@ -121,7 +119,7 @@ class Run:
         self._pace.finish(self.evaluation.n_done)
         said = [counted(self.evaluation.n_done, "row"), str(self.totals)]
         if self.options.late == "drop":
-            said.append(f"{counted(self.evaluation.evaluator.n_late, 'late event')} dropped")
+            said.append(f"{counted(self.evaluation.n_late, 'late event')} dropped")
         said.append(str(self._pace))
         return ", ".join(said) + (f"; stopped at --limit {self.options.limit}" if self.totals.is_full else "")
 

@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from cer_gpu.output.arithmetic import exact_sum
-from cer_gpu.output.outputs import OUTPUTS
+from cer_gpu.output.outputs import OUTPUTS, Output
+
+
+@dataclass(frozen=True)
+class RowsOfStatement:
+    """Form of the rows of a statement with MATCH_RECOGNIZE, with what a command needs of `Output`."""
+
+    row: str
+    row_each: bool
+    counted: bool = False
+    numbered: bool = False
+    most_at_an_end: int = 0
+    keeps_events: bool = False
+
+
+ONE_ROW, ALL_ROWS = "one row per match", "all rows per match"
+FORMS: Mapping[str, type[Output] | RowsOfStatement] = {
+    **OUTPUTS,
+    ONE_ROW: RowsOfStatement("match", row_each=True),
+    ALL_ROWS: RowsOfStatement("row of matches", row_each=False),
+}
+"""Forms of results: the outputs of queries, and the rows of statements."""
 
 
 class Tally:
@@ -18,7 +40,7 @@ class Tally:
     Parameters
     ----------
     output
-        One of `cer_gpu.output.outputs.OUTPUTS`.
+        One of `FORMS`.
     limit
         Number of results after which the evaluation ends; None for all.
 
@@ -33,7 +55,7 @@ class Tally:
     def __init__(self, output: str, limit: int | None = None) -> None:
         self.n_rows = 0
         self.output = output
-        self._made = OUTPUTS[output]
+        self._made = FORMS[output]
         self.limit = limit
         self._n_counted = 0
         self._n_recounted = 0
@@ -82,6 +104,11 @@ class Tally:
             "n_complex_events": self.n_complex_events,
             "is_full": self.is_full,
         }
+
+    @property
+    def nothing(self) -> str:
+        """The words for no results."""
+        return "no matches" if self.output in (ONE_ROW, ALL_ROWS) else "no complex events"
 
     @property
     def rows(self) -> str:
@@ -194,5 +221,5 @@ class Pace:
 def counted(n: int, what: str) -> str:
     """Return a number with its noun, such as "2 rows of bindings"."""
     head, of, rest = what.partition(" of ")
-    several = f"{head[:-1]}ies" if head.endswith("y") else f"{head}s"
+    several = f"{head[:-1]}ies" if head.endswith("y") else f"{head}es" if head.endswith("ch") else f"{head}s"
     return f"{n:,} {head if n == 1 else several}{of}{rest}"

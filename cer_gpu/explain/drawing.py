@@ -247,6 +247,8 @@ def _title(automaton: Mapping[str, Any]) -> str:
         return "Parallelised complex event automaton"
     if automaton.get("model") == "atoms":
         return "Atom graph"
+    if automaton.get("model") == "places":
+        return "Places of a row pattern"
     return "Register match automaton" if "registers" in automaton else "Complex event automaton"
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
-from cer_gpu.explain.text import sections
+from cer_gpu.explain.text import Section, sections
 
-READ_ON = "(docs/how_it_works.md says what states, symbols, engines and plans are)"
 MOST_STATES = 100
 """Most states of an automaton that a notebook draws unasked."""
 
@@ -31,6 +30,8 @@ class Explanation:
     Every one is reported.
     All its events are kept.
     """
+
+    _read_on = "(docs/how_it_works.md says what states, symbols, engines and plans are)"
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._facts = facts
@@ -52,10 +53,13 @@ class Explanation:
         """Return the picture of the automaton in SVG."""
         return to_svg(self._facts["automaton"])
 
+    def _sections(self) -> list[Section]:
+        return sections(self._facts)
+
     def __str__(self) -> str:
         """Return the explanation as text."""
-        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in sections(self._facts))
-        return "\n\n".join([*blocks, READ_ON])
+        blocks = ("\n".join([title, *(f"  {line}" for line in lines)]) for title, lines in self._sections())
+        return "\n\n".join([*blocks, self._read_on])
 
     def __repr__(self) -> str:
         """Show the query that is explained."""
@@ -64,8 +68,7 @@ class Explanation:
     def _repr_html_(self) -> str:
         """Show words, picture and details in a notebook."""
         parts = [
-            f"<h4>{escape(title)}</h4>\n<pre>{escape(chr(10).join(lines))}</pre>"
-            for title, lines in sections(self._facts)
+            f"<h4>{escape(title)}</h4>\n<pre>{escape(chr(10).join(lines))}</pre>" for title, lines in self._sections()
         ]
         words, *details = parts
         n_states = len(self._facts["automaton"]["states"])

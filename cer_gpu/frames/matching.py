@@ -136,8 +136,8 @@ def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, E
     {'n': 3, 'n_relevant': 3}
     """
     kind = kind_of(frame)
-    compiled, rest = checked(query, options, lambda compiled: compiled.explain)  # type: ignore[union-attr]
-    return compiled.explain(kind.events, **rest)  # type: ignore[union-attr]
+    compiled, rest = checked(query, options, lambda compiled: compiled.explain)
+    return compiled.explain(kind.events, **rest)
 
 
 def checked(

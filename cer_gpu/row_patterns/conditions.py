@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
+from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.derived import FunctionColumn
 from cer_gpu.predicates.interpreter import rows_of
@@ -28,6 +30,8 @@ BLOCK_ROWS = 1 << 15
 MOST_DIRECT = 10
 """Most conditions whose answers, as bits, are the symbol of a row; of more, the combinations met are numbered."""
 MOST_CONDITIONS = 63
+MOST_SYMBOLS = 1 << 16
+"""Most combinations of answers, as a row has one in 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -98,23 +102,24 @@ class BoundConditions:
         """Return the search over some rows; None if no condition reads other rows of the match."""
         return None if self._search is None else self._search.over(rows, program, skip)
 
-    def symbols(self, rows: OrderedRows) -> tuple[npt.NDArray[np.int32], dict[str, npt.NDArray[np.bool_]]]:
+    def symbols(self, rows: OrderedRows) -> tuple[npt.NDArray[np.uint16], dict[str, npt.NDArray[np.bool_]]]:
         """Return the symbol of each row, and for each variable the symbols of the rows that satisfy its condition.
 
         Returns
         -------
-        symbols : int32, shape (n rows,)
+        symbols : uint16, shape (n rows,)
         held : dict from str to bool, shape (n symbols,)
         """
         n = rows.batch.num_rows
         direct = len(self._tests) <= MOST_DIRECT
-        words = np.empty(n, np.int32 if direct else np.int64)
+        words = np.empty(n, np.uint16 if direct else np.int64)
         shifts = _Shifts(rows)
         derived = self._binder.derived.items()
         makers = {name: column.maker() for name, column in derived if isinstance(column, FunctionColumn)}
+        coders: dict[str, StringCoder] = {}
         for begin in range(0, n, BLOCK_ROWS):
             end = min(n, begin + BLOCK_ROWS)
-            block = Block(rows.batch.slice(begin, end - begin))
+            block = Block(rows.batch.slice(begin, end - begin), coders)
             for name, leaf in self._leaves.items():
                 block.put(name, shifts.column(leaf, begin, end))
             block.derive(makers)
@@ -128,10 +133,12 @@ class BoundConditions:
                     word |= 1 << bit
         if direct:
             known = np.arange(1 << len(self._tests))
-            symbols = words.astype(np.int32, copy=False)
+            symbols = words.astype(np.uint16, copy=False)
         else:
             encoded = pc.dictionary_encode(pa.array(words))
-            known, symbols = encoded.dictionary.to_numpy(), encoded.indices.to_numpy()
+            known, symbols = encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.uint16)
+            if len(known) > MOST_SYMBOLS:
+                raise QueryTooLargeError(f"the conditions of DEFINE have more than {MOST_SYMBOLS:,} combinations here")
         return symbols, {v: (known >> bit & 1).astype(np.bool_) for bit, v in enumerate(self._tests)}
 
 

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.row_patterns import (
     ACCEPT,
+    BEGINS,
     DONE,
+    ENDS,
     MISSING,
     NONE,
     PAST_LAST_ROW,
     SAME,
+    TAKES,
     TO_FIRST,
     TO_LAST,
     TO_NEXT_ROW,
     UNMADE,
     mark_finishing,
     walk,
+    walk_past,
 )
 from cer_gpu.errors import EventsError, QueryTooLargeError
 from cer_gpu.row_patterns.program import Program
@@ -64,23 +69,43 @@ class Matches:
     ----------
     starts, lengths : int64, shape (n matches,)
         First row and number of rows, which follow one another; 0: an empty match.
-    numbers : int64, shape (n matches,)
-        MATCH_NUMBER: from 1 in each partition.
     offsets : int64, shape (n matches,)
         Index of the first place of a match.
     places : int16, shape (n rows of matches,)
         The place in the pattern that took each row.
+    ends : int64, shape (n partitions,)
+        The row after each partition.
+    n_before : int
+        Matches of the first one's partition that stand before it, in earlier pieces.
     """
 
     starts: Int64
     lengths: Int64
-    numbers: Int64
     offsets: Int64
     places: npt.NDArray[np.int16]
+    ends: Int64
+    n_before: int = 0
 
     def __len__(self) -> int:
         """Return the number of matches."""
         return len(self.starts)
+
+    @cached_property
+    def partitions(self) -> Int64:
+        """The partition of each match."""
+        if len(self.ends) == 1:
+            return np.zeros(len(self), np.int64)
+        return np.searchsorted(self.ends, self.starts, "right")
+
+    @property
+    def numbers(self) -> Int64:
+        """MATCH_NUMBER: from 1 in each partition."""
+        begins = np.flatnonzero(np.diff(self.partitions, prepend=-1))
+        n_of_each = np.diff(begins, append=len(self))
+        numbers = np.arange(1, len(self) + 1) - np.repeat(begins, n_of_each)
+        if len(begins):
+            numbers[: n_of_each[0]] += self.n_before
+        return numbers
 
 
 class Tables:
@@ -91,35 +116,45 @@ class Tables:
     program
     held
         For each variable, the symbols (bool, shape (n symbols,)) of the rows that satisfy its condition.
+
+    Attributes
+    ----------
+    bits : int
+        Bits of a symbol.
+    before : int32, shape (n states, ``1 << bits``)
+        As of `mark_finishing`.
+    choices : int16, shape (n states, n places + 2)
+        As of `walk`.
     """
 
     def __init__(self, program: Program, held: Mapping[str, Bools]) -> None:
         self._program = program
         n_symbols = len(next(iter(held.values())))
         self.n_places = len(program.places)
+        self.bits = (n_symbols - 1).bit_length()
         self._able = [
             sum(1 << place for place, p in enumerate(program.places) if held[p.variable][symbol])
             for symbol in range(n_symbols)
         ]
         self._followed = [sum(1 << place for place in nexts if place != ACCEPT) for nexts in program.nexts]
         self._final = sum(1 << place for place, nexts in enumerate(program.nexts) if ACCEPT in nexts)
-        self._at_end = sum(1 << place for place in program.ends)
         self._number: dict[int, int] = {}
-        self._reached: list[int] = []
-        self.before = np.full((16, n_symbols), UNMADE, np.int32)
+        # of state 0, the places after which a match may end at the end of its partition
+        self._reached: list[int] = [sum(1 << place for place in program.ends)]
+        self.before = np.full((16, 1 << self.bits), UNMADE, np.int32)
         self.choices = np.full((16, self.n_places + 2), NONE, np.int16)
-        self.before_end = np.array([self._state(able & self._at_end) for able in self._able], np.int32)
 
     def make(self, state: int, symbol: int) -> None:
         """Make the entry of a row with a symbol before a row with a state."""
-        self.before[state, symbol] = self._state(self._reached[state] & self._able[symbol])
+        found = self._state(self._reached[state] & self._able[symbol])
+        self.before[state, symbol] = found << self.bits
 
     def _state(self, able: int) -> int:
         """Return the number of the state in which these places can take the row and finish."""
         found = self._number.get(able)
         if found is not None:
             return found
-        number = self._number[able] = len(self._number)
+        number = self._number[able] = len(self._reached)
         if number == len(self.before):
             self._grow()
         self._reached.append(
@@ -146,11 +181,24 @@ class Tables:
         self.before = np.vstack([self.before, np.full_like(self.before, UNMADE)])
         self.choices = np.vstack([self.choices, np.full_like(self.choices, NONE)])
 
+    def steps(self) -> tuple[npt.NDArray[np.int32], int]:
+        """Return the steps of `walk_past`, and the bits of a state in them."""
+        bits = (len(self.choices) - 1).bit_length()
+        choices = self.choices.T.astype(np.int32)
+        ended = choices == ACCEPT
+        next_places = np.where(ended, choices[self.n_places], choices)
+        taken = next_places != NONE
+        begun = taken & ended
+        begun[self.n_places :] = taken[self.n_places :]
+        steps = np.where(taken, next_places, self.n_places) << bits
+        steps |= ended * ENDS + begun * BEGINS + taken * TAKES
+        return steps.ravel(), bits
+
 
 def find(
     program: Program,
     held: Mapping[str, Bools],
-    symbols: npt.NDArray[np.int32],
+    symbols: npt.NDArray[np.uint16],
     ends: Int64,
     skip: Skip,
     search: Callable[[Tables], Walked] | None = None,
@@ -162,7 +210,7 @@ def find(
     program
     held
         As of `Tables`.
-    symbols : int32, shape (n rows,)
+    symbols : uint16, shape (n rows,)
         Conditions that hold of each row, partition by partition in the order of ORDER BY.
     ends : int64, shape (n partitions,)
         The row after each partition, ascending; no partition is empty.
@@ -178,49 +226,45 @@ def find(
         When a match has no row to skip to, or would be found again for ever.
     """
     tables = Tables(program, held)
-    lasts = np.zeros(len(symbols), np.bool_)
-    lasts[ends - 1] = True
     states = np.empty(len(symbols), np.uint16)
-    row, state = len(symbols) - 1, 0
+    row, partition, state = len(symbols) - 1, len(ends) - 1, 0
     while row >= 0:
-        row, state = mark_finishing(symbols, lasts, tables.before, tables.before_end, states, row, state)
+        before = tables.before.reshape(-1)
+        row, partition, state = mark_finishing(symbols, ends, before, tables.bits, states, row, partition, state)
         if row >= 0:
-            tables.make(state, int(symbols[row]))
+            tables.make(state >> tables.bits, int(symbols[row]))
     walked = _walk(program, tables, skip) if search is None else search(tables)
-    at = partition = counted = n_before = 0
-    n_places = 4 * MATCHES
+    at = partition = 0
+    last = -1, 0  # the partition of the last match so far, and its number there
+    room = MATCHES
     outcome = -1
     while outcome != DONE:
-        starts, lengths, offsets = (np.empty(MATCHES, np.int64) for _ in range(3))
-        places = np.empty(n_places, np.int16)
-        written = (starts, lengths, offsets, places)
-        outcome, n, n_taken, at, partition = walked(states, ends, at, partition, written)
+        starts, lengths, offsets = (np.empty(room, np.int64) for _ in range(3))
+        places = np.empty(4 * room, np.int16)
+        outcome, n, n_taken, at, partition = walked(states, ends, at, partition, (starts, lengths, offsets, places))
         if outcome in (MISSING, SAME):
             raise _skip_error(skip, outcome == MISSING, at)
         if n:
-            numbers, counted, n_before = _numbered(starts[:n], ends, counted, n_before)
-            yield Matches(starts[:n], lengths[:n], numbers, offsets[:n], places[:n_taken])
+            first, final = np.searchsorted(ends, (starts[0], starts[n - 1]), "right").tolist()
+            n_before = last[1] if first == last[0] else 0
+            yield Matches(starts[:n], lengths[:n], offsets[:n], places[:n_taken], ends, n_before)
+            begin = ends[final - 1] if final else 0
+            last = final, n - int(np.searchsorted(starts[:n], begin)) + n_before * (first == final)
         elif outcome != DONE:
-            n_places *= 2  # one match is longer than the room
+            room *= 2  # one match is longer
 
 
 def _walk(program: Program, tables: Tables, skip: Skip) -> Walked:
     """Return the way through the states of rows: a function of states, ends, row, partition and the buffers."""
+    if skip.how == PAST_LAST_ROW and ACCEPT not in (*program.starts, *program.starts_at_first):
+        steps, bits = tables.steps()
+        return lambda states, ends, at, partition, written: walk_past(
+            states, ends, steps, bits, tables.n_places, at, partition, *written
+        )
     targets = np.array([place.variable in skip.variables for place in program.places], np.bool_)
     return lambda states, ends, at, partition, written: walk(
         states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, *written
     )
-
-
-def _numbered(starts: Int64, ends: Int64, counted: int, n_before: int) -> tuple[Int64, int, int]:
-    """Return the numbers of matches in their partitions; `n_before` were found in partition `counted` before."""
-    partitions = np.searchsorted(ends, starts, "right")
-    begins = np.flatnonzero(np.diff(partitions, prepend=-1))
-    first = np.repeat(begins, np.diff(begins, append=len(starts)))
-    numbers = np.arange(1, len(starts) + 1) - first
-    if partitions[0] == counted:
-        numbers[partitions == counted] += n_before
-    return numbers, int(partitions[-1]), int(numbers[-1])
 
 
 def _skip_error(skip: Skip, missing: bool, row: int) -> EventsError:

@@ -313,7 +313,7 @@ class LeafValues:
         if not offset:
             return found
         ends = self._rows.ends
-        numbers = np.searchsorted(ends, self._matches.starts, "right")
+        numbers = self._matches.partitions
         low, high = self._rows.starts[numbers], ends[numbers]
         if each:
             low, high = low[self._match_of_step], high[self._match_of_step]
@@ -342,6 +342,8 @@ class LeafValues:
 
     def _aggregate(self, leaf: RowAggregate, data_type: pa.DataType, each: bool) -> pa.Array:
         holds = self._holds(leaf.variable)
+        if leaf.column is None and holds.all() and not each:
+            return pa.array(self._matches.lengths)
         if leaf.column is None:
             counts = self._room(each)
             count_rows(*self._where, holds, np.empty(0, np.bool_), each, counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,9 +15,11 @@ from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
 from cer_gpu.engine.evaluator import first_rows
-from cer_gpu.errors import QueryError, QueryTypeError, did_you_mean
+from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
+from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.row_patterns.conditions import Conditions
+from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.matching import Matches, Skip, find
 from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures, RowColumns
@@ -84,12 +86,72 @@ class RowPatternQuery:
 
     def stream(self, events: Any) -> pa.RecordBatchReader:
         """As `evaluate`, with the rows batch by batch."""
-        source = open_events(events)
+        source = self._source(events)
         schema = self.output_schema(source.schema)
         names = self.columns(source.schema)
-        batches = (batch.select(names) for batch in source.batches(names))  # some sources give all columns
-        table = pa.Table.from_batches(batches, pa.schema([source.schema.field(name) for name in names]))
+        table = _table(source.batches(names), pa.schema([source.schema.field(name) for name in names]))
         return pa.RecordBatchReader.from_batches(schema, self._batches(table, schema))
+
+    def _source(self, events: Any) -> Source:
+        """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
+        if not isinstance(events, Mapping):
+            return open_events(events)
+        table = self._statement.table
+        if list(events) != [table]:
+            raise OptionError(f"the statement reads one table, {table!r}, and got {', '.join(map(repr, events))}")
+        return open_events(events[table])
+
+    def explain(self, events: Any = None, *, analyze: bool = False) -> RowPatternExplanation:
+        """Explain the meaning of the statement, and its evaluation: clauses, conditions, places, and what it costs.
+
+        Parameters
+        ----------
+        events
+            Anything that `evaluate` takes: the statement is checked against its columns.
+        analyze
+            Not for statements yet.
+
+        Raises
+        ------
+        OptionError
+            With `analyze`.
+        QueryTypeError
+            When the statement does not fit the events.
+
+        Examples
+        --------
+        >>> import cer_gpu
+        >>> falls = cer_gpu.compile('''SELECT * FROM t MATCH_RECOGNIZE (
+        ...     ORDER BY ts MEASURES LAST(x) AS low PATTERN (A B+) DEFINE B AS x < PREV(x))''')
+        >>> print(falls.explain().words[1])
+        Row by row, the preferred match of A B+ that begins there is found.
+        """
+        if analyze:
+            raise OptionError("MATCH_RECOGNIZE is not measured stage by stage\nhint: leave out analyze (--analyze)")
+        if events is not None:
+            self.output_schema(self._source(events).schema)
+        searched = self._conditions.searched
+        names = tuple(searched.predicates) if searched else ()
+        return explain(self._statement, self._program, tuple(self._conditions.predicates), names)
+
+    def _repr_html_(self) -> str:
+        """Show the explanation in a notebook."""
+        return self.explain()._repr_html_()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks: there are none."""
+        return ()
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The event types that the statement names: none."""
+        return ()
+
+    @property
+    def _row_each(self) -> bool:
+        """True for ONE ROW PER MATCH."""
+        return not self._statement.all_rows
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns of a schema that the statement reads."""
@@ -208,8 +270,20 @@ class RowPatternQuery:
         return Listed(rows, steps, numbers)
 
 
+def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all."""
+    pieces = list(batches)
+    columns = []
+    for each in schema:
+        chunks = [piece.column(each.name) for piece in pieces]
+        if len({chunk.type for chunk in chunks}) > 1:
+            chunks = [chunk.cast(each.type) for chunk in chunks]
+        columns.append(pa.chunked_array(chunks, None if chunks else each.type))
+    return pa.table(columns, names=schema.names)
+
+
 _NONE = np.empty(0, np.int64)
-_NO_MATCHES = Matches(_NONE, _NONE, _NONE, _NONE, np.empty(0, np.int16))
+_NO_MATCHES = Matches(_NONE, _NONE, _NONE, np.empty(0, np.int16), _NONE)
 
 
 class _Unmatched:

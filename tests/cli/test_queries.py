@@ -207,7 +207,7 @@ def test_very_many_complex_events_of_a_folder_are_counted(cli, monkeypatch):
     listed = cli(*ASKED)
     monkeypatch.setattr(running, "MANY", 1)
     counts = []
-    monkeypatch.setattr(evaluation.Evaluation, "counting", counted(evaluation.Evaluation.counting, counts))
+    monkeypatch.setattr(evaluation.OfQueries, "counting", counted(evaluation.OfQueries.counting, counts))
     found = cli(*ASKED)
     assert counts == ["count"]
     assert found[:2] == listed[:2]

@@ -104,7 +104,7 @@ def test_matches_are_those_of_backtracking(tree, partitions, skips):
             fails = True
             break
         first += len(rows)
-    symbols = np.array([x for rows in partitions for x in rows], np.int32)
+    symbols = np.array([x for rows in partitions for x in rows], np.uint16)
     ends = np.cumsum([len(rows) for rows in partitions])
     found = []
     try:

@@ -1,0 +1,184 @@
+"""Explanation of a statement with MATCH_RECOGNIZE: its clauses, conditions, places, and the cost of its evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.explain.text import Section, aligned
+from cer_gpu.explain.writing import printable
+from cer_gpu.row_patterns.pattern import variables_in
+from cer_gpu.row_patterns.program import ACCEPT, Place, Program
+from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
+
+EVERY_ROW = "every row"
+_LINEAR = (
+    "linear in the rows: a pass from the end marks the places that can still finish, one from the start takes the "
+    "preferred one"
+)
+_SEARCH = "by search with a budget of steps, among the places that can finish as far as bits of rows tell"
+MOST_PLACES = 50
+"""Most places of a pattern that the text lists."""
+
+
+class RowPatternExplanation(Explanation):
+    """Meaning of a statement with MATCH_RECOGNIZE, and its evaluation; made by `RowPatternQuery.explain`.
+
+    Examples
+    --------
+    >>> import cer_gpu
+    >>> rises = cer_gpu.compile('''
+    ...     SELECT * FROM trades MATCH_RECOGNIZE (
+    ...         PARTITION BY name ORDER BY ts MEASURES LAST(price) AS high
+    ...         PATTERN (A B+) DEFINE B AS price > PREV(price)
+    ...     )''')
+    >>> for line in rises.explain().words:
+    ...     print(line)
+    Rows of trades with the same name are a partition, in the order of ts.
+    Row by row, the preferred match of A B+ that begins there is found.
+    The search goes on behind the last row of a match.
+    A row of the result is a match, with name, high.
+    """
+
+    _read_on = "(docs/row_patterns.md says how they are found)"
+
+    def _sections(self) -> list[Section]:
+        facts = self._facts
+        found: list[Section] = [
+            ("In words", self.words),
+            ("Conditions", list(_conditions(facts["conditions"]))),
+            ("Places", list(_places(facts["places"]))),
+            ("Plan", aligned([[title, line] for title, line in facts["plan"].items()])),
+        ]
+        return [(title, [printable(line) for line in lines]) for title, lines in found]
+
+
+def explain(
+    statement: Statement, program: Program, bits: Sequence[str], searched: Collection[str] = ()
+) -> RowPatternExplanation:
+    """Explain a statement.
+
+    Parameters
+    ----------
+    statement, program
+    bits
+        Variables whose conditions read the row itself and rows around it, in the order of their bits.
+    searched
+        Variables whose conditions read other rows of the match.
+    """
+    text = statement.text
+    conditions = {each.name: " ".join(text[slice(*each.span)].split()) for each in statement.define}
+    pattern = " ".join(text[slice(*statement.pattern_span)].split())
+    return RowPatternExplanation(
+        {
+            "query": text,
+            "words": list(_words(statement, pattern, ACCEPT in program.starts_at_first)),
+            "conditions": [
+                {
+                    "variable": name,
+                    "text": conditions.get(name, EVERY_ROW),
+                    "bit": bits.index(name) if name in bits else None,
+                    "searched": name in searched,
+                }
+                for name in dict.fromkeys(variables_in(statement.pattern))
+            ],
+            "places": _place_facts(program),
+            "automaton": _automaton(program, conditions),
+            "plan": {
+                "time": _SEARCH if searched else _LINEAR,
+                "memory": "the columns that are read, and four bytes for each row",
+                "order": "rows are moved only where they do not come partition by partition, each in its order",
+            },
+        }
+    )
+
+
+def _order(statement: Statement) -> list[str]:
+    return [
+        each.column + ("" if each.ascending else " DESC") + (" NULLS FIRST" if each.nulls_first else "")
+        for each in statement.order
+    ]
+
+
+def _words(statement: Statement, pattern: str, may_be_empty: bool) -> Iterator[str]:
+    keys = ", ".join(name for name, _ in statement.partition)
+    order = f"in the order of {', '.join(_order(statement))}" if statement.order else "in the order of the input"
+    whose = f"Rows of {statement.table} with the same {keys} are a partition" if keys else f"Rows of {statement.table}"
+    yield f"{whose}, {order}." if keys else f"{whose} are taken {order}."
+    yield f"Row by row, the preferred match of {pattern or '()'} that begins there is found."
+    yield {
+        "PAST LAST ROW": "The search goes on behind the last row of a match.",
+        "TO NEXT ROW": "The search goes on at the second row of a match, so that matches may overlap.",
+        "TO FIRST": f"The search goes on at the first row of {statement.skip[-1]} in a match.",
+        "TO LAST": f"The search goes on at the last row of {statement.skip[-1]} in a match.",
+    }[statement.skip[0]]
+    row = "a row of a match" if statement.all_rows else "a match"
+    if statement.all_rows and statement.empty != OMIT_EMPTY and may_be_empty:
+        row += ", or an empty match"
+    row += ", or a row of none" if statement.empty == WITH_UNMATCHED else ""
+    if statement.select is not None:
+        named = ", ".join(alias for _, alias in statement.select)
+    elif statement.all_rows:
+        named = "all columns and measures"
+    else:
+        named = ", ".join([*(name for name, _ in statement.partition), *(each.name for each in statement.measures)])
+    yield f"A row of the result is {row}, with {named}."
+
+
+def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    rows = []
+    for each in conditions:
+        ways = [] if each["bit"] is None else [f"bit {each['bit']} of a row"]
+        ways += ["by search, as it reads other rows of the match"] if each["searched"] else []
+        rows.append([each["variable"], each["text"], ", and ".join(ways)])
+    yield from aligned(rows)
+
+
+def _place_facts(program: Program) -> list[dict[str, Any]]:
+    """Return, for the start and each place, the places that may take the next row, in the order of preference."""
+
+    def names(places: Sequence[int]) -> list[str]:
+        return ["the end" if place == ACCEPT else _name(program.places[place], place) for place in places]
+
+    found = [{"place": "start", "next": names(program.starts)}]
+    if program.starts_at_first != program.starts:
+        found.append({"place": "start of a partition", "next": names(program.starts_at_first)})
+    for number, (place, nexts) in enumerate(zip(program.places, program.nexts, strict=True)):
+        ends = number in program.ends and ACCEPT not in nexts
+        ways = names(nexts) + (["the end of the partition"] if ends else [])
+        found.append({"place": _name(place, number), "next": ways})
+    return found
+
+
+def _name(place: Place, number: int) -> str:
+    return f"{place.variable}.{number + 1}"
+
+
+def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield "a row is taken by the first of the places behind it of which the condition holds, and which can finish"
+    yield from aligned([[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:MOST_PLACES]])
+    if len(places) > MOST_PLACES:
+        yield f"and {len(places) - MOST_PLACES:,} more"
+
+
+def _automaton(program: Program, conditions: Mapping[str, str]) -> dict[str, Any]:
+    """Return the places as an automaton that `cer_gpu.explain` draws: state 0 is the start, n the n-th place."""
+    transitions = []
+    for source, nexts in enumerate((program.starts_at_first, *program.nexts)):
+        taken = [place for place in nexts if place != ACCEPT]
+        for rank, target in enumerate(taken, 1):
+            place = program.places[target]
+            text = conditions.get(place.variable, EVERY_ROW)
+            transitions.append(
+                {
+                    "source": source,
+                    "target": target + 1,
+                    "text": f"{rank}. {text}" if len(nexts) > 1 else text,
+                    "kept": [] if place.excluded else [place.variable],
+                }
+            )
+    finals = {place + 1 for place, nexts in enumerate(program.nexts) if ACCEPT in nexts or place in program.ends}
+    states = [{"id": 0, "kind": "initial"}]
+    states += [{"id": i, "kind": "final" if i in finals else "inner"} for i in range(1, len(program.places) + 1)]
+    return {"model": "places", "states": states, "transitions": transitions, "silent": []}
