@@ -200,14 +200,7 @@ class Query:
         return output_of(self._plan, self.default_output if name is None else name)
 
     def physical_plan(self, output: str | None = None) -> PhysicalPlan:
-        """Return the plan that evaluates the query to an output and deals its events, with the reasons.
-
-        Examples
-        --------
-        >>> import cer_gpu
-        >>> cer_gpu.compile("SELECT * FROM S WHERE A ; B").physical_plan().runtime
-        'stacks'
-        """
+        """Return the plan that evaluates the query to an output and deals its events, with the reasons."""
         return physical_plan(self._plan, self._output(output))
 
     @property
