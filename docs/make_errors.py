@@ -81,6 +81,11 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A AND B'",
         "check 'SELECT * FROM S WHERE A FILTER A.price > 1 AND B'",
         "check 'SELECT * FROM S WHERE A THEN B'",
+        "check 'SELECT * FROM S WHERE A ; B ORDER BY ts'",
+        "check 'SELECT * FROM S WHERE every A -> B'",
+        "check 'SELECT * FROM S WHERE A.price > 3'",
+        "check 'SELECT * FROM S WHERE A ; NOT B ; C'",
+        "check 'PATTERN SEQ(A a, B b) WHERE a.id = b.id'",
         "check 'SELECT * FROM S WHERE A{3,2}'",
         "check 'SELECT * FROM S WHERE A ; B{0}'",
         "check 'SELECT * FROM S WHERE A? ; B*'",
@@ -108,6 +113,8 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT COUNT(x) AS n FROM S WHERE A+ AS x HAVING m > 2'",
         "check 'SELECT LAG(x.price) FROM S WHERE A AS x'",
         "check 'SELECT * FROM S WHERE A ; B WITHIN 2 WEEKS'",
+        "check 'SELECT * FROM S WHERE A ; B WITHIN 5m'",
+        "check \"SELECT * FROM S WHERE A FILTER A[name CONTAINS 'x']\"",
         "check 'SELECT * FROM S WHERE A ; B PARTITION BY name'",
         "check 'SELECT * FROM S WHERE A FILTER A[price IS 3]'",
         "check 'SELECT * FROM S WHERE A FILTER price > 1'",
@@ -170,6 +177,7 @@ SECTIONS: dict[str, list[str]] = {
         "check 'SELECT * FROM S WHERE A ; B PARTITION BY [tags]' events.parquet",
         "check 'SELECT * FROM S WHERE A ; B PARTITION BY [name, price]' events.parquet",
         f"run {AB} events.parquet --type-column kind",
+        f"run {AB} other.parquet",
         f"run {AB} events.parquet --type-column price",
         f"run {AB} events.parquet --time-column time",
         f"run {AB} events.parquet --time-column name",
@@ -189,6 +197,8 @@ SECTIONS: dict[str, list[str]] = {
         f"run {AB} ''",
         f"run {AB} notes.txt",
         f"run {AB} empty_folder",
+        f"run {AB} delta",
+        f"run {AB} '*.arrows'",
         f"run {AB} empty.parquet",
         f"run {AB} cut.parquet",
         f"run {AB} text.parquet",
@@ -198,6 +208,8 @@ SECTIONS: dict[str, list[str]] = {
         f"run {AB} empty.csv",
         f"run {AB} ragged.csv",
         f"run {AB} twice.csv",
+        f"run {AB} empty.jsonl",
+        f"run {AB} wrong.jsonl",
         f"run {AB} events.parquet other.parquet",
         f"run {AB} events.parquet prices.parquet --time-column ts",
     ],
@@ -220,6 +232,7 @@ SECTIONS: dict[str, list[str]] = {
         "run",
         f"run {AB}",
         "rum",
+        f"run events.parquet {AB}",
         f"run {AB} events.parquet --sorted",
         f"run {AB} events.parquet --output tables",
         f"run {AB} events.parquet --limit 0",
@@ -258,6 +271,7 @@ PYTHON = [
     "query.evaluate(42)",
     "query.evaluate([])",
     "query.evaluate([1, 2])",
+    "query.evaluate([events, events.drop_columns(['type'])])",
     "query.evaluate({})",
     "query.evaluate({'T': events})",
     "query.evaluate(events, output='row')",
@@ -328,6 +342,9 @@ def make_files() -> None:
     Path("latin.ceql").write_bytes("-- für\nSELECT * FROM S WHERE A".encode("latin-1"))
     Path("late.ceql").write_text("SELECT * FROM S WHERE A ; B")
     Path("empty_folder").mkdir()
+    Path("delta/_delta_log").mkdir(parents=True)
+    Path("empty.jsonl").touch()
+    Path("wrong.jsonl").write_text('{"type": "A", "price": 1}\n{"type": "B", "price": "much"}\n')
     folders = {
         "rules": {"most": "SELECT MAX(A.price) AS x FROM S WHERE A+", "number": "SELECT COUNT(A) AS x FROM S WHERE A+"},
         "wrong_rules": {"late": "SELECT * FROM S WHERE A ;", "price": "SELECT * FROM S WHERE A FILTER A[prise > 1]"},
@@ -342,7 +359,7 @@ def run(line: str) -> tuple[str, int]:
     """Run a line as the command line would; return what it printed to standard error, and its exit code."""
     given = line.removeprefix("... | ")
     out, err = io.StringIO(), io.StringIO()
-    stdin = io.TextIOWrapper(io.BytesIO(b"type,price\nA,1\n" if given != line else b""))
+    stdin = io.TextIOWrapper(io.BytesIO(b"type,price\nA,1,2\n" if given != line else b""))
     before = sys.stdin
     try:
         sys.stdin = stdin

@@ -7,8 +7,10 @@ import re
 import time
 from fractions import Fraction
 
+import pyarrow as pa
 import pytest
 
+import cer_gpu
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.parser import MAX_LIMIT, parse
 from cer_gpu.errors import QuerySyntaxError
@@ -814,3 +816,20 @@ def test_spans_of_attributes_and_variables_point_into_the_text():
 def test_only_first_last_and_prev_stand_before_a_variable(text):
     with pytest.raises(QuerySyntaxError):
         formula(f"A AS x FILTER {text} > 1")
+
+
+@pytest.mark.parametrize(
+    ("qualified", "in_brackets"),
+    [
+        ("NOT (B.p > 4)", "B[NOT (p > 4)]"),
+        ("NOT (B.p > 4 AND B.p < 8)", "B[NOT (p > 4 AND p < 8)]"),
+        ("NOT (B.p > 8 OR NOT ((B.p) > 2 AND B.p <> 3))", "B[NOT (p > 8 OR NOT ((p) > 2 AND p <> 3))]"),
+        ("A[p > 5] OR NOT (NOT (B.p > 4))", "A[p > 5] OR B[NOT (NOT (p > 4))]"),
+    ],
+)
+def test_not_before_parentheses_negates_qualified_tests(qualified, in_brackets):
+    plans = [cer_gpu.compile(f"SELECT * WHERE A ; B FILTER {text}") for text in (qualified, in_brackets)]
+    events = pa.table({"type": ["A", *["B"] * 12], "p": [5, *range(12)]})
+    first, second = (plan.evaluate(events)["positions"].to_pylist() for plan in plans)
+    assert first == second
+    assert 0 < len(first) < 12

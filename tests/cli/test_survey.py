@@ -1,6 +1,7 @@
 """`cer-gpu columns`, the width of tables, and proposals for misspelt names."""
 
 import json
+import os
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -136,7 +137,7 @@ def test_only_files_of_events_are_proposed(cli, here):
     (here / "empty").mkdir()
     (here / "empty" / "flights.txt").write_text("")
     _, _, err = cli("run", query, "empty/flights.parquet")
-    assert err.endswith("hint: no Parquet, Arrow IPC or CSV file in that folder\n")
+    assert err.endswith("hint: no Parquet, Arrow IPC, CSV or JSON lines file in that folder\n")
 
 
 def test_first_sentences_of_help_are_whole(cli):
@@ -156,3 +157,32 @@ def test_a_forgotten_time_column_is_named_where_there_is_one(cli):
     pq.write_table(EVENTS.append_column("again", EVENTS["ts"]), "two.parquet")
     for path in ("two.parquet", "gone.parquet"):
         assert "hint: name it: time_column=... (--time-column), or" in cli("run", query, path)[2]
+
+
+def test_query_and_events_in_the_wrong_order_are_told(cli, here):
+    query = "SELECT * FROM S WHERE A"
+    for command in ("run", "check"):
+        code, _, err = cli(command, "flights.parquet", query)
+        assert code == 2
+        assert f"'flights.parquet' names events, and QUERY comes before them: cer-gpu {command} '{query}'" in err
+    for events in ("no.csv", ".", "s3://bucket/x", "-"):
+        code, _, err = cli("run", events, "flights.parquet")
+        assert (code, "names events, and QUERY comes before them: cer-gpu run QUERY EVENTS" in err) == (2, True)
+
+
+def test_the_null_device_takes_every_result(cli, here):
+    query = "SELECT * FROM S WHERE A"
+    before = sorted(here.iterdir())
+    for more in ([], ["--format", "csv"]):
+        code, _, err = cli("run", query, "flights.parquet", "-o", os.devnull, *more)
+        assert (code, "-> /dev/null" in err) == (0, True)
+    assert cli("explain", query, "--svg", os.devnull)[0] == 0
+    assert sorted(here.iterdir()) == before
+    assert not os.path.isfile(os.devnull)
+
+
+def test_a_glob_is_read_and_its_files_are_not_overwritten(cli, here):
+    query = "SELECT * FROM S WHERE A"
+    assert cli("run", query, "fl*.parquet")[0] == 0
+    code, _, err = cli("run", query, "fl*.parquet", "-o", "flights.parquet")
+    assert (code, "is an input, and would be overwritten" in err) == (1, True)
