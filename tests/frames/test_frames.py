@@ -91,6 +91,7 @@ def test_sql_row_patterns_and_sets_of_queries_work_as_well(made, back):
     frame = made(EVENTS)
     assert back(cer_gpu.frames.match(frame, ROWS)).to_pylist() == [{"n": 1, "x": 3}]
     assert cer_gpu.frames.count(frame, ROWS) == 1
+    assert "A B+" in str(cer_gpu.frames.explain(frame, ROWS))
     texts = {"ab": "SELECT * FROM S WHERE A ; B", "ac": "SELECT * FROM S WHERE A ; C"}
     compiled = cer_gpu.compile_all(texts)
     expected = compiled.evaluate(EVENTS)
