@@ -108,7 +108,8 @@ def _open_iterable(tables: Iterator[Any]) -> Source:
     def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
         for number, table in enumerate(coming):
             source = _open_table(table)
-            if source.schema is not schema and source.schema != schema:
+            # record batches whose types differ are judged where they are read, as those of a reader
+            if not isinstance(table, pa.RecordBatch) and source.schema != schema:
                 check_columns(f"table {number} of the iterable", source.schema, "table 0", schema, columns)
             yield from source.batches(columns)
 
