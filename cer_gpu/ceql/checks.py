@@ -134,6 +134,11 @@ class _Checker:
     def partition(self) -> None:
         for key in _again(names[0] for names in self.query.partition):
             self.error(f"PARTITION BY has two keys named {key.name!r}", key.span)
+        for names in self.query.partition:
+            if len(names) > 1:
+                one = ", ".join(name.name for name in names)
+                several = ", ".join(f"[{name.name}]" for name in names)
+                self.note(f"PARTITION BY [{one}] is one key, the first of these that an event has; several: {several}")
 
     def window(self, has_time_column: bool, moments: Sequence[str]) -> None:
         within = self.query.within

@@ -52,16 +52,19 @@ _WORDS = (
     Word((STREAMS,), r"(?:PATTERN|DEFINE|MEASURES|MATCH_RECOGNIZE|AFTER)\b", _SHAPE),
     Word((STREAMS,), r"(?:JOIN|INNER|LEFT|CROSS)\b", "several streams: FROM S, T WHERE S>A AS a ; T>B AS b"),
     Word((STREAMS,), r"AS\b", "a stream has no second name: the variables of its events stand in WHERE, A AS a"),
+    Word((STREAMS,), r"[./'*]", "FROM names the stream, such as FROM S; its file stands outside the query"),
     Word((), r"\w", "COUNT(x) counts events; no aggregate has DISTINCT", r"\(\s*DISTINCT\s*$"),
     Word((SELECTION,), r".", "results hold no duplicates: leave DISTINCT out", r"\bDISTINCT\s*$"),
     # ---- clauses behind a pattern
     Word(
-        (), r"GROUP\b", "matches within each key: PARTITION BY [key]; aggregates of a match: SELECT COUNT(x), SUM(x.a)"
+        (),
+        r"GROUP\b",
+        "matches within each key: PARTITION BY [key]; of one match: SELECT COUNT(x); group the result outside",
     ),
     Word(
         (),
         r"(?:ORDER|SORT)\b",
-        "the order is that of the time column, and results come by their ends; sort=True (--sort) sorts events first",
+        "results come by their ends: sort them outside, by a measure; sort=True (--sort) puts events in order of time",
     ),
     Word((), r"SKIP\b|AFTER\s+MATCH\b", "CONSUME BY ANY forgets what a match used; SELECT MAX, NEXT and LAST choose"),
     Word((PATTERN,), r"(?:DEFINE|MEASURES|PATTERN|SUBSET|ONE\s+ROW|ALL\s+ROWS)\b", _RECOGNIZE),
@@ -99,7 +102,19 @@ _WORDS = (
     Word(
         (TEST,), r"\)", "there is no current time: a query reads the times of events", r"\b(?:NOW|CURRENT_\w+)\s*\(\s*$"
     ),
+    Word(
+        (TEST,),
+        r"$",
+        "one of several values: a.name IN {'x', 'y'}",
+        r"=\s*('[^']*'|[0-9.]+)\s+OR\s+('[^']*'|[0-9.]+)\s*$",
+    ),
     # ---- patterns
+    Word(
+        (PATTERN,),
+        r"'\w+'",
+        "names of types stand without quotes: A ; B; odd ones in backquotes: `my type`",
+        r"(?:WHERE|;|:|>|OR|ALL|\()\s*$",
+    ),
     Word((PATTERN,), r"\w|AND\s+NOT\b", _ABSENT, r"\bNOT\s*$"),
     Word((PATTERN,), r"AND\s+NOT\b", _ABSENT),
     Word((PATTERN,), r".", "write no EVERY: matches are found from every event", r"\bEVERY\s*\(?\s*$"),

@@ -52,7 +52,7 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
         if accepted == {"LPAR"} and len(error.state.value_stack) == 1 and str(token)[:1] != "<":
             return _not_select(text, error.state.value_stack[0])
         if token.type == "$END":
-            last = _ALL if "LSQB" in accepted and _AND_NAME.search(text) else None
+            last = _ALL if "LSQB" in accepted and _AND_NAME.search(text) else foreign_hint(text, len(text))
             return QuerySyntaxError(
                 f"the query ends too early: expected {_describe(accepted)}", text, len(text.rstrip()), None, last
             )

@@ -368,6 +368,10 @@ def test_each_part_of_a_query_has_an_effect(text, other):
             "NOT(B) is one event, that is not B; that no B lies between is ; !B ;",
         ),
         (
+            "SELECT * FROM S WHERE A ; B PARTITION BY [host, user], [k]",
+            "PARTITION BY [host, user] is one key, the first of these that an event has; several: [host], [user]",
+        ),
+        (
             "SELECT * FROM S WHERE A ; B THEN WITHIN 3 EVENTS",
             "THEN WITHIN is WITHIN where no match beats another, as with ALL",
         ),
