@@ -12,7 +12,7 @@ import pyarrow as pa
 from cer_gpu.backend.windows import first_fall, window_lows
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Within
-from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, Block, kind_of, numbers_of
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, STRING, Block, kind_of, numbers_of
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring, read_only
 from cer_gpu.columnar.moments import UNITS, per_second
@@ -164,9 +164,9 @@ def time_column_type(schema: pa.Schema, name: str) -> pa.DataType:
     data_type = column_type(schema, name, None, None)
     kind = kind_of(data_type)
     if kind not in (INTEGER, MOMENT) or pa.types.is_time(data_type):
-        raise QueryTypeError(
-            f"the time column {name!r} must be a timestamp, a date, a duration or an integer, and is {data_type}"
-        )
+        message = f"the time column {name!r} must be a timestamp, a date, a duration or an integer, and is {data_type}"
+        hint = "make timestamps of it first, as pyarrow.compute.strptime" if kind == STRING else None
+        raise QueryTypeError(message, hint=hint)
     return data_type
 
 

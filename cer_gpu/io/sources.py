@@ -126,6 +126,7 @@ def _open_table(table: Any) -> Source:
     raise EventsError(
         f"expected an iterable of record batches, tables or frames (Arrow PyCapsule interface), "
         f"got {type(table).__name__} in it"
+        + ("\nhint: pyarrow.Table.from_pylist makes a table of rows" if isinstance(table, Mapping) else "")
     )
 
 

@@ -291,6 +291,8 @@ def by_stream(events: Mapping[str, Any], streams: tuple[str, ...]) -> dict[str, 
     for name in events:
         if streams and name not in streams:
             hint = did_you_mean(str(name), streams, "streams in FROM")
+            if isinstance(events[name], list | tuple) and len(streams) == 1:
+                hint = "of columns, pyarrow.table makes one table of events"
             raise EventsError(f"the mapping has events of {name!r}, which is not in FROM\nhint: {hint}")
     for name in streams:
         if name not in events:

@@ -38,7 +38,9 @@ from cer_gpu.predicates.derived import of_event
 from cer_gpu.predicates.relation_terms import Argument, Shared, argument_of, arguments_of
 from cer_gpu.predicates.side_columns import Raw, SideColumn, TextNumber, Truth
 
-_BY_DIFFERENCE = "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES"
+_BY_DIFFERENCE = (
+    "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES; of integers, a number"
+)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
     """
     table = table.unify_dictionaries().combine_chunks()
     n = table.num_rows
-    columns = [_movable(_only_chunk(column)) for column in table.columns]
+    columns = [_whole(column) for column in table.columns]
     batch = pa.RecordBatch.from_arrays(columns, names=table.schema.names)
     if not n:
         return OrderedRows(batch, np.empty(0, np.int64))
@@ -69,21 +69,36 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
 
 
 def field_of(schema: pa.Schema, name: str) -> pa.Field:
-    """Return a field as it stands in the result: without runs of equal values, which Arrow does not make again."""
+    """Return a field as it stands in the result: without runs and dictionaries of views, which Arrow does not make."""
     field = schema.field(name)
-    return field.with_type(plain_type(field.type)) if pa.types.is_run_end_encoded(field.type) else field
+    if pa.types.is_run_end_encoded(field.type):
+        return field.with_type(plain_type(field.type))
+    if _has_view_dictionary(field.type):
+        return field.with_type(pa.dictionary(field.type.index_type, plain_type(field.type), field.type.ordered))
+    return field
+
+
+def _has_view_dictionary(data_type: pa.DataType) -> bool:
+    if not pa.types.is_dictionary(data_type):
+        return False
+    return bool(pa.types.is_string_view(data_type.value_type) or pa.types.is_binary_view(data_type.value_type))
 
 
 def _movable(column: pa.Array) -> pa.Array:
     """Return a column in a layout that Arrow can move: without views or runs, but with a dictionary."""
     if pa.types.is_run_end_encoded(column.type):
         return _movable(pc.run_end_decode(column))
-    kept = pa.types.is_dictionary(column.type) and not pa.types.is_string_view(column.type.value_type)
-    return column if kept or column.type == plain_type(column.type) else column.cast(plain_type(column.type))
+    if _has_view_dictionary(column.type):
+        texts = column.dictionary.cast(plain_type(column.type))
+        return pa.DictionaryArray.from_arrays(column.indices, texts, ordered=column.type.ordered)
+    kept = pa.types.is_dictionary(column.type) or column.type == plain_type(column.type)
+    return column if kept else column.cast(plain_type(column.type))
 
 
-def _only_chunk(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array that Arrow can move."""
+    chunks = [_movable(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]]
+    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
 
 
 def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.int64] | None, Int64]:

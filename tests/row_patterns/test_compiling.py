@@ -263,6 +263,26 @@ def test_nan_is_the_greatest_value(order, wanted):
     assert repr(list(found.values())) == repr([wanted, NAN, 1.0])
 
 
+def test_dictionaries_of_views_are_columns_like_others():
+    """Categories of Polars are such."""
+    codes = pa.array([0, 0, 1, 1], pa.uint32())
+    coded = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "b"], pa.string_view()))
+    rows = pa.table({"k": coded, "x": [3, 2, 5, 4]})
+    text = statement(
+        partition="PARTITION BY k ORDER BY k",
+        measures="MEASURES LAST(k) AS last",
+        rest="ALL ROWS PER MATCH",
+        pattern="A B",
+        define="B AS k = PREV(k)",
+    )
+    found = [tuple(row.values()) for row in cer_gpu.compile(text).evaluate(rows).to_pylist()]
+    assert found == [("a", "a", 3), ("a", "a", 2), ("b", "b", 5), ("b", "b", 4)]
+    text = statement(
+        partition="", measures="MEASURES MAX(k) AS most", pattern="A B+", define="B AS k >= A.k AND x < A.x"
+    )
+    assert cer_gpu.compile(text).evaluate(rows).to_pylist() == [{"most": "a"}, {"most": "b"}]
+
+
 def test_views_and_runs_are_columns_like_others():
     texts = pa.array(["a", "b", "a"], pa.string_view())
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, 7]))
