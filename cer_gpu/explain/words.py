@@ -172,7 +172,8 @@ def _outline(formula: NormalForm, streams: Sequence[str], one: str = _ONE) -> It
                 yield from ("  " + line for line in lines)
         case Trailing():
             yield from _outline(formula.body, streams)
-            yield from _absences(formula.absent, "and then, until the window that begins with its first event has passed, ")
+            until = "until the window that begins with its first event has passed"
+            yield from _absences(formula.absent, f"and then, {until}, ")
         case Related():
             yield from _outline(formula.body, streams, one)
             word = "and" if isinstance(formula.body, Related) else "such that"
