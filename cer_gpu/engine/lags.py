@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from cer_gpu.backend.partitions import find_earlier
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import Block, plain_type, take_rows
+from cer_gpu.columnar.columns import Block, plain
 from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
@@ -84,7 +84,7 @@ class Lags:
     def add_to(self, block: Block) -> None:
         """Make the columns of the next block."""
         values = {
-            attribute: _cast(_plain(block.column(attribute)), column.type, attribute)
+            attribute: _cast(plain(block.column(attribute)), column.type, attribute)
             for attribute, column in {c.attribute: c for c in self._columns.values()}.items()
         }
         found = self._in_stream(values, block.n_rows) if self._keys is None else self._in_partitions(values, block)
@@ -171,15 +171,6 @@ class Lags:
         n = self._partitions.n
         self._counts[:n], self._rings[:n] = arrays["counts"], arrays["rings"]
         self._retained.restore(arrays["positions"], rows)
-
-
-def _plain(column: pa.Array) -> pa.Array:
-    """Return the values of a column in a layout that Arrow can move."""
-    if pa.types.is_dictionary(column.type):
-        return _plain(column.dictionary).take(column.indices)
-    if pa.types.is_run_end_encoded(column.type):
-        return take_rows(column, pa.array(np.arange(len(column))))
-    return column.cast(plain_type(column.type))
 
 
 def _cast(column: pa.Array, data_type: pa.DataType, attribute: str) -> pa.Array:

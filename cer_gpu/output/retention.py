@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.ceql.paths import dotted
-from cer_gpu.columnar.columns import check_movable, take_rows
+from cer_gpu.columnar.columns import as_type, check_movable, take_rows
 from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
 
@@ -63,7 +63,7 @@ class Retained:
                 raise EventsError(f"the events have no column {dotted(attribute)!r} any more (or more than one)")
         chosen = pa.array(rows)
         columns = [
-            as_type(take_rows(array_of(batch, attribute), chosen), field)
+            as_type(take_rows(array_of(batch, attribute), chosen), field.type, f"column {field.name!r}")
             for attribute, field in zip(self._attributes, self.schema, strict=True)
         ]
         self._positions.append(positions.copy())
@@ -125,21 +125,3 @@ class Retained:
         if len(positions):
             self._positions = [positions]
             self._rows = [pa.concat_batches(rows.to_batches())]
-
-
-def as_type(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return a column as the type of a field, without a dictionary.
-
-    Raises
-    ------
-    EventsError
-        When a value does not fit.
-    """
-    try:
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
-        return column if column.type == field.type else column.cast(field.type)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise EventsError(
-            f"column {field.name!r} was {field.type} at first and is {column.type} now, and does not fit: {error}"
-        ) from None

@@ -21,11 +21,10 @@ from cer_gpu.automaton.normal_form import variable_name
 from cer_gpu.backend.chains.weighing import FINITE, INFINITE, NEGATIVE, NOT_A_NUMBER
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold
-from cer_gpu.columnar.columns import plain_type, take_rows
+from cer_gpu.columnar.columns import as_type, plain_type, take_rows
 from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
 from cer_gpu.output.reductions import Aggregation
-from cer_gpu.output.retention import as_type
 from cer_gpu.runtime.counts import WeighedBuffers
 
 Int64 = npt.NDArray[np.int64]
@@ -150,7 +149,7 @@ class BoundWeights:
             valid = np.ones(len(rows), np.bool_)
             total = np.full(len(rows), self._sign * constant, np.int64 if self._of_integers else np.float64)
             for named, factor, most in terms:
-                values = as_type(take_rows(array_of(batch, named.name), chosen), named)
+                values = as_type(take_rows(array_of(batch, named.name), chosen), named.type, f"column {named.name!r}")
                 if values.null_count:
                     valid &= np.asarray(values.is_valid().to_numpy(zero_copy_only=False))
                     values = values.fill_null(0)

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 from cer_gpu.backend.partitions import number_events
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
-from cer_gpu.columnar.columns import Bools, is_string, plain_texts, plain_type, take_rows
+from cer_gpu.columnar.columns import Bools, as_type, is_string, plain_texts, plain_type, take_rows
 from cer_gpu.columnar.fields import array_of, column_type, fields_hint
 from cer_gpu.columnar.memory import Scratch
-from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.errors import QueryTypeError
 from cer_gpu.partition.key_index import Texts, encoder_of, index_of
 
 Int32 = npt.NDArray[np.int32]
@@ -74,37 +74,33 @@ class Keys:
     def at(self, batch: pa.RecordBatch, rows: pa.Array, types: list[pa.DataType]) -> list[pa.Array]:
         """Return the keys of some events, in these types."""
         keys = self._keys_in({name: take_rows(array_of(batch, name), rows) for name in self.columns}, types)
-        return [_cast(key, kind, name) for key, kind, name in zip(keys, types, self.names, strict=True)]
+        return [
+            as_type(key, kind, f"the key {name!r} of PARTITION BY")
+            for key, kind, name in zip(keys, types, self.names, strict=True)
+        ]
 
     def _keys_in(self, columns: dict[str, pa.Array], types: list[pa.DataType]) -> list[pa.Array]:
         return [
-            self._key([_readable(columns[name]) for name in names], names, kind)
+            self._key([columns[name] for name in names], names, kind)
             for names, kind in zip(self.brackets, types, strict=True)
         ]
 
     def _key(self, columns: list[pa.Array], names: tuple[str, ...], kind: pa.DataType) -> pa.Array:
         if len(columns) == 1 and pa.types.is_dictionary(columns[0].type) and is_string(kind):
-            return columns[0]
-        columns = [_cast(column, kind, name) for column, name in zip(columns, names, strict=True)]
+            return _readable(columns[0])
+        columns = [_as_key(column, kind, name) for column, name in zip(columns, names, strict=True)]
         return columns[0] if len(columns) == 1 else pc.coalesce(*columns)
 
 
 def _readable(column: pa.Array) -> pa.Array:
-    """Return a column with a dictionary, if any, in a layout that Arrow's functions read."""
-    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+    """Return a column with a dictionary in a layout that Arrow's functions read."""
+    if pa.types.is_string_view(column.type.value_type):
         return pa.DictionaryArray.from_arrays(column.indices, plain_texts(column.dictionary))
     return column
 
 
-def _cast(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    try:
-        return column if column.type == kind else column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise EventsError(
-            f"the key {name!r} of PARTITION BY was {kind} at first and is {column.type} now, and does not fit: {error}"
-        ) from None
+def _as_key(column: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+    return as_type(column, kind, f"the key {name!r} of PARTITION BY")
 
 
 def _key_type(names: tuple[Name, ...], schema: pa.Schema, text: str) -> pa.DataType:

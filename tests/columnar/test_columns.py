@@ -272,3 +272,22 @@ def test_moments_are_counted_from_1970_in_their_unit():
         assert block_of(pa.array([naive], pa.timestamp(unit))).numbers("x")[0] == seconds * factor
         assert block_of(pa.array([noon], pa.timestamp(unit, "Asia/Tokyo"))).numbers("x")[0] == seconds * factor
     assert block_of(pa.array([naive.date()], pa.date32())).numbers("x")[0] == seconds // 86_400
+
+
+@pytest.mark.parametrize("view", [pa.string_view(), pa.binary_view()])
+def test_dictionaries_of_views_become_plain_at_any_depth(view):
+    texts = ["a value too long for the view itself", None, "b"]
+    values = pa.array(texts, pa.string()).cast(pa.binary() if view == pa.binary_view() else pa.string()).cast(view)
+    codes = pa.DictionaryArray.from_arrays(pa.array([2, 0, 1, None, 0], pa.uint32()), values)
+    struct = pa.StructArray.from_arrays([codes], ["k"], mask=pa.array([False, True, False, False, False]))
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, None, 2, 5], pa.int32()), codes)
+    large = pa.LargeListArray.from_arrays(pa.array([0, 2, 5]), struct)
+    ends = pa.RunEndEncodedArray.from_arrays(pa.array([1, 2, 4, 5, 9], pa.int32()), codes)
+    for column in (codes, struct, lists, large, ends):
+        for piece in (column, column.slice(1), column.slice(1, 2), column.slice(0, 0)):
+            found = columns.plain(piece)
+            found.validate(full=True)
+            assert found.type == columns.plain_type(piece.type)
+            assert found.to_pylist() == piece.to_pylist()
+            rows = list(range(len(piece)))[::-1]
+            assert columns.take_rows(piece, pa.array(rows, pa.int32())).to_pylist() == found.to_pylist()[::-1]

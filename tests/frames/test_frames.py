@@ -244,6 +244,23 @@ def test_polars_types_reach_the_query():
     assert [row["start_time"], row["end_time"]] == frame["at"].to_list()
 
 
+@pytest.mark.parametrize("kind", [pl.Enum(["y", "x"]), pl.Categorical])
+def test_values_of_enumerations_are_texts_in_results(kind):
+    values = pl.Series(["x", None, "y"], dtype=kind)
+    frame = pl.DataFrame({"type": ["A", "C", "B"], "k": values}).with_columns(
+        s=pl.struct(k=pl.col("k")), l=pl.concat_list("k", "k")
+    )
+    expected = [{"k": k, "s": {"k": k}, "l": [k, k]} for k in ("x", "y")]
+    for made in (frame, frame.lazy()):
+        found = made.cer.match("SELECT * FROM S WHERE A ; B", output="events").lazy().collect()
+        assert [{n: each[n] for n in "ksl"} for each in found["events"][0]] == expected
+        found = made.cer.match("SELECT B.k AS v, LIST(A.k) AS a, B.s AS s, B.l AS l FROM S WHERE A ; B").lazy()
+        row = found.collect().select("v", "a", "s", "l").row(0)
+        assert row == ("y", ["x"], {"k": "y"}, ["y", "y"])
+    found = frame.cer.match("SELECT * FROM S WHERE A ; B", output="rows")
+    assert found["k"].to_list() == ["x", "y"]
+
+
 # ---- pandas -------------------------------------------------------------------------------------------------------
 
 
