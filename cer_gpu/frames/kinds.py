@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from cer_gpu.columnar.columns import types_within
 from cer_gpu.errors import OptionError
 from cer_gpu.io.frames import is_a
 
@@ -66,12 +68,24 @@ def kind_of(frame: Any) -> Kind:
     return kind
 
 
+def _check_names(found: pa.Table, library: str) -> None:
+    """Refuse two columns of one name."""
+    names = found.column_names
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(
+                f"the results have {names.count(name)} columns {name!r}, and names are unique in a frame of {library}\n"
+                "hint: give one another name with AS"
+            )
+
+
 # ---- Polars -------------------------------------------------------------------------------------------------------
 
 
 def _to_polars(found: pa.Table) -> Any:
     import polars
 
+    _check_names(found, "Polars")
     return polars.from_arrow(found)
 
 
@@ -104,10 +118,12 @@ def _lazily(schema: pa.Schema, result: Result) -> Any:
 def _to_pandas(given: Any, found: pa.Table) -> Any:
     """Return a table as a DataFrame: with Arrow's types if the given one has some, else with those of NumPy.
 
-    Integers and booleans among which values are missing are nullable ones of pandas, not floats and objects.
+    Integers and booleans among which values are missing are nullable ones of pandas, not floats and objects; within
+    lists and structs they are those of Python, and times in nanoseconds within structs are those of pandas.
     """
     import pandas
 
+    _check_names(found, "pandas")
     if any(isinstance(dtype, pandas.ArrowDtype) for dtype in given.dtypes):
         return found.to_pandas(types_mapper=pandas.ArrowDtype)
     nullable = {
@@ -115,11 +131,37 @@ def _to_pandas(given: Any, found: pa.Table) -> Any:
         pa.int64(): pandas.Int64Dtype(), pa.uint8(): pandas.UInt8Dtype(), pa.uint16(): pandas.UInt16Dtype(),
         pa.uint32(): pandas.UInt32Dtype(), pa.uint64(): pandas.UInt64Dtype(), pa.bool_(): pandas.BooleanDtype(),
     }  # fmt: skip
-    columns = {
-        name: column.to_pandas(types_mapper=nullable.get) if column.null_count else column.to_pandas()
-        for name, column in zip(found.column_names, found.columns, strict=True)
-    }
+
+    def converted(column: pa.ChunkedArray) -> Any:
+        if not pa.types.is_nested(column.type):
+            return column.to_pandas(types_mapper=nullable.get if column.null_count else None)
+        if not _has_nanoseconds(column.type):
+            return column.to_pandas(integer_object_nulls=True)
+        values = np.empty(len(column), object)
+        values[:] = [_as_array(value) for value in column.to_pylist()]  # to_pandas makes integers of these times
+        return values
+
+    columns = {name: converted(column) for name, column in zip(found.column_names, found.columns, strict=True)}
     return pandas.DataFrame(columns, index=pandas.RangeIndex(found.num_rows), copy=False)
+
+
+def _has_nanoseconds(kind: pa.DataType) -> bool:
+    """Return True if there is a struct with times or durations in nanoseconds within a type."""
+    return any(
+        (pa.types.is_timestamp(each) or pa.types.is_duration(each)) and each.unit == "ns"
+        for holder in types_within(kind)
+        if pa.types.is_struct(holder)
+        for each in types_within(holder)
+    )
+
+
+def _as_array(value: Any) -> Any:
+    """Return a list as the array that pandas has in its place."""
+    if not isinstance(value, list):
+        return value
+    array = np.empty(len(value), object)
+    array[:] = [_as_array(each) for each in value]
+    return array
 
 
 # ---- DuckDB -------------------------------------------------------------------------------------------------------
@@ -153,4 +195,9 @@ def _by_narwhals(frame: Any) -> Kind | None:
     if not isinstance(known, narwhals.DataFrame):
         return None
     backend = known.implementation
-    return Kind(known.to_arrow(), lambda found: narwhals.from_arrow(found, backend=backend).to_native())
+
+    def back(found: pa.Table) -> Any:
+        _check_names(found, str(backend.value))
+        return narwhals.from_arrow(found, backend=backend).to_native()
+
+    return Kind(known.to_arrow(), back)

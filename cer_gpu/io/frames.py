@@ -129,9 +129,10 @@ def _open_pandas(frame: Any) -> Source:
     """Open a DataFrame; its named levels of the index are columns, too, unless a column has that name."""
     held = [(str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)]
     names = {name for name, _ in held}
+    levels = frame.index.set_names([None] * frame.index.nlevels)  # a name that is a number would go before a place
     for level, name in enumerate(frame.index.names):
         if name is not None and str(name) not in names:
-            held.append((str(name), frame.index.get_level_values(level).to_series()))
+            held.append((str(name), levels.get_level_values(level).to_series()))
     unreadable = _Unreadable("DataFrame")
     schema = unreadable.types((name, partial(_pandas_type, values)) for name, values in held)
 

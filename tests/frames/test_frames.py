@@ -9,6 +9,7 @@ from pathlib import Path
 
 import duckdb
 import narwhals
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -272,6 +273,41 @@ def test_positions_are_row_numbers_and_a_named_index_is_a_column():
     assert found["positions"][0].tolist() == [0, 2]
     assert str(found["start_time"].dtype) == "datetime64[ns, UTC]"
     assert frame.iloc[found["positions"][0]].index.tolist() == [at[0], at[2]]
+
+
+def test_levels_of_an_index_with_numbers_as_names_are_not_swapped():
+    index = pd.MultiIndex.from_arrays([["A", "B", None], [10, 20, None]], names=[1, 0])
+    found = cer_gpu.frames.match(
+        pd.DataFrame(index=index), "SELECT * FROM S WHERE A ; B", output="events", type_column="1"
+    )
+    assert list(found["events"][0]) == [{"1": "A", "0": 10.0}, {"1": "B", "0": 20.0}]
+
+
+def test_nested_values_stay_integers_and_times_in_pandas():
+    at = pd.to_datetime([1_700_000_000_123_456_789, 3]).tz_localize("UTC").tz_convert("Europe/Berlin")
+    frame = pd.DataFrame(
+        {"type": ["A", "B"], "id": pd.array([2**53 + 1, None], dtype="Int64"), "at": at, "d": at - at[1]}
+    )
+    assert str(frame["at"].dtype) == "datetime64[ns, Europe/Berlin]"
+    assert str(frame["d"].dtype) == "timedelta64[ns]"
+    query = "SELECT * FROM S WHERE A ; B"
+    events = frame.cer.match(query, output="events")["events"][0]
+    assert isinstance(events, np.ndarray)
+    assert [type(each["id"]) for each in events] == [int, type(None)]
+    assert events.tolist() == frame.astype(object).where(frame.notna(), None).to_dict("records")
+    (events,) = frame[["type", "id"]].cer.match(query, output="events")["events"]
+    assert [(type(each["id"]), each["id"]) for each in events] == [(int, 2**53 + 1), (type(None), None)]
+    found = frame.cer.match("SELECT LIST(a.id) AS ids FROM S WHERE (A OR B)+ AS a")["ids"]
+    every = [value for each in found for value in each]
+    assert 2**53 + 1 in every
+    assert not any(isinstance(value, float) for value in every)
+
+
+@pytest.mark.parametrize("made", [pl.DataFrame, lambda columns: pl.DataFrame(columns).lazy(), pd.DataFrame])
+def test_two_results_of_one_name_are_refused(made):
+    frame = made({"type": ["A", "B"], "x": [1, 1]})
+    with pytest.raises(OptionError, match="the results have 2 columns 'v', and names are unique"):
+        cer_gpu.frames.match(frame, ROWS.replace("*", "n AS v, x AS v", 1))
 
 
 def test_missing_positions_stay_integers_in_pandas():
