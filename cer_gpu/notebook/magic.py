@@ -21,7 +21,7 @@ class CeqlMagics(Magics):
     """Magics of the package; made by ``%load_ext cer_gpu``."""
 
     @magic_arguments()
-    @argument("events", help="A variable with events, or else the path of a file or folder.")
+    @argument("events", help="A variable with events, or else a file, folder, glob or address.")
     @argument("--type-column", help="The column of event types.  [default: type]")
     @argument("--no-type-column", action="store_true", help="The stream's name (FROM) is the type of its events.")
     @argument("--time-column", help="The column of times.")
@@ -49,9 +49,11 @@ class CeqlMagics(Magics):
             raise UsageError(f"-o: expected the name of a variable, got {given.out!r}")
         options = {
             name: value
-            for name in ("type_column", "time_column", "time_unit", "output", "limit", "threads", "sort")
-            if (value := getattr(given, name))
+            for name in ("type_column", "time_column", "time_unit", "output", "limit", "threads")
+            if (value := getattr(given, name)) is not None
         }
+        if given.sort:
+            options["sort"] = True
         if given.no_type_column:
             options["type_column"] = None
         try:
@@ -76,10 +78,10 @@ class CeqlMagics(Magics):
         return self.shell
 
     def _events(self, name: str) -> Kind:
-        """Return the events of a variable, or of a path."""
+        """Return the events of a variable, or of the files that a path, a glob or an address names."""
         names = self._names
         if name not in names:
-            if not Path(name).exists():
+            if name.isidentifier() and not Path(name).exists():
                 known = [each for each in names if each[0] != "_" and each not in self._shell.user_ns_hidden]
                 hint = did_you_mean(name, known, "variables") or "there are no variables yet"
                 raise OptionError(f"{name!r} is no variable, and no file\nhint: {hint}")

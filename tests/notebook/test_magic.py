@@ -71,6 +71,16 @@ def test_options_are_those_of_the_command_line(shell):
     assert repr(run(shell, "events --no-type-column", everything)).endswith("1 complex event")
 
 
+def test_a_limit_of_no_results_is_one(shell):
+    assert repr(run(shell, "events --limit 0")) == "no complex events"
+
+
+def test_globs_and_addresses_name_files(shell, tmp_path):
+    EVENTS.write_parquet(tmp_path / "events.parquet")
+    for name in (tmp_path / "*.parquet", (tmp_path / "events.parquet").as_uri()):
+        assert repr(run(shell, name)).endswith("2 complex events")
+
+
 def test_sql_and_nothing_found_are_shown_as_well(shell):
     statement = "SELECT * FROM t MATCH_RECOGNIZE (MEASURES LAST(x) AS last PATTERN (A+) DEFINE A AS x < 3)"
     found = run(shell, "events", statement)
@@ -92,6 +102,7 @@ def test_without_matplotlib_there_is_no_picture(shell, monkeypatch):
         ("events", "SELECT * FROM S\nWHERE A ;; B", ["line 2: WHERE A ;; B\n", "                   ^"]),
         ("events", "SELECT * FROM S WHERE A FILTER A[z > 1]", ["no column 'z'", "^", "hint: columns: type, x, k"]),
         ("evens", QUERY, ["'evens' is no variable, and no file\nhint: did you mean 'events'?"]),
+        ("nowhere/a.csv", QUERY, ["nowhere/a.csv: no such file\nhint: no folder nowhere"]),
         ("events --output evnts", QUERY, ["got 'evnts'\nhint: did you mean 'events'?"]),
         ("events -o 1", QUERY, ["-o: expected the name of a variable, got '1'"]),
         ("events --limit x", QUERY, ["argument --limit: invalid int value"]),
