@@ -93,6 +93,12 @@ def test_types_of_folders_are_integers_dates_or_text(tmp_path):
     ].to_pylist() == [[2]]
 
 
+@pytest.mark.parametrize("text", ["2024-W01", "2024-02-30", "1_000", "%205", "+5", "\uff11\uff12", "9" * 19])
+def test_other_texts_of_folders_stay_text(text, tmp_path):
+    write(tmp_path / f"k={text}" / "e.csv", TABLE.slice(0, 1))
+    assert open_events(tmp_path).schema.field("k").type == pa.string()
+
+
 def test_a_column_of_the_file_goes_before_that_of_its_folder(tmp_path):
     write(tmp_path / "x=100" / "e.parquet", TABLE)
     assert QUERY.evaluate(tmp_path).equals(EXPECTED)
