@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import accumulate
@@ -203,7 +204,9 @@ def _folder_columns(files: Sequence[StoredFile]) -> dict[str, pa.DataType]:
 
 def _kind(texts: Sequence[str]) -> pa.DataType:
     values = [text for text in texts if text != _NO_VALUE]
-    for kind, parse in _PARSERS.items():
+    for kind, (form, parse) in _KINDS.items():
+        if not all(form.fullmatch(value) for value in values):
+            continue
         try:
             for value in values:
                 pa.scalar(parse(value), kind)
@@ -213,10 +216,11 @@ def _kind(texts: Sequence[str]) -> pa.DataType:
     return pa.string()
 
 
-_PARSERS: Mapping[pa.DataType, Callable[[str], Any]] = {
-    pa.int64(): int,
-    pa.date32(): datetime.date.fromisoformat,
+_KINDS: Mapping[pa.DataType, tuple[re.Pattern[str], Callable[[str], Any]]] = {
+    pa.int64(): (re.compile(r"-?[0-9]+"), int),
+    pa.date32(): (re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"), datetime.date.fromisoformat),
 }
+"""Form and value of the texts of each type; all others are text."""
 
 
 def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.DataType]) -> Source:
@@ -229,32 +233,26 @@ def _with_folders(source: Source, file: StoredFile, folders: Mapping[str, pa.Dat
     values = {}
     for name, kind in told.items():
         text = file.folders[name]
-        values[name] = pa.scalar(None if text == _NO_VALUE else _PARSERS.get(kind, str)(text), kind)
+        parse = _KINDS[kind][1] if kind in _KINDS else str
+        values[name] = pa.scalar(None if text == _NO_VALUE else parse(text), kind)
 
-    def with_told(batches: Iterator[pa.RecordBatch], columns: list[str]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            arrays = [_repeated(values[name], batch.num_rows) for name in columns]
-            names = [*batch.schema.names, *columns]
-            yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=names)
+    def with_told(read: Callable[..., Iterator[pa.RecordBatch]]) -> Callable[..., Iterator[pa.RecordBatch]]:
+        def read_all(columns: list[str], *rows: int) -> Iterator[pa.RecordBatch]:
+            asked = [name for name in columns if name in told]
+            for batch in read([name for name in columns if name not in told], *rows):
+                arrays = [_repeated(values[name], batch.num_rows) for name in asked]
+                yield pa.RecordBatch.from_arrays([*batch.columns, *arrays], names=[*batch.schema.names, *asked])
 
-    def read(columns: list[str]) -> Iterator[pa.RecordBatch]:
-        own = [name for name in columns if name not in told]
-        return with_told(source.batches(own), [name for name in columns if name in told])
+        return read_all
 
     parts = source.parts
-
-    def read_part(columns: list[str], begin: int, end: int) -> Iterator[pa.RecordBatch]:
-        assert parts is not None
-        own = [name for name in columns if name not in told]
-        return with_told(parts.read(own, begin, end), [name for name in columns if name in told])
-
     return Source(
         schema,
-        read,
+        with_told(source.batches),
         source.n_rows,
         rereadable=source.rereadable,
         reads_fields=source.reads_fields,
-        parts=None if parts is None else Parts(parts.begins, read_part),
+        parts=None if parts is None else Parts(parts.begins, with_told(parts.read)),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -66,9 +66,11 @@ def _open(file: _Rest) -> Source:
 
 def _open_text(file: _Rest) -> Source:
     """Open CSV or JSON lines; the schema is that of the first lines."""
+    if file.peek(len(BOM_UTF8)) == BOM_UTF8:
+        file.read(len(BOM_UTF8))
     head = file.peek(TEXT_BYTES)
     lines = head[: head.rfind(b"\n") + 1] or head
-    streams = iter([io.BytesIO(lines)])
+    streams = iter([_in_arrow(lines), _in_arrow(head)] if len(head) < TEXT_BYTES else [_in_arrow(lines)])
 
     def stream() -> Any:
         return next(streams, file)
@@ -80,6 +82,17 @@ def _open_text(file: _Rest) -> Source:
         source = csv_source(stream, "\t" if first.count(b"\t") > first.count(b",") else ",")
     check_names(source.schema)
     return Source(source.schema, lambda columns: _rows(source.batches(columns)))
+
+
+def _in_arrow(data: bytes) -> pa.BufferReader:
+    """Return a file of a copy in Arrow's memory.
+
+    Arrow's threads may drop a file after its reader is closed.  If that is an object of Python, and the interpreter is
+    ending just then, the process aborts.
+    """
+    copy = pa.BufferOutputStream()
+    copy.write(data)
+    return pa.BufferReader(copy.getvalue())
 
 
 def _rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -17,6 +18,7 @@ from cer_gpu.errors import EventsError
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(?://([^/]*))?(/.*|)", re.DOTALL)
 _UNESCAPED = "/:@!$&'()*+,;=-._~"
 _GLOB = re.compile(r"[*?\[{]")
+_BRACKET = re.compile(r"\[([!^]?)(\][^]]*|[^]]+)\]")
 _TABLES = {"_delta_log": "Delta", ".hoodie": "Hudi"}
 _KINDS = {
     **dict.fromkeys(("s3", "s3a", "s3n"), "S3FileSystem"),
@@ -320,21 +322,22 @@ def _pattern(glob: str) -> str:
     found, depth, i = "", 0, 0
     while i < len(glob):
         char = glob[i]
-        closing = glob.find("]", i + 2) if char == "[" else -1
+        bracket = _BRACKET.match(glob, i)
         if glob.startswith("**/", i):
             found, i = found + "(?:[^/]+/)*", i + 2
         elif glob.startswith("**", i):
             found, i = found + ".*", i + 1
         elif char in "*?":
             found += "[^/]*" if char == "*" else "[^/]"
-        elif closing > 0:
-            inside = glob[i + 1 : closing].replace("\\", r"\\")
-            found, i = found + "[" + ("^" + inside[1:] if inside[0] in "!^" else inside) + "]", closing
-        elif char == "{" and "}" in glob[i:]:
+        elif bracket:
+            # without the flags and the end around it
+            inside = fnmatch.translate("[" + ("!" if bracket[1] else "") + bracket[2] + "]")[len("(?s:") : -len(r")\Z")]
+            found, i = found + "(?!/)" + inside, bracket.end() - 1
+        elif char == "{" and glob.count("}", i) > depth:
             found, depth = found + "(?:", depth + 1
         elif char in ",}" and depth:
             found, depth = found + ("|" if char == "," else ")"), depth - (char == "}")
         else:
             found += re.escape(char)
         i += 1
-    return found.rstrip("/") + r"(?:/.*)?\Z"
+    return found.rstrip("/") + ")" * depth + r"(?:/.*)?\Z"

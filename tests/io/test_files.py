@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import fnmatch
 import itertools
 import json
 import random
@@ -92,6 +93,12 @@ def test_types_of_folders_are_integers_dates_or_text(tmp_path):
     ].to_pylist() == [[2]]
 
 
+@pytest.mark.parametrize("text", ["2024-W01", "2024-02-30", "1_000", "%205", "+5", "\uff11\uff12", "9" * 19])
+def test_other_texts_of_folders_stay_text(text, tmp_path):
+    write(tmp_path / f"k={text}" / "e.csv", TABLE.slice(0, 1))
+    assert open_events(tmp_path).schema.field("k").type == pa.string()
+
+
 def test_a_column_of_the_file_goes_before_that_of_its_folder(tmp_path):
     write(tmp_path / "x=100" / "e.parquet", TABLE)
     assert QUERY.evaluate(tmp_path).equals(EXPECTED)
@@ -123,6 +130,20 @@ def test_globs(years, tmp_path, monkeypatch):
     assert QUERY.evaluate(["data/year=2023/**", "data/year=2024/*/*.parquet"]).equals(EXPECTED)
     write(tmp_path / "odd[1].parquet", TABLE)
     assert QUERY.evaluate("odd[1].parquet").equals(EXPECTED)  # a file of the name goes before the pattern
+
+
+def test_brackets_of_globs_are_those_of_fnmatch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = ["[x]", "]y", "x", "^", "a-", "z", "\\"]
+    for name in names:
+        write(tmp_path / "gl" / f"{name}.arrow.csv", TABLE.slice(0, 1))
+    for bracket in ["[]x]", "[[]", "[!]x]", "[a-]", "[x^]", "[!a-z]", "[\\]", "[z-ax]", "[[-^]"]:
+        wanted = sorted(f"gl/{name}.arrow.csv" for name in names if fnmatch.fnmatchcase(name, bracket + "*"))
+        assert [file.path for file in find_files(f"gl/{bracket}*")] == wanted, bracket
+    assert len(find_files("gl/[^a-z]*")) == len(find_files("gl/[!a-z]*"))
+    for glob in ["gl/[z-a]*", "gl/{a[}]", "gl/{a,{b}", "gl/[]"]:
+        with pytest.raises(cer_gpu.EventsError, match="fits this pattern"):
+            find_files(glob)
 
 
 def test_the_same_events_through_every_kind_of_file(tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ import pyarrow.csv as pa_csv
 import pytest
 
 import cer_gpu
-from cer_gpu.io import standard_input
+from cer_gpu.io import formats, standard_input
 from cer_gpu.io.standard_input import open_standard_input
 
 N = 3000
@@ -40,6 +40,8 @@ GIVEN = {
     "JSON lines": LINES,
     "blanks before": b"\n  " + LINES,
     "no end of the last line": LINES[:-1],
+    "JSON lines with a byte order mark": b"\xef\xbb\xbf" + LINES,
+    "CSV with a byte order mark": b"\xef\xbb\xbf" + separated(","),
     "gzip CSV": gzip.compress(separated(",")),
     "gzip JSON lines": gzip.compress(LINES),
     "gzip Arrow": gzip.compress(arrow()),
@@ -51,6 +53,25 @@ GIVEN = {
 def test_every_format_gives_the_same_events(kind, head, monkeypatch):
     monkeypatch.setattr(standard_input, "TEXT_BYTES", head)
     assert QUERY.evaluate(open_standard_input(io.BytesIO(GIVEN[kind]))).equals(QUERY.evaluate(TABLE))
+
+
+@pytest.mark.parametrize("reader", ["json_source", "csv_source"])
+def test_the_bytes_that_threads_of_arrow_read_belong_to_arrow(reader, monkeypatch):
+    # a thread that drops an object of Python while the interpreter ends aborts the process
+    opened = []
+
+    def watching(stream, *given):
+        def watched():
+            opened.append(stream())
+            return opened[-1]
+
+        return getattr(formats, reader)(watched, *given)
+
+    monkeypatch.setattr(standard_input, reader, watching)
+    given = LINES if reader == "json_source" else separated(",")
+    list(open_standard_input(io.BytesIO(given)).batches(["x"]))
+    assert len(opened) == 2
+    assert all(isinstance(each, pa.BufferReader) for each in opened)
 
 
 WRONG = {
