@@ -14,7 +14,7 @@ import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, Filters, compared, execute
-from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
+from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, exceeds, next_start
 
 _U = np.uint64
 
@@ -267,7 +267,7 @@ def _push(plan, memory, row, depth, place):
                 memory.totals_f[depth, f] += plan.inputs_f[column, row]
             elif kind == EXTREME:
                 sign = plan.functions[f, 3]
-                if tally == 1 or sign * plan.inputs[column, row] > sign * plan.inputs[column, total]:
+                if tally == 1 or exceeds(plan.inputs[column, row], plan.inputs[column, total], sign):
                     memory.totals[depth, f] = row
         memory.tallies[depth, f] = tally
     return True

@@ -105,6 +105,15 @@ def test_values_of_every_type_are_compared_exactly(rows):
     assert found("B AS x < A.x AND A.x = MAX(x) AND x = MIN(x)", rows, rest="AFTER MATCH SKIP TO NEXT ROW") == [(2,)]
 
 
+def test_the_least_integer_is_the_minimum():
+    rows = pa.table({"t": range(4), "x": [5, -(2**63), 0, 7]})
+    measures = "MIN(x) AS low, MAX(x) AS high, COUNT(*) AS n"
+    assert found("A AS t < 2, C AS MIN(A.x) < -10", rows, "A+ C", measures) == [(-(2**63), 5, 3)]
+    rows = pa.table({"t": range(4), "x": [5.0, float("nan"), float("-inf"), 7.0]})
+    ((low, high),) = found("A AS t < 3, C AS MIN(A.x) < -10", rows, "A+ C", "MIN(x) AS low, MAX(x) AS high")
+    assert low == float("-inf") and high != high
+
+
 def test_integers_and_floats_meet_exactly():
     rows = pa.table({"x": [BIG + 1, BIG], "f": [0.0, float(BIG)]})
     assert found("B AS f < A.x", rows) == [(2,)]
