@@ -15,6 +15,7 @@ from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
 from cer_gpu.engine.evaluator import first_rows
+from cer_gpu.engine.options import check_options
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
@@ -74,6 +75,8 @@ class RowPatternQuery:
 
         Raises
         ------
+        OptionError
+            When `limit` is no number from 0 on.
         EventsError
             When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
         QueryTypeError
@@ -81,6 +84,7 @@ class RowPatternQuery:
         QueryTooLargeError
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
+        check_options(limit=limit)
         with self.stream(events) as reader:
             return pa.Table.from_batches(first_rows(reader, limit), reader.schema)
 

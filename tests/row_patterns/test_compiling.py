@@ -102,6 +102,12 @@ def test_a_limit_stops_after_so_many_rows():
     assert cer_gpu.compile(statement()).evaluate(ROWS, limit=1).num_rows == 1
 
 
+@pytest.mark.parametrize("limit", [-1, 2.5, True])
+def test_a_limit_is_a_number_from_0_on(limit):
+    with pytest.raises(OptionError, match="limit must be a number from 0 on, or None for all, got "):
+        cer_gpu.compile(statement()).evaluate(ROWS, limit=limit)
+
+
 def test_a_query_can_be_pickled():
     query = cer_gpu.compile(statement())
     assert pickle.loads(pickle.dumps(query)).evaluate(ROWS).equals(query.evaluate(ROWS))
