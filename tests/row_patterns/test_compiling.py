@@ -54,6 +54,8 @@ REFUSED = [
     ({"partition": "ORDER BY ts + 1"}, "expected a comma or the next clause, got '+'", "+"),
     ({"tail": "WHERE low > 1"}, "'WHERE' after MATCH_RECOGNIZE (...) is not supported", "WHERE"),
     ({"head": "SELECT a + b FROM t"}, "expressions stand in MEASURES", "+"),
+    ({"head": "SELECT k AS q, low q FROM t"}, "two columns of SELECT are called 'q'", "q FROM"),
+    ({"head": "SELECT k AS low, t.low FROM t"}, "two columns of SELECT are called 'low'", "low FROM"),
     ({"head": "SELECT a FROM (SELECT 1)"}, "expected the name of a table", "(SELECT"),
 ]
 
