@@ -180,6 +180,8 @@ class RowPatternQuery:
         """
         available = {each.name: each for each in self._available(schema, self._measures.bind(schema, self.text))}
         self._conditions.bind(schema, self.text)
+        for name in self.columns(schema):  # of two columns with one name, none can be read
+            column_type(schema, name, self.text, None)
         return pa.schema([available[name].with_name(alias) for name, alias in self._selected(list(available))])
 
     def _available(self, schema: pa.Schema, measures: BoundMeasures) -> list[pa.Field]:
@@ -198,7 +200,8 @@ class RowPatternQuery:
         first = [name for name, _ in statement.partition]
         if statement.all_rows:
             first += [each.column for each in statement.order if each.column not in first]
-        rest = [name for name in schema.names if name not in first] if statement.all_rows else []
+        unique = [name for name in schema.names if len(schema.get_all_field_indices(name)) == 1]
+        rest = [name for name in unique if name not in first] if statement.all_rows else []
         named = [field_of(schema, name) for name in first] + list(measures.fields)
         named += [field_of(schema, name) for name in rest]
         found: dict[str, pa.Field] = {}

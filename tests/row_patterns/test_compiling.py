@@ -100,6 +100,16 @@ def test_selected_columns_have_their_names():
         cer_gpu.compile(statement(head="SELECT x FROM t"), schema=ROWS.schema)
 
 
+@pytest.mark.parametrize("select", ["*", "x, d"])
+def test_columns_of_one_name_are_refused_where_they_are_read(select):
+    rows = pa.table([pa.array([1, 2])] * 4, names=["x", "ts", "d", "d"])
+    parts = {"partition": "ORDER BY ts", "rest": "ALL ROWS PER MATCH", "define": "B AS x > 1"}
+    with pytest.raises(QueryTypeError, match=r"the events have 2 columns 'd'\n(.|\n)*hint: rename all but one"):
+        cer_gpu.compile(statement(head=f"SELECT {select} FROM t", **parts)).evaluate(rows)
+    found = cer_gpu.compile(statement(head="SELECT x, low FROM t", **parts)).evaluate(rows)
+    assert found.to_pylist() == [{"x": 1, "low": 1}, {"x": 2, "low": 2}]
+
+
 def test_a_limit_stops_after_so_many_rows():
     assert cer_gpu.compile(statement()).evaluate(ROWS, limit=1).num_rows == 1
 
