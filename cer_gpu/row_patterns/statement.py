@@ -208,7 +208,7 @@ class _Parser:
     def _select(self) -> tuple[tuple[str, str], ...] | None:
         if self.skip("*"):
             return None
-        columns = []
+        columns: list[tuple[str, str]] = []
         while True:
             column = self.name("* or the name of a column")
             if self.skip("."):
