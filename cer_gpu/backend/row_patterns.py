@@ -416,12 +416,18 @@ def find_extreme(starts, lengths, offsets, places, holds, ranks, valid, sign, ea
         best = np.int64(-1)
         for p in range(begin, end):
             row = p + step
-            if holds[places[p]] and valid[row] and (best < 0 or sign * ranks[row] > sign * ranks[best]):
+            if holds[places[p]] and valid[row] and (best < 0 or exceeds(ranks[row], ranks[best], sign)):
                 best = row
             if each:
                 found[p] = best
         if not each:
             found[i] = best
+
+
+@helper
+def exceeds(value, best, sign):
+    """Return whether a value is above another one for sign 1, or below it for -1; no product, which could overflow."""
+    return value > best if sign > 0 else value < best
 
 
 @kernel

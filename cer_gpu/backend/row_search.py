@@ -14,7 +14,7 @@ import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, Filters, compared, execute
-from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, next_start
+from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, exceeds, next_start
 
 _U = np.uint64
 
@@ -26,6 +26,8 @@ LAST_ROW, FIRST_ROW, LAST_CLASS, FIRST_CLASS, BEST_ROW, TOTAL = range(6)
 """Kinds of arguments: a row of a variable, the place of such a row, the row of MIN or MAX, and a number."""
 COUNT, SUM_I, SUM_F, AVG, EXTREME, MATCHES = range(6)
 """Functions over the match so far."""
+NUMBER, STEPS, STEPS_HERE, DEPTH, CHOICE = range(5)
+"""Places of `Memory.counters`."""
 
 
 class Plan(NamedTuple):
@@ -93,8 +95,9 @@ class Memory(NamedTuple):
         The same memory.
     tallies : int64, shape (room, functions), written
         Values that are not NULL.
-    counters : int64, shape (2,), written
-        Matches of the partition so far, and steps of all searches.
+    counters : int64, shape (5,), written
+        Matches of the partition so far, steps of all searches, and the search for the match that begins at the row at
+        hand: its steps so far (0: it begins), its rows, and the choice to go on with.
     """
 
     path: Any
@@ -115,6 +118,7 @@ def search(
     states,
     ends,
     most_steps,
+    most_here,
     pause,
     skip,
     targets,
@@ -138,8 +142,10 @@ def search(
         As of `walk`.
     most_steps : int
         Most steps of all searches: places tried for a row.
+    most_here : int
+        Most steps of the search for the match that begins at one row.
     pause : int
-        Steps of all searches after which to return, between two matches.
+        Steps of all searches after which to return; the next call goes on there.
     skip : int
         As of `walk`.
     targets : bool, shape (places,)
@@ -162,15 +168,15 @@ def search(
         end = ends[partition]
         first = ends[partition - 1] if partition else 0
         if at == first:
-            memory.counters[0] = 0
+            memory.counters[NUMBER] = 0
         while at < end:
-            if memory.counters[1] >= pause:
-                return PAUSED, n_matches, n_taken, at, partition
             start = n_places + (at == first)
-            outcome, length = _attempt(plan, memory, filters, states, at, first, end, start, most_steps)
+            bounds = most_steps, most_here, pause
+            outcome, length = _attempt(plan, memory, filters, states, at, first, end, start, bounds)
             if outcome != DONE:
                 return outcome, n_matches, n_taken, at, partition
             if length < 0:
+                memory.counters[STEPS_HERE] = 0
                 at += 1
                 continue
             if n_matches == len(starts) or n_taken + length > len(places):
@@ -179,7 +185,8 @@ def search(
                 places[n_taken + i] = memory.path[i]
             starts[n_matches], lengths[n_matches], offsets[n_matches] = at, length, n_taken
             n_matches += 1
-            memory.counters[0] += 1
+            memory.counters[NUMBER] += 1
+            memory.counters[STEPS_HERE] = 0
             target = next_start(skip, targets, places, n_taken, length, at)
             if target <= at:
                 return MISSING if target < 0 else SAME, n_matches, n_taken, at, partition
@@ -190,36 +197,47 @@ def search(
 
 
 @helper
-def _attempt(plan, memory, filters, states, at, first, end, start, most_steps):
-    """Search for a match that begins at a row: return the outcome, and the number of its rows; -1: there is none."""
-    depth = 0
-    k = plan.begins[start]
-    stop = plan.begins[start + 1]
-    steps = memory.counters[1]
+def _attempt(plan, memory, filters, states, at, first, end, start, bounds):
+    """Search on for a match that begins at a row: return the outcome, and the number of its rows; -1: there is none.
+
+    All that it needs to go on is kept, so that after `PAUSED`, `DEEP` or a full buffer nothing is searched again.
+    """
+    counters = memory.counters
+    most_steps, most_here, pause = bounds
+    steps = counters[STEPS]
+    most = min(most_steps, steps - counters[STEPS_HERE] + most_here)
+    until = min(most, pause)
+    begun = counters[STEPS_HERE] > 0
+    depth = counters[DEPTH] if begun else np.int64(0)
+    k = counters[CHOICE] if begun else plan.begins[start]
+    stop = _last_choice(plan, memory, depth, start)
     while True:
         row = at + depth
         taken = False
         if row == end:
             if plan.at_end[memory.path[depth - 1]]:
-                memory.counters[1] = steps
+                _keep(memory, steps, depth, k)
                 return DONE, depth
         else:
             state = _U(states[row])
             while k < stop:
                 place = plan.choices[k]
-                k += 1
                 if place == ACCEPT:
-                    memory.counters[1] = steps
+                    _keep(memory, steps, depth, k)
                     return DONE, depth
                 if not plan.able[state, _U(place)]:
+                    k += 1
                     continue
                 if depth == len(memory.path):
-                    return DEEP, -1
+                    _keep(memory, steps, depth, k)
+                    return DEEP, np.int64(-1)
+                if steps >= until:
+                    _keep(memory, steps, depth, k)
+                    return SPENT if steps >= most else PAUSED, np.int64(-1)
+                k += 1
                 steps += 1
-                if steps > most_steps:
-                    return SPENT, -1
                 if not _push(plan, memory, row, depth, place):
-                    return BEYOND, -1
+                    return BEYOND, np.int64(-1)
                 if _passes(plan, memory, filters, at, depth, first, end, place):
                     taken = True
                     break
@@ -230,12 +248,27 @@ def _attempt(plan, memory, filters, states, at, first, end, start, most_steps):
             stop = plan.begins[place + 1]
             continue
         if depth == 0:
-            memory.counters[1] = steps
-            return DONE, -1
+            _keep(memory, steps, depth, k)
+            return DONE, np.int64(-1)
         depth -= 1
         k = memory.tried[depth]
-        before = start if depth == 0 else np.int64(memory.path[depth - 1])
-        stop = plan.begins[before + 1]
+        stop = _last_choice(plan, memory, depth, start)
+
+
+@helper
+def _last_choice(plan, memory, depth, start):
+    """Return the end of the choices after so many rows of a match."""
+    before = start if depth == 0 else np.int64(memory.path[depth - 1])
+    return plan.begins[before + 1]
+
+
+@helper
+def _keep(memory, steps, depth, k):
+    """Keep where a search is left."""
+    counters = memory.counters
+    counters[STEPS_HERE] += steps - counters[STEPS]
+    counters[STEPS] = steps
+    counters[DEPTH], counters[CHOICE] = depth, k
 
 
 @helper
@@ -267,7 +300,7 @@ def _push(plan, memory, row, depth, place):
                 memory.totals_f[depth, f] += plan.inputs_f[column, row]
             elif kind == EXTREME:
                 sign = plan.functions[f, 3]
-                if tally == 1 or sign * plan.inputs[column, row] > sign * plan.inputs[column, total]:
+                if tally == 1 or exceeds(plan.inputs[column, row], plan.inputs[column, total], sign):
                     memory.totals[depth, f] = row
         memory.tallies[depth, f] = tally
     return True
@@ -314,7 +347,7 @@ def _read_total(plan, memory, work, floats, depth, f, top):
     if kind == COUNT:
         work[top, 0] = tally
     elif kind == MATCHES:
-        work[top, 0] = memory.counters[0] + 1
+        work[top, 0] = memory.counters[NUMBER] + 1
     else:
         work[top, 1] = tally > 0
         if kind == AVG:

@@ -15,6 +15,7 @@ from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
 from cer_gpu.engine.evaluator import first_rows
+from cer_gpu.engine.options import check_options
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
@@ -74,6 +75,8 @@ class RowPatternQuery:
 
         Raises
         ------
+        OptionError
+            When `limit` is no number from 0 on.
         EventsError
             When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
         QueryTypeError
@@ -81,6 +84,7 @@ class RowPatternQuery:
         QueryTooLargeError
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
+        check_options(limit=limit)
         with self.stream(events) as reader:
             return pa.Table.from_batches(first_rows(reader, limit), reader.schema)
 
@@ -176,6 +180,8 @@ class RowPatternQuery:
         """
         available = {each.name: each for each in self._available(schema, self._measures.bind(schema, self.text))}
         self._conditions.bind(schema, self.text)
+        for name in self.columns(schema):  # of two columns with one name, none can be read
+            column_type(schema, name, self.text, None)
         return pa.schema([available[name].with_name(alias) for name, alias in self._selected(list(available))])
 
     def _available(self, schema: pa.Schema, measures: BoundMeasures) -> list[pa.Field]:
@@ -194,7 +200,8 @@ class RowPatternQuery:
         first = [name for name, _ in statement.partition]
         if statement.all_rows:
             first += [each.column for each in statement.order if each.column not in first]
-        rest = [name for name in schema.names if name not in first] if statement.all_rows else []
+        unique = [name for name in schema.names if len(schema.get_all_field_indices(name)) == 1]
+        rest = [name for name in unique if name not in first] if statement.all_rows else []
         named = [field_of(schema, name) for name in first] + list(measures.fields)
         named += [field_of(schema, name) for name in rest]
         found: dict[str, pa.Field] = {}

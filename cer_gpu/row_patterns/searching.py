@@ -39,8 +39,9 @@ from cer_gpu.row_patterns.program import Program
 Int64 = npt.NDArray[np.int64]
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
-"""Most steps of the searches of an evaluation: so many, and so many for each row."""
-PAUSE = 10**7
+"""Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.
+"""
+PAUSE = 10**6
 """Steps after which Python looks for an interrupt."""
 BLOCK_ROWS = 1 << 15
 """Rows whose columns are made at once."""
@@ -247,9 +248,9 @@ class _Search:
             work,
             work.view(np.float64),
         )
-        self._counters = np.zeros(2, np.int64)
+        self._counters = np.zeros(5, np.int64)
         self._most_steps = STEPS + STEPS_PER_ROW * rows.batch.num_rows
-        self._remember(ROOM)
+        self._memory = self._made(ROOM)
 
     def walk(
         self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[npt.NDArray[Any]]
@@ -265,36 +266,38 @@ class _Search:
         """
         while True:
             groups = plain(self._plan, self._memory, self._filters)
-            pause = int(self._counters[1]) + PAUSE
-            how = self._most_steps, pause, self._skip.how, self._targets
+            pause = int(self._counters[k.STEPS]) + PAUSE
+            how = self._most_steps, STEPS, pause, self._skip.how, self._targets
             outcome, n, n_taken, at, partition = k.search(*groups, states, ends, *how, at, partition, *written)
             if outcome == k.SPENT:
                 raise self._spent(at)
             if outcome == k.BEYOND:
                 raise EventsError(f"a sum in DEFINE is beyond int64 in the match at row {at} of the ordered rows")
             if outcome == k.DEEP:
-                self._remember(2 * len(self._memory.path))
+                self._deepen()
             elif outcome != k.PAUSED:
                 return outcome, n, n_taken, at, partition
             if n:
                 return FULL, n, n_taken, at, partition
 
     def _spent(self, row: int) -> QueryTooLargeError:
+        of_all = self._counters[k.STEPS] >= self._most_steps
+        most = f"{self._most_steps:,} steps for all rows" if of_all else f"{STEPS:,} steps"
         predicate = next(iter(self._bound.asked.predicates.values()))[0]
         return QueryTooLargeError(
-            f"the search for the match at row {row} of the ordered rows goes beyond {self._most_steps:,} steps "
-            "for all rows, as conditions on other rows fail late",
+            f"the search for the match at row {row} of the ordered rows goes beyond {most}, "
+            "as conditions on other rows fail late",
             self._bound.binder.single.text,
             *predicate.span,
             hint="bound a repetition as in B{1,100}, make it reluctant as in B+?, or narrow its variable "
             "by a condition on the row itself",
         )
 
-    def _remember(self, room: int) -> None:
-        """Make memory for matches of so many rows."""
+    def _made(self, room: int) -> k.Memory:
+        """Return memory for matches of so many rows."""
         n_sets, n_functions = len(self._plan.holds), len(self._plan.functions)
         totals = np.zeros((room, n_functions), np.int64)
-        self._memory = k.Memory(
+        return k.Memory(
             np.zeros(room, np.int16),
             np.zeros(room, np.int64),
             np.zeros((room, n_sets), np.int64),
@@ -304,6 +307,17 @@ class _Search:
             np.zeros((room, n_functions), np.int64),
             self._counters,
         )
+
+    def _deepen(self) -> None:
+        """Make memory for matches of twice as many rows, with the match so far."""
+        old = self._memory
+        room = len(old.path)
+        self._memory = self._made(2 * room)
+        for mine, theirs in zip(self._memory, old, strict=True):
+            if theirs is old.positions:
+                mine[:, :room] = theirs
+            elif theirs is not self._counters:
+                mine[:room] = theirs
 
     # ---- the plan ----------------------------------------------------------------------------------------------
 

@@ -208,16 +208,20 @@ class _Parser:
     def _select(self) -> tuple[tuple[str, str], ...] | None:
         if self.skip("*"):
             return None
-        columns = []
+        columns: list[tuple[str, str]] = []
         while True:
             column = self.name("* or the name of a column")
             if self.skip("."):
                 if self.skip("*"):
                     return None
                 column = self.name("the name of a column")
-            alias = column
+            alias, at = column, self._at - 1
             if self.skip("AS") or self.word() not in (",", "FROM"):
+                at = self._at
                 alias = self.name("a comma, FROM or a name (expressions stand in MEASURES)")
+            if any(alias == other for _, other in columns):
+                self._at = at
+                raise self.error(f"two columns of SELECT are called {alias!r}", hint="rename one: column AS name")
             columns.append((column, alias))
             if not self.skip(","):
                 return tuple(columns)

@@ -54,6 +54,8 @@ REFUSED = [
     ({"partition": "ORDER BY ts + 1"}, "expected a comma or the next clause, got '+'", "+"),
     ({"tail": "WHERE low > 1"}, "'WHERE' after MATCH_RECOGNIZE (...) is not supported", "WHERE"),
     ({"head": "SELECT a + b FROM t"}, "expressions stand in MEASURES", "+"),
+    ({"head": "SELECT k AS q, low q FROM t"}, "two columns of SELECT are called 'q'", "q FROM"),
+    ({"head": "SELECT k AS low, t.low FROM t"}, "two columns of SELECT are called 'low'", "low FROM"),
     ({"head": "SELECT a FROM (SELECT 1)"}, "expected the name of a table", "(SELECT"),
 ]
 
@@ -98,8 +100,24 @@ def test_selected_columns_have_their_names():
         cer_gpu.compile(statement(head="SELECT x FROM t"), schema=ROWS.schema)
 
 
+@pytest.mark.parametrize("select", ["*", "x, d"])
+def test_columns_of_one_name_are_refused_where_they_are_read(select):
+    rows = pa.table([pa.array([1, 2])] * 4, names=["x", "ts", "d", "d"])
+    parts = {"partition": "ORDER BY ts", "rest": "ALL ROWS PER MATCH", "define": "B AS x > 1"}
+    with pytest.raises(QueryTypeError, match=r"the events have 2 columns 'd'\n(.|\n)*hint: rename all but one"):
+        cer_gpu.compile(statement(head=f"SELECT {select} FROM t", **parts)).evaluate(rows)
+    found = cer_gpu.compile(statement(head="SELECT x, low FROM t", **parts)).evaluate(rows)
+    assert found.to_pylist() == [{"x": 1, "low": 1}, {"x": 2, "low": 2}]
+
+
 def test_a_limit_stops_after_so_many_rows():
     assert cer_gpu.compile(statement()).evaluate(ROWS, limit=1).num_rows == 1
+
+
+@pytest.mark.parametrize("limit", [-1, 2.5, True])
+def test_a_limit_is_a_number_from_0_on(limit):
+    with pytest.raises(OptionError, match="limit must be a number from 0 on, or None for all, got "):
+        cer_gpu.compile(statement()).evaluate(ROWS, limit=limit)
 
 
 def test_a_query_can_be_pickled():

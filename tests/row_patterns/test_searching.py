@@ -1,5 +1,6 @@
 """Conditions on other rows of the match, found by search, against the backtracking reference."""
 
+import itertools
 import re
 
 import pyarrow as pa
@@ -105,6 +106,16 @@ def test_values_of_every_type_are_compared_exactly(rows):
     assert found("B AS x < A.x AND A.x = MAX(x) AND x = MIN(x)", rows, rest="AFTER MATCH SKIP TO NEXT ROW") == [(2,)]
 
 
+def test_the_least_integer_is_the_minimum():
+    rows = pa.table({"t": range(4), "x": [5, -(2**63), 0, 7]})
+    measures = "MIN(x) AS low, MAX(x) AS high, COUNT(*) AS n"
+    assert found("A AS t < 2, C AS MIN(A.x) < -10", rows, "A+ C", measures) == [(-(2**63), 5, 3)]
+    rows = pa.table({"t": range(4), "x": [5.0, float("nan"), float("-inf"), 7.0]})
+    ((low, high),) = found("A AS t < 3, C AS MIN(A.x) < -10", rows, "A+ C", "MIN(x) AS low, MAX(x) AS high")
+    assert low == float("-inf")
+    assert high != high
+
+
 def test_integers_and_floats_meet_exactly():
     rows = pa.table({"x": [BIG + 1, BIG], "f": [0.0, float(BIG)]})
     assert found("B AS f < A.x", rows) == [(2,)]
@@ -123,10 +134,36 @@ def test_a_search_that_takes_too_long_names_the_row_and_the_ways_out(monkeypatch
     monkeypatch.setattr(searching, "STEPS", 1000)
     monkeypatch.setattr(searching, "STEPS_PER_ROW", 10)
     rows = pa.table({"x": [1] * 30})
-    with pytest.raises(QueryTooLargeError, match=r"match at row 0 .* goes beyond 1,300 steps") as caught:
+    with pytest.raises(QueryTooLargeError, match=r"match at row 0 .* goes beyond 1,000 steps,") as caught:
         found("X AS x = 1 AND CLASSIFIER() = FIRST(CLASSIFIER())", rows, pattern="(A | B)* X")
     assert re.search(r"hint: bound a repetition as in B\{1,100\}", str(caught.value))
     assert found("C AS x > A.x", rows, pattern="A B+ C") == []  # a square of the rows is within it
+    with pytest.raises(QueryTooLargeError, match=r"match at row \d+ .* goes beyond 1,600 steps for all rows,"):
+        found("C AS x > A.x", pa.table({"x": [1] * 60}), pattern="A B+ C")
+
+
+def test_an_interrupt_is_seen_within_the_search_for_one_match(monkeypatch):
+    monkeypatch.setattr(searching, "PAUSE", 50)
+    monkeypatch.setattr(searching, "ROOM", 8)
+    calls = []
+    search = searching.k.search
+
+    def counted(plan, memory, *rest):
+        found = search(plan, memory, *rest)
+        calls.append((found[0], found[3], memory[-1][searching.k.STEPS]))
+        if len(calls) == 100:
+            raise KeyboardInterrupt
+        return found
+
+    monkeypatch.setattr(searching.k, "search", counted)
+    rows = pa.table({"x": [1] * 30})
+    with pytest.raises(KeyboardInterrupt):
+        found("A AS COUNT(A.x) > 0, C AS SUM(A.x) < 0", rows, "(A | B)+ C")
+    assert {row for _, row, _ in calls} == {0}
+    steps = [n for _, _, n in calls]
+    assert all(0 < b - a <= 50 for a, b in itertools.pairwise(steps))
+    assert [outcome for outcome, *_ in calls].count(searching.k.DEEP) == 2
+    assert steps[-1] > 4500
 
 
 def test_a_sum_beyond_its_type_is_an_error():

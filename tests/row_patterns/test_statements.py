@@ -185,6 +185,7 @@ def check(statement, rows, n_matches, n_rows):
             patch.setattr(conditions, "BLOCK_ROWS", n_rows)
             patch.setattr(searching, "BLOCK_ROWS", n_rows)
             patch.setattr(searching, "ROOM", n_rows)
+            patch.setattr(searching, "PAUSE", 3 * n_rows)
             found = query.evaluate(table)
     except EventsError as error:
         assert wanted is None
