@@ -18,6 +18,7 @@ from cer_gpu.engine.evaluator import first_rows
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
+from cer_gpu.output.retention import as_type
 from cer_gpu.row_patterns.conditions import Conditions
 from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
@@ -271,13 +272,19 @@ class RowPatternQuery:
 
 
 def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all."""
+    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
+
+    Raises
+    ------
+    EventsError
+        When a value of a later batch does not fit the type of the first.
+    """
     pieces = list(batches)
     columns = []
     for each in schema:
         chunks = [piece.column(each.name) for piece in pieces]
         if len({chunk.type for chunk in chunks}) > 1:
-            chunks = [chunk.cast(each.type) for chunk in chunks]
+            chunks = [chunk if chunk.type == each.type else as_type(chunk, each) for chunk in chunks]
         columns.append(pa.chunked_array(chunks, None if chunks else each.type))
     return pa.table(columns, names=schema.names)
 
