@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.strings import StringCoder
@@ -91,6 +92,25 @@ def plain_type(data_type: pa.DataType) -> pa.DataType:
     return pa.large_binary() if pa.types.is_binary_view(data_type) else data_type
 
 
+def plain_values(column: pa.Array) -> pa.Array:
+    """Return a column in its plain type, without a cast from codes of views, which Arrow lacks."""
+    wanted = plain_type(column.type)
+    if column.type == wanted:
+        return column
+    if pa.types.is_run_end_encoded(column.type):
+        return plain_values(pc.run_end_decode(column))
+    if pa.types.is_dictionary(column.type):
+        return plain_values(column.dictionary).take(column.indices)
+    if pa.types.is_struct(column.type):
+        fields = [plain_values(column.field(i)) for i in range(column.type.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(wanted), mask=column.is_null())
+    if pa.types.is_list(wanted) or pa.types.is_large_list(wanted):
+        make = pa.ListArray if pa.types.is_list(wanted) else pa.LargeListArray
+        offsets = pa.array(column.offsets.to_numpy())  # a mask goes with offsets that are no slice
+        return make.from_arrays(offsets, plain_values(column.values), type=wanted, mask=column.is_null())
+    return column.cast(wanted)
+
+
 def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
     """Return some rows of a column; values of runs and views get a layout that Arrow can move."""
     if pa.types.is_run_end_encoded(column.type):
@@ -99,7 +119,7 @@ def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         return column.take(rows)  # moves the codes alone
     if any(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) for kind in types_within(column.type)):
-        column = column.cast(plain_type(column.type))
+        column = plain_values(column)
     return column.take(rows)
 
 
