@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.backend.row_patterns import list_rows
-from cer_gpu.columnar.columns import kind_of
+from cer_gpu.columnar.columns import as_type, kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
 from cer_gpu.engine.evaluator import first_rows
 from cer_gpu.engine.options import check_options
@@ -24,7 +24,7 @@ from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.matching import Matches, Skip, find
 from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures, RowColumns
-from cer_gpu.row_patterns.ordering import field_of, ordered
+from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered
 from cer_gpu.row_patterns.program import Program
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
@@ -194,7 +194,7 @@ class RowPatternQuery:
                 raise QueryTypeError(message, self.text, *each.span)
         for name, span in statement.partition:
             data_type = column_type(schema, name, self.text, span)
-            if pa.types.is_nested(data_type):
+            if not is_comparable(data_type):
                 message = f"PARTITION BY needs columns of plain values, and {name!r} is {data_type}"
                 raise QueryTypeError(message, self.text, *span)
         first = [name for name, _ in statement.partition]
@@ -278,13 +278,22 @@ class RowPatternQuery:
 
 
 def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all."""
+    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
+
+    Raises
+    ------
+    EventsError
+        When a value of a later batch does not fit the type of the first.
+    """
     pieces = list(batches)
     columns = []
     for each in schema:
         chunks = [piece.column(each.name) for piece in pieces]
         if len({chunk.type for chunk in chunks}) > 1:
-            chunks = [chunk.cast(each.type) for chunk in chunks]
+            chunks = [
+                chunk if chunk.type == each.type else as_type(chunk, each.type, f"column {each.name!r}")
+                for chunk in chunks
+            ]
         columns.append(pa.chunked_array(chunks, None if chunks else each.type))
     return pa.table(columns, names=schema.names)
 
