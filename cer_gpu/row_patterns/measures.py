@@ -20,7 +20,7 @@ from cer_gpu.output.leaves import as_sum
 from cer_gpu.output.measures import bound_leaf, evaluated
 from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import Matches
-from cer_gpu.row_patterns.ordering import OrderedRows
+from cer_gpu.row_patterns.ordering import OrderedRows, comparable
 from cer_gpu.row_patterns.program import Program
 
 Int64 = npt.NDArray[np.int64]
@@ -176,8 +176,7 @@ class RowColumns:
             if pa.types.is_signed_integer(kind) or pa.types.is_temporal(kind) or pa.types.is_null(kind):
                 self._ranks[name] = numbers_of(column).astype(np.int64)
             else:
-                decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-                self._ranks[name] = np.asarray(pc.rank(decoded, tiebreaker="dense")).astype(np.int64)
+                self._ranks[name] = np.asarray(pc.rank(comparable(column), tiebreaker="dense")).astype(np.int64)
         return self._ranks[name]
 
     def numbers(self, leaf: RowAggregate, *, as_float: bool) -> npt.NDArray[Any]:

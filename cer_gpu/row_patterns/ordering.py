@@ -78,6 +78,22 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field:
     return field
 
 
+def comparable(values: pa.Array) -> pa.Array:
+    """Return values in a type that Arrow sorts, ranks and hashes, and of which equal ones are one value for a hash.
+
+    Codes become texts, narrow decimals and floats wider ones, and -0.0 is 0.0.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_decimal32(values.type) or pa.types.is_decimal64(values.type):
+        return values.cast(pa.decimal128(values.type.precision, values.type.scale))
+    if pa.types.is_float16(values.type):
+        values = values.cast(pa.float32())
+    if pa.types.is_floating(values.type):
+        return pc.add(values, pa.scalar(0.0, values.type))
+    return values
+
+
 def _has_view_dictionary(data_type: pa.DataType) -> bool:
     if not pa.types.is_dictionary(data_type):
         return False
@@ -115,21 +131,12 @@ def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.i
     firsts = pa.array(begins)
     codes = np.zeros(len(begins), np.int64)
     for key in keys:
-        own = pc.dictionary_encode(_canonical(key.take(firsts)), null_encoding="encode")
+        own = pc.dictionary_encode(comparable(key.take(firsts)), null_encoding="encode")
         codes = codes * max(1, len(own.dictionary)) + own.indices.to_numpy()
         codes = np.asarray(pc.dictionary_encode(pa.array(codes)).indices.to_numpy(), np.int64)
     if int(codes.max()) + 1 == len(begins):
         return None, begins
     return np.repeat(codes, np.diff(begins, append=n)), begins
-
-
-def _canonical(values: pa.Array) -> pa.Array:
-    """Return values of which equal ones are one value for a hash: 0.0 for -0.0, texts for codes."""
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
-    if pa.types.is_floating(values.type):
-        return pc.add(values, pa.scalar(0.0, values.type))
-    return values
 
 
 def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
@@ -138,6 +145,8 @@ def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
         return np.zeros(len(key) - 1, np.bool_)
     if pa.types.is_dictionary(key.type):
         key = key.indices
+    if pa.types.is_float16(key.type):
+        key = comparable(key)
     differs = pc.not_equal(key.slice(1), key.slice(0, len(key) - 1))
     if key.null_count:
         nulls = key.is_null()
@@ -168,7 +177,7 @@ def _sorted(
     columns: list[pa.Array] = [pa.array(numbers)]
     keys = [("partition", "ascending")]
     for i, each in enumerate(order):
-        column = _canonical(batch.column(each.column))
+        column = comparable(batch.column(each.column))
         if column.null_count:  # NULL first is TRUE after FALSE, descending
             names.append(f"null {i}")
             columns.append(column.is_null())
