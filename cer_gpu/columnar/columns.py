@@ -136,13 +136,29 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
     Raises
     ------
     EventsError
-        When a value does not fit.
+        When a value does not fit, or a float would lose digits.
     """
     try:
         column = plain(column)
-        return column if column.type == kind else column.cast(kind)
+        if column.type == kind:
+            return column
+        found = column.cast(kind)
+        if not pa.types.is_floating(kind) or _holds(found, column):
+            return found
+        reason = "a value has more digits"
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise EventsError(f"{whose} was {kind} at first and is {column.type} now, and does not fit: {error}") from None
+        reason = str(error)
+    raise EventsError(f"{whose} was {kind} at first and is {column.type} now, and does not fit: {reason}")
+
+
+def _holds(floats: pa.Array, column: pa.Array) -> bool:
+    """Return True if floats made of a column are its numbers; Arrow itself looks at integers alone."""
+    if pa.types.is_decimal(column.type):
+        return bool(floats.cast(column.type).equals(column))
+    if not pa.types.is_floating(column.type) or column.type.bit_width <= floats.type.bit_width:
+        return True
+    back, given = (each.to_numpy(zero_copy_only=False) for each in (floats.cast(column.type), column))
+    return np.array_equal(back, given, equal_nan=True)
 
 
 def has_arrays(data_type: pa.DataType) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.backend.row_patterns import list_rows
-from cer_gpu.columnar.columns import kind_of
+from cer_gpu.columnar.columns import as_type, kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
 from cer_gpu.engine.evaluator import first_rows
 from cer_gpu.engine.options import check_options
@@ -278,13 +278,19 @@ class RowPatternQuery:
 
 
 def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all."""
+    """Return the columns of a schema as one table; files may give texts as codes, in some batches or in all.
+
+    Raises
+    ------
+    EventsError
+        When a value of a later batch does not fit the type of the first.
+    """
     pieces = list(batches)
     columns = []
     for each in schema:
-        chunks = [piece.column(each.name) for piece in pieces]
+        chunks, whose = [piece.column(each.name) for piece in pieces], f"column {each.name!r}"
         if len({chunk.type for chunk in chunks}) > 1:
-            chunks = [chunk.cast(each.type) for chunk in chunks]
+            chunks = [chunk if chunk.type == each.type else as_type(chunk, each.type, whose) for chunk in chunks]
         columns.append(pa.chunked_array(chunks, None if chunks else each.type))
     return pa.table(columns, names=schema.names)
 
