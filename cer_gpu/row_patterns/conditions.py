@@ -153,7 +153,13 @@ class _Shifts:
         if isinstance(leaf, Null):
             return pa.nulls(end - begin)
         values = self._rows.batch.column(leaf.column)
-        k = max(-len(values), min(len(values), leaf.offset))
+        if pa.types.is_dictionary(values.type):
+            codes = self._shifted(values.indices, leaf.offset, begin, end)
+            return pa.DictionaryArray.from_arrays(codes, values.dictionary, ordered=values.type.ordered)
+        return self._shifted(values, leaf.offset, begin, end)
+
+    def _shifted(self, values: pa.Array, offset: int, begin: int, end: int) -> pa.Array:
+        k = max(-len(values), min(len(values), offset))
         if k == 0:
             return values.slice(begin, end - begin)
         low, high = max(0, begin + k), min(len(values), end + k)

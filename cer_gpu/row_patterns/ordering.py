@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import plain_type
+from cer_gpu.columnar.columns import check_movable, kind_of, plain, plain_type, types_within
 from cer_gpu.row_patterns.statement import Order
 
 Int64 = npt.NDArray[np.int64]
@@ -48,9 +48,10 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
     order
         Columns of ORDER BY, of types that have an order.
     """
-    table = table.unify_dictionaries().combine_chunks()
     n = table.num_rows
-    columns = [_whole(column) for column in table.columns]
+    movable = [_movable(column, name) for column, name in zip(table.columns, table.schema.names, strict=True)]
+    table = pa.table(movable, names=table.schema.names).unify_dictionaries()
+    columns = [column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks) for column in table]
     batch = pa.RecordBatch.from_arrays(columns, names=table.schema.names)
     if not n:
         return OrderedRows(batch, np.empty(0, np.int64))
@@ -71,11 +72,22 @@ def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -
 def field_of(schema: pa.Schema, name: str) -> pa.Field:
     """Return a field as it stands in the result: without runs and dictionaries of views, which Arrow does not make."""
     field = schema.field(name)
-    if pa.types.is_run_end_encoded(field.type):
-        return field.with_type(plain_type(field.type))
-    if _has_view_dictionary(field.type):
+    if _keeps_codes(field.type):
         return field.with_type(pa.dictionary(field.type.index_type, plain_type(field.type), field.type.ordered))
+    if any(pa.types.is_run_end_encoded(kind) or _is_not_made(kind) for kind in types_within(field.type)):
+        return field.with_type(plain_type(field.type))
     return field
+
+
+def _is_not_made(data_type: pa.DataType) -> bool:
+    """Return True for dictionaries to which Arrow casts no values."""
+    return bool(pa.types.is_dictionary(data_type)) and data_type.value_type not in (pa.string(), pa.large_string())
+
+
+def is_comparable(data_type: pa.DataType) -> bool:
+    """Return True if values of a type can be keys of PARTITION BY."""
+    kinds = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
+    return kind_of(data_type) is not None or any(is_kind(data_type) for is_kind in kinds)
 
 
 def comparable(values: pa.Array) -> pa.Array:
@@ -94,27 +106,28 @@ def comparable(values: pa.Array) -> pa.Array:
     return values
 
 
-def _has_view_dictionary(data_type: pa.DataType) -> bool:
-    if not pa.types.is_dictionary(data_type):
-        return False
-    return bool(pa.types.is_string_view(data_type.value_type) or pa.types.is_binary_view(data_type.value_type))
+def _keeps_codes(data_type: pa.DataType) -> bool:
+    """Return True for columns with a dictionary; Arrow unifies those of float16 by their bits."""
+    return bool(pa.types.is_dictionary(data_type)) and not pa.types.is_float16(data_type.value_type)
 
 
-def _movable(column: pa.Array) -> pa.Array:
+def _movable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return a column in a layout that Arrow can move: without views or runs, but with a dictionary."""
-    if pa.types.is_run_end_encoded(column.type):
-        return _movable(pc.run_end_decode(column))
-    if _has_view_dictionary(column.type):
-        texts = column.dictionary.cast(plain_type(column.type))
-        return pa.DictionaryArray.from_arrays(column.indices, texts, ordered=column.type.ordered)
-    kept = pa.types.is_dictionary(column.type) or column.type == plain_type(column.type)
-    return column if kept else column.cast(plain_type(column.type))
+    coded = _keeps_codes(column.type)
+    chunks = [_coded(chunk) if coded else plain(chunk) for chunk in column.chunks]
+    chunks = chunks or [pa.nulls(0, plain_type(column.type))]
+    check_movable(name, chunks[0].type, "ordered")
+    return pa.chunked_array(chunks)
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column as one array that Arrow can move."""
-    chunks = [_movable(chunk) for chunk in column.chunks or [pa.nulls(0, column.type)]]
-    return chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+def _coded(column: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Return a column with a dictionary without NULL and views: Arrow unifies no others."""
+    codes, values = column.indices, plain(column.dictionary)
+    if values.null_count:
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        codes = pa.array(np.cumsum(valid) - 1, mask=~valid).cast(codes.type).take(codes)
+        values = values.drop_null()
+    return pa.DictionaryArray.from_arrays(codes, values, ordered=column.type.ordered)
 
 
 def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.int64] | None, Int64]:

@@ -24,7 +24,7 @@ from cer_gpu.row_patterns.explaining import RowPatternExplanation, explain
 from cer_gpu.row_patterns.leaves import RowAggregate, RowValue
 from cer_gpu.row_patterns.matching import Matches, Skip, find
 from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Measures, RowColumns
-from cer_gpu.row_patterns.ordering import field_of, ordered
+from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered
 from cer_gpu.row_patterns.program import Program
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
 
@@ -194,7 +194,7 @@ class RowPatternQuery:
                 raise QueryTypeError(message, self.text, *each.span)
         for name, span in statement.partition:
             data_type = column_type(schema, name, self.text, span)
-            if pa.types.is_nested(data_type):
+            if not is_comparable(data_type):
                 message = f"PARTITION BY needs columns of plain values, and {name!r} is {data_type}"
                 raise QueryTypeError(message, self.text, *span)
         first = [name for name, _ in statement.partition]

@@ -2,11 +2,12 @@
 
 from decimal import Decimal
 
+import polars as pl
 import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.errors import EventsError
+from cer_gpu.errors import EventsError, QueryTypeError
 
 NARROW = [pa.decimal32(5, 2), pa.decimal64(12, 2), pa.float16()]
 
@@ -56,3 +57,48 @@ def test_files_and_batches_of_other_types_are_widened_or_refused(tmp_path):
     fits = batches(small, pa.array([2.0**25, float("nan"), None]))
     assert str(result(clauses, fits)["x"].to_pylist()) == f"[{2.0**25}, nan, None]"
     assert result(clauses, batches(wide, narrow))["x"].to_pylist() == [2**40, 1]
+
+
+NO_KEYS = [
+    pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16], pa.binary(16))),
+    pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1], pa.int8())),
+    pa.array([(1, 2, 3)], pa.month_day_nano_interval()),
+]
+
+
+@pytest.mark.parametrize("column", NO_KEYS, ids=lambda column: str(column.type))
+def test_values_that_arrow_cannot_compare_are_no_keys(column):
+    with pytest.raises(QueryTypeError, match="PARTITION BY needs columns of plain values, and 'e' is "):
+        result("PARTITION BY e MEASURES LAST(e) AS l PATTERN (a b?) DEFINE b AS e IS NULL", pa.table({"e": column}))
+
+
+@pytest.mark.parametrize("values", [pa.array([None, "a", "b"]), pa.array([None, 1, 2], pa.float16())], ids=str)
+def test_dictionaries_may_hold_null_and_any_value(values):
+    codes = [pa.array(each, pa.uint8()) for each in ([1, 1, 0], [0, 2, None, 2, 2])]
+    rows = pa.table({"e": pa.chunked_array([pa.DictionaryArray.from_arrays(each, values) for each in codes])})
+    found = result("MEASURES COUNT(*) AS n, LAST(e) AS e PATTERN (a b*) DEFINE b AS e = PREV(e)", rows)
+    assert found["n"].to_pylist() == [2, 1, 1, 1, 1, 2]
+    assert found["e"].to_pylist() == [values[1].as_py(), None, None, values[2].as_py(), None, values[2].as_py()]
+    listed = result("ALL ROWS PER MATCH PATTERN (a b*) DEFINE b AS e = PREV(e)", rows)["e"]
+    assert listed.to_pylist() == rows["e"].to_pylist()
+    assert listed.type == (pa.float16() if values.type == pa.float16() else rows["e"].type)
+    found = result("PARTITION BY e MEASURES COUNT(*) AS n PATTERN (a b*) DEFINE b AS e IS NULL OR e = PREV(e)", rows)
+    assert found["n"].to_pylist() == [2, 3, 3]
+
+
+def test_enumerations_and_categories_within_lists_and_structs():
+    kinds = pl.Enum(["a", "b"])
+    structs = [{"u": "a", "v": 1}, None, {"u": None, "v": 2}, {"u": "b", "v": 3}]
+    rows = {"l": [["a"], ["b", None], None, []], "s": structs}
+    types = {"l": pl.List(kinds), "s": pl.Struct({"u": pl.Categorical(), "v": pl.Int64})}
+    events = pl.DataFrame({**rows, "t": [4, 3, 2, 1]}, schema={**types, "t": pl.Int64})
+    found = result("ORDER BY t ALL ROWS PER MATCH PATTERN (a b?) DEFINE b AS t > 9", events)
+    assert found.select(["l", "s"]).to_pydict() == {name: column[::-1] for name, column in rows.items()}
+    found = result("MEASURES LAST(s) AS s PATTERN (a b?) DEFINE b AS t < PREV(t)", events[1:])
+    assert found["s"].to_pylist() == [*structs[2:]]
+
+
+def test_a_column_that_arrow_cannot_move_is_refused():
+    events = pl.DataFrame({"e": pl.Series([["a"]], dtype=pl.Array(pl.String, 1))})
+    with pytest.raises(EventsError, match=r"column 'e' is fixed_size_list.*, and events with such a column cannot be"):
+        result("ALL ROWS PER MATCH PATTERN (a b?) DEFINE b AS MATCH_NUMBER() = 1", events)
