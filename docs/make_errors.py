@@ -374,7 +374,8 @@ def start(line: str, before: str = "") -> subprocess.Popen[str]:
     """Start a line as a process of its own, after some Python."""
     code = f"import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); {before}\n"
     code += "from cer_gpu.cli import main; sys.exit(main())"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    python_path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": python_path, "CER_GPU_NOTICES": "off"}  # no word of compiling
     return subprocess.Popen(
         [sys.executable, "-c", code, *shlex.split(line)],
         env=environment,

@@ -288,12 +288,9 @@ def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     pieces = list(batches)
     columns = []
     for each in schema:
-        chunks = [piece.column(each.name) for piece in pieces]
+        chunks, whose = [piece.column(each.name) for piece in pieces], f"column {each.name!r}"
         if len({chunk.type for chunk in chunks}) > 1:
-            chunks = [
-                chunk if chunk.type == each.type else as_type(chunk, each.type, f"column {each.name!r}")
-                for chunk in chunks
-            ]
+            chunks = [chunk if chunk.type == each.type else as_type(chunk, each.type, whose) for chunk in chunks]
         columns.append(pa.chunked_array(chunks, None if chunks else each.type))
     return pa.table(columns, names=schema.names)
 
