@@ -68,24 +68,12 @@ def kind_of(frame: Any) -> Kind:
     return kind
 
 
-def _check_names(found: pa.Table, library: str) -> None:
-    """Refuse two columns of one name."""
-    names = found.column_names
-    for name in names:
-        if names.count(name) > 1:
-            raise OptionError(
-                f"the results have {names.count(name)} columns {name!r}, and names are unique in a frame of {library}\n"
-                "hint: give one another name with AS"
-            )
-
-
 # ---- Polars -------------------------------------------------------------------------------------------------------
 
 
 def _to_polars(found: pa.Table) -> Any:
     import polars
 
-    _check_names(found, "Polars")
     return polars.from_arrow(found)
 
 
@@ -123,7 +111,6 @@ def _to_pandas(given: Any, found: pa.Table) -> Any:
     """
     import pandas
 
-    _check_names(found, "pandas")
     if any(isinstance(dtype, pandas.ArrowDtype) for dtype in given.dtypes):
         return found.to_pandas(types_mapper=pandas.ArrowDtype)
     nullable = {
@@ -197,7 +184,6 @@ def _by_narwhals(frame: Any) -> Kind | None:
     backend = known.implementation
 
     def back(found: pa.Table) -> Any:
-        _check_names(found, str(backend.value))
         return narwhals.from_arrow(found, backend=backend).to_native()
 
     return Kind(known.to_arrow(), back)

@@ -303,13 +303,6 @@ def test_nested_values_stay_integers_and_times_in_pandas():
     assert not any(isinstance(value, float) for value in every)
 
 
-@pytest.mark.parametrize("made", [pl.DataFrame, lambda columns: pl.DataFrame(columns).lazy(), pd.DataFrame])
-def test_two_results_of_one_name_are_refused(made):
-    frame = made({"type": ["A", "B"], "x": [1, 1]})
-    with pytest.raises(OptionError, match="the results have 2 columns 'v', and names are unique"):
-        cer_gpu.frames.match(frame, ROWS.replace("*", "n AS v, x AS v", 1))
-
-
 def test_missing_positions_stay_integers_in_pandas():
     query = "SELECT * FROM S WHERE A AS a ; (B AS b OR C AS c)"
     found = pd.DataFrame({"type": ["A", "B", "C"]}).cer.match(query, output="bindings")
