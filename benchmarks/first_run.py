@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from report import RESULTS, Row, machine, save, show
+from report import RESULTS, Row, conclude
 from rich.console import Console
 
 FIRST_RUN = "The first run"
@@ -93,10 +93,8 @@ def main(arguments: list[str]) -> int:
             continue
         with console.status(name):
             rows.append(measured(name, text, options.repeat))
-    show(console, FIRST_RUN, rows)
-    if options.save:
-        kept = options.results / f"{machine()}-first-run.json"
-        save(console, kept, {FIRST_RUN: rows}, ["python benchmarks/first_run.py", *arguments], ABOUT)
+    command = ["python benchmarks/first_run.py", *arguments]
+    conclude(console, options, {FIRST_RUN: rows}, command, ABOUT, "first-run")
     return 0
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from report import RESULTS, Row, machine, save, show
+from report import RESULTS, Row, conclude
 from rich.console import Console
 
 import cer_gpu
@@ -232,12 +232,7 @@ def main(arguments: list[str]) -> int:
     if log is None:
         why = f"skipped: there is no file {options.sysmon or os.environ.get(SYSMON) or DEFAULT_SYSMON}"
         results[LEFT_OUT].append({"workload": "rules of attacks", "why": why})
-    for title, rows in results.items():
-        if rows:
-            show(console, title, rows)
-    if options.save:
-        kept = options.results / f"{machine()}-queries.json"
-        save(console, kept, results, ["python benchmarks/queries.py", *arguments], ABOUT)
+    conclude(console, options, results, ["python benchmarks/queries.py", *arguments], ABOUT, "queries")
     return 0
 
 

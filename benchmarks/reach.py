@@ -27,7 +27,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
-from report import RESULTS, Row, machine, save, show
+from report import RESULTS, Row, conclude
 from rich.console import Console
 
 import cer_gpu
@@ -239,11 +239,8 @@ def main(arguments: list[str]) -> int:
         reached(stream, options.events, options.first_position, options.batch) for stream in streams(options.window)
     ]
     title = "One evaluation over many events"
-    show(console, title, rows)
-    if options.save:
-        where = "" if options.first_position is None else "-positions"
-        kept = options.results / f"{machine()}-reach{where}.json"
-        save(console, kept, {title: rows}, ["python benchmarks/reach.py", *arguments], {title: ABOUT})
+    name = "reach" if options.first_position is None else "reach-positions"
+    conclude(console, options, {title: rows}, ["python benchmarks/reach.py", *arguments], {title: ABOUT}, name)
     return 0
 
 

@@ -167,6 +167,22 @@ def save(
     console.print(f"written: {target}")
 
 
+def conclude(
+    console: Console,
+    options: argparse.Namespace,
+    results: Results,
+    command: list[str],
+    notes: dict[str, str],
+    name: str,
+) -> None:
+    """Print all results that have rows, and write them where the options say so (`save`, `results`)."""
+    for title, rows in results.items():
+        if rows:
+            show(console, title, rows)
+    if options.save:
+        save(console, options.results / f"{machine()}-{name}.json", results, command, notes)
+
+
 def add(console: Console, target: Path, results: Results, notes: dict[str, str]) -> None:
     """Write results of some families into a JSON file that has others; a remark tells their date, if it is another."""
     found = json.loads(target.read_text(encoding="utf-8"))

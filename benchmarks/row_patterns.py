@@ -22,7 +22,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 from queries import timed
-from report import RESULTS, Row, machine, save, show
+from report import RESULTS, Row, conclude
 from rich.console import Console
 
 import cer_gpu
@@ -278,12 +278,7 @@ def main(arguments: list[str]) -> int:
                 results[TITLE].append(measured(shape, options.events, options.repeat, has_clause=why is None))
     if why is not None:
         results[LEFT_OUT].append({"workload": "MATCH_RECOGNIZE on DuckDB", "why": why})
-    for title, rows in results.items():
-        if rows:
-            show(console, title, rows)
-    if options.save:
-        kept = options.results / f"{machine()}-row-patterns.json"
-        save(console, kept, results, ["python benchmarks/row_patterns.py", *arguments], ABOUT)
+    conclude(console, options, results, ["python benchmarks/row_patterns.py", *arguments], ABOUT, "row-patterns")
     return 0
 
 
