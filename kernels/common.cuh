@@ -49,6 +49,11 @@ CER_DEVICE cer_f64 cer_f64_of_bits(cer_u64 bits) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
+CER_DEVICE cer_i64 cer_bits_of_f64(cer_f64 value) {
+  cer_i64 bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
 
 #else
 
@@ -70,6 +75,7 @@ CER_DEVICE cer_i32 cer_count_bits(cer_u32 bits) { return __popc(bits); }
 // *target = min(*target, value), by any number of threads at once.
 CER_DEVICE void cer_lower(cer_u64* target, cer_u64 value) { atomicMin(target, value); }
 CER_DEVICE cer_f64 cer_f64_of_bits(cer_u64 bits) { return __longlong_as_double(static_cast<cer_i64>(bits)); }
+CER_DEVICE cer_i64 cer_bits_of_f64(cer_f64 value) { return __double_as_longlong(value); }
 
 #endif
 

@@ -21,6 +21,13 @@ def random_program(rng: random.Random) -> t.Program:
     return t.Program(n_guards, types, streams, tests)
 
 
+def random_sides(rng: random.Random) -> t.Sides:
+    """Return 1 to 5 sides of filters."""
+    maker = _Maker(rng)
+    kinds = [(rng.choice([t.RAW, t.IN_ORDER]), rng.choice(_KINDS)) for _ in range(rng.randint(1, 5))]
+    return t.Sides(tuple((kind, maker.value(dtype, 3)) for kind, dtype in kinds))
+
+
 class _Maker:
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng

@@ -140,7 +140,8 @@ class Pipeline:
         self._numbered = numbered
         self.tiers: set[str] = set()
         self._positions = Scratch(np.int64)
-        self._shared = shared
+        self._shared, self._texts = shared, TextNumbers()
+        self._compared = self._side_columns(binding)
         self.guards = self._guards_of(binding)
         self._makers = makers_of(binding.derived)
         self._lags: Lags | None = None
@@ -152,7 +153,8 @@ class Pipeline:
         self.rebind(self._first)
         physical, binding, plan = self.physical, self._first, self.physical.plan
         self._texts = TextNumbers()
-        self._compared = self._side_columns(self._first)
+        if self._compared is not None:
+            self._compared.numbers = self._texts
         self._weights = binding.weights if physical.output.weighed else None
         options = self._options = run_options(physical, binding, reading, self._texts)
         self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)
@@ -203,7 +205,7 @@ class Pipeline:
     def _guards_of(self, binding: Binding) -> GuardWords | SharedWords:
         shares = self._shared is not None and may_share(binding.guards, negates=self.physical.plan.negates)
         if self._shared is None or not shares:
-            return GuardWords(binding.guards, self._device, self._types_met)
+            return GuardWords(binding.guards, self._device, self._types_met, self._compared)
         return self._shared.guards(binding.schema).words_for(binding.guards, self._types_met)
 
     def _make_awaiting(self, share: tuple[int, int] | None) -> Awaiting:

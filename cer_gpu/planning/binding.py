@@ -48,7 +48,7 @@ class Binding:
     clocks : tuple of str
         Columns of times, which must not decrease.
     columns_on_host : tuple of str
-        Columns that not only predicates of single events read.
+        Columns that not only predicates read, of single events or, where a GPU computes them, sides of filters.
     compared : BoundRelations or None
         Columns that filters between events read; None: there are no such filters, and no conjunction.
     joins : JoinTables or None
@@ -79,7 +79,8 @@ class Binding:
     @cached_property
     def columns(self) -> tuple[str, ...]:
         """Columns and fields that the query reads for any output."""
-        return tuple(dict.fromkeys([*self.guards.columns, *self.columns_on_host]))
+        compared = () if self.compared is None else self.compared.names
+        return tuple(dict.fromkeys([*self.guards.columns, *self.columns_on_host, *compared]))
 
     @cached_property
     def attribute_schema(self) -> pa.Schema:
@@ -248,7 +249,7 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     elif plan.graph is not None:
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         joins = JoinTables(JoinPlan(plan.graph, compared, bool(plan.partition)))
-    read = () if compared is None else compared.names
+    read = () if compared is None else compared.names_on_host
     numbered = [*positions, *numbers, *streams]
     on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read, *read_by(guards.derived)]))
     return Binding(

@@ -16,6 +16,7 @@ from cer_gpu.predicates.numba_source import slots_of
 from cer_gpu.predicates.terms import (
     F8,
     I8,
+    IN_ORDER,
     U8,
     And,
     Arithmetic,
@@ -29,6 +30,7 @@ from cer_gpu.predicates.terms import (
     Negative,
     Or,
     Program,
+    Sides,
     Test,
     ToFloat,
     ToInt64,
@@ -62,7 +64,7 @@ _CONSTANTS = {
 
 @dataclass(frozen=True)
 class Places:
-    """Places of a program's inputs in the array `in`.
+    """Places of the inputs of a program, or of sides of filters, in the array `in`.
 
     Attributes
     ----------
@@ -86,29 +88,36 @@ class Places:
     size: int
 
 
-def places_of(program: Program) -> Places:
-    """Assign a place to each input of a program."""
-    slots = slots_of(program)
-    every = (part for _, test in program.tests for part in parts(test))
-    constants = dict.fromkeys(part for part in every if isinstance(part, Constant))
+def places_of(program: Program | Sides) -> Places:
+    """Assign a place to each input of a program, or of sides of filters."""
     names: list[str | int] = []
-    names += [name for name, column in (("types", program.types), ("streams", program.streams)) if column is not None]
-    names += slots.tables
-    first = 4 * len(slots.columns)
+    given: tuple[int, ...] = ()
+    if isinstance(program, Sides):
+        columns = program.columns
+        every = (part for _, value in program.values for part in parts(value))
+    else:
+        slots = slots_of(program)
+        columns, given = slots.columns, slots.given
+        every = (part for _, test in program.tests for part in parts(test))
+        codes = (("types", program.types), ("streams", program.streams))
+        names += [name for name, column in codes if column is not None]
+        names += slots.tables
+    constants = dict.fromkeys(part for part in every if isinstance(part, Constant))
+    first = 4 * len(columns)
     second = first + len(constants)
     third = second + 2 * len(names)
     return Places(
-        {column.slot: 4 * k for k, column in enumerate(slots.columns)},
+        {column.slot: 4 * k for k, column in enumerate(columns)},
         {constant: first + k for k, constant in enumerate(constants)},
         {name: second + 2 * k for k, name in enumerate(names)},
-        {slot: third + k for k, slot in enumerate(slots.given)},
-        third + len(slots.given),
+        {slot: third + k for k, slot in enumerate(given)},
+        third + len(given),
     )
 
 
 def struct_of(program: Program) -> str:
     """Return the generated struct ``cer_query`` of a program's kernels."""
-    return "\n".join(_Writer(program).struct()) + "\n"
+    return "\n".join(_GuardWriter(program).struct()) + "\n"
 
 
 def cuda_source_of(program: Program) -> str:
@@ -121,14 +130,98 @@ def cuda_source_of(program: Program) -> str:
     )
 
 
-class _Writer:
-    """Writer of one struct; a term that occurs twice is computed once."""
+def sides_source_of(sides: Sides) -> str:
+    """Return the source of the kernel ``cer_query_sides``, which `kernels/sides.cuh` documents."""
+    struct = "\n".join(_SideWriter(sides).struct()) + "\n"
+    return read_kernel_source("sides.cuh") + struct + read_kernel_source("query_sides.cuh", without=["sides.cuh"])
 
-    def __init__(self, program: Program) -> None:
-        self._program = program
+
+class _Writer:
+    """Writer of one function of a struct; a term that occurs twice is computed once."""
+
+    def __init__(self, program: Program | Sides) -> None:
         self._places = places_of(program)
         self._lines: list[str] = []
         self._names: dict[object, str] = {}
+
+    def _named(self, key: object, kind: str, expression: str) -> str:
+        self._names[key] = name = f"x{len(self._names)}"
+        self._lines.append(f"const {kind} {name} = {expression};")
+        return name
+
+    def _value(self, term: Value) -> str:
+        if term in self._names:
+            return self._names[term]
+        kind = _TYPES[term.dtype]
+        match term:
+            case Constant():
+                return self._named(term, kind, _CONSTANTS[term.dtype].format(place=self._places.constants[term]))
+            case Column(stored="bit"):
+                place = self._places.columns[term.slot]
+                first = f"static_cast<cer_i64>(in[{place + 1}])"
+                return self._named(term, kind, f"cer_bit(in[{place}], {first} + row)")
+            case Column():
+                index = "row" if term.stride == 1 else f"row * {term.stride}"
+                place = self._places.columns[term.slot]
+                return self._named(term, kind, f"cer_load<{_TYPES[term.stored]}>(in[{place}], {index})")
+            case ToFloat() | ToInt64():
+                return self._named(term, kind, f"{_CONVERSIONS[term.dtype]}({self._value(term.operand)})")
+            case Negative():
+                return self._named(term, kind, f"cer_neg({self._value(term.operand)})")
+            case Arithmetic():
+                x, y = self._value(term.left), self._value(term.right)
+                return self._named(term, kind, f"{_ARITHMETIC[term.op]}({x}, {y})")
+
+    def _known(self, *terms: Value) -> list[str]:
+        """Return the names of bools that are all true if nothing in the terms is NULL."""
+        found: dict[str, None] = {}
+        for term in terms:
+            found |= dict.fromkeys(self._valid(column) for column in columns_in(term))
+            for divisor in divisors_in(term):
+                key, name = ("nonzero", divisor), self._value(divisor)
+                found[self._names.get(key) or self._named(key, "bool", f"{name} != 0")] = None
+        return list(found)
+
+    def _valid(self, column: Column) -> str:
+        key, place = ("valid", column.slot), self._places.columns[column.slot]
+        valid = f"cer_is_valid(in[{place + 2}], static_cast<cer_i64>(in[{place + 3}]), row)"
+        return self._names.get(key) or self._named(key, "bool", valid)
+
+
+class _SideWriter(_Writer):
+    """Writer of the struct of sides of filters."""
+
+    def __init__(self, sides: Sides) -> None:
+        super().__init__(sides)
+        self._sides = sides
+
+    def struct(self) -> list[str]:
+        """Return the lines of the struct."""
+        for k, (kind, value) in enumerate(self._sides.values):
+            name, known = self._value(value), self._known(value)
+            if kind == IN_ORDER:
+                known.append(f"cer_has_order({name})")
+            self._lines.append(f"side[{k}] = {'cer_order' if kind == IN_ORDER else 'cer_bits'}({name});")
+            self._lines.append(f"valid |= static_cast<cer_u64>({' && '.join(known) or 'true'}) << {k};")
+        return [
+            "struct cer_sides {",
+            f"  enum {{ n_sides = {len(self._sides.values)} }};",
+            "  CER_DEVICE static cer_u64 of_row(const cer_u64* __restrict__ in, cer_i64 row, cer_i64* side) {",
+            "    (void)in, (void)row;",
+            "    cer_u64 valid = 0;",
+            *(f"    {line}" for line in self._lines),
+            "    return valid;",
+            "  }",
+            "};",
+        ]
+
+
+class _GuardWriter(_Writer):
+    """Writer of the struct of guards."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._program = program
 
     def struct(self) -> list[str]:
         """Return the lines of the struct."""
@@ -160,34 +253,6 @@ class _Writer:
                 index = f"{entry} * {self._program.n_parts} + {part}"
                 yield f"cer_load<word>(in[{self._places.tables[name]}], {index})"
 
-    def _named(self, key: object, kind: str, expression: str) -> str:
-        self._names[key] = name = f"x{len(self._names)}"
-        self._lines.append(f"const {kind} {name} = {expression};")
-        return name
-
-    def _value(self, term: Value) -> str:
-        if term in self._names:
-            return self._names[term]
-        kind = _TYPES[term.dtype]
-        match term:
-            case Constant():
-                return self._named(term, kind, _CONSTANTS[term.dtype].format(place=self._places.constants[term]))
-            case Column(stored="bit"):
-                place = self._places.columns[term.slot]
-                first = f"static_cast<cer_i64>(in[{place + 1}])"
-                return self._named(term, kind, f"cer_bit(in[{place}], {first} + row)")
-            case Column():
-                index = "row" if term.stride == 1 else f"row * {term.stride}"
-                place = self._places.columns[term.slot]
-                return self._named(term, kind, f"cer_load<{_TYPES[term.stored]}>(in[{place}], {index})")
-            case ToFloat() | ToInt64():
-                return self._named(term, kind, f"{_CONVERSIONS[term.dtype]}({self._value(term.operand)})")
-            case Negative():
-                return self._named(term, kind, f"cer_neg({self._value(term.operand)})")
-            case Arithmetic():
-                x, y = self._value(term.left), self._value(term.right)
-                return self._named(term, kind, f"{_ARITHMETIC[term.op]}({x}, {y})")
-
     def _test(self, term: Test) -> str:
         """Return the name of a bool with the result of a test."""
         if term in self._names:
@@ -210,21 +275,6 @@ class _Writer:
             case Or():
                 return self._named(term, "bool", " || ".join([self._test(test) for test in term.tests]))
         return self._named(term, "bool", " && ".join(factors))
-
-    def _known(self, *terms: Value) -> list[str]:
-        """Return the names of bools that are all true if nothing in the terms is NULL."""
-        found: dict[str, None] = {}
-        for term in terms:
-            found |= dict.fromkeys(self._valid(column) for column in columns_in(term))
-            for divisor in divisors_in(term):
-                key, name = ("nonzero", divisor), self._value(divisor)
-                found[self._names.get(key) or self._named(key, "bool", f"{name} != 0")] = None
-        return list(found)
-
-    def _valid(self, column: Column) -> str:
-        key, place = ("valid", column.slot), self._places.columns[column.slot]
-        valid = f"cer_is_valid(in[{place + 2}], static_cast<cer_i64>(in[{place + 3}]), row)"
-        return self._names.get(key) or self._named(key, "bool", valid)
 
     def _entry(self, column: Column, table: str | int) -> str:
         """Return the name of the index at which to read a table."""

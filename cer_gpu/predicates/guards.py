@@ -25,14 +25,16 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
 from cer_gpu.errors import CerError, EventsError, QueryTypeError, nearest
 from cer_gpu.predicates.binder import Binder, columns_of
-from cer_gpu.predicates.cuda_pass import CudaPass, Job, Rows
+from cer_gpu.predicates.cuda_pass import CudaPass, CudaWords, Symbols
+from cer_gpu.predicates.device_blocks import Job, Rows
 from cer_gpu.predicates.generated import generated
 from cer_gpu.predicates.inputs import CODES, Stored
 from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.numba_source import CHUNK, slots_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
+from cer_gpu.predicates.side_columns import SideColumns
 from cer_gpu.predicates.symbols import Selected, SymbolTable, Words
-from cer_gpu.predicates.terms import Program
+from cer_gpu.predicates.terms import NO_SIDES, Program
 from cer_gpu.predicates.types_met import TypesMet, types_named
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
@@ -135,6 +137,8 @@ class GuardWords:
         "cpu", "cuda" or "auto".
     types_met
         Collects the types that occur.
+    sides
+        Sides of filters between events, which a GPU computes for the relevant events; None: there are none.
 
     Attributes
     ----------
@@ -147,7 +151,13 @@ class GuardWords:
     types_met : TypesMet
     """
 
-    def __init__(self, bound: BoundGuards, device: str = CPU, types_met: TypesMet | None = None) -> None:
+    def __init__(
+        self,
+        bound: BoundGuards,
+        device: str = CPU,
+        types_met: TypesMet | None = None,
+        sides: SideColumns | None = None,
+    ) -> None:
         if TIER is not None and device == AUTO:
             device = CUDA if TIER == CUDA else CPU
         self.bound = bound
@@ -158,8 +168,10 @@ class GuardWords:
         self._types = PerDictionary(self._type_words)
         self._streams = PerDictionary(self._stream_words)
         self._allowed = np.empty(CHUNK, bound.dtype)
+        self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
-        self._jobs: dict[Block, Job] = {}
+        self._words_pass: CudaWords | None = None
+        self._jobs: dict[Block, Job[Symbols]] = {}
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -198,14 +210,29 @@ class GuardWords:
     def select(self, block: Block, symbols: SymbolTable) -> Selected:
         """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
         begun = time.perf_counter()
-        if block in self._jobs:
-            found = self._cuda().collect(self._jobs.pop(block), symbols)
-            self.tier = CUDA
-        elif self.placement.device == CUDA and block.n_rows:
-            found = self._cuda().collect(self._submitted(block, symbols), symbols)
+        if block in self._jobs or (self.placement.device == CUDA and block.n_rows):
+            job = self._jobs.pop(block, None) or self._submitted(block, symbols)
+            *found, sides = self._cuda().collect(job)
+            if self._sides is not None:
+                self._sides.take(block, found[1], sides)
             self.tier = CUDA
         else:
-            found = self._select(block, symbols)
+            found = list(self._select(block, symbols))
+        self.placement.took(CUDA if self.tier == CUDA else CPU, block.n_rows, time.perf_counter() - begun)
+        return found[0], found[1]
+
+    def all_words(self, block: Block) -> Words:
+        """Return the words of all events of a block, as `words`, made on the device that is chosen."""
+        self._choose(block)
+        begun = time.perf_counter()
+        self.tier = CUDA if self.placement.device == CUDA and block.n_rows else INTERPRETED
+        if self.tier == CUDA:
+            if self._words_pass is None:
+                assert self.bound.program is not None
+                self._words_pass = CudaWords(open_device(), self.bound.program)
+            found = self._words_pass.collect(self._words_pass.submit(self._rows(block, self._stored(block)), None))
+        else:
+            found = self.words(block)
         self.placement.took(CUDA if self.tier == CUDA else CPU, block.n_rows, time.perf_counter() - begun)
         return found
 
@@ -223,7 +250,8 @@ class GuardWords:
 
     def _choose(self, block: Block) -> None:
         """Choose the device of a block."""
-        resident = any(is_resident(block.column(name)) for name in self.columns)
+        compared = () if self._sides is None else self._sides.names
+        resident = any(is_resident(block.column(name)) for name in (*self.columns, *compared))
         if resident and self.bound.slots.given:
             refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
         self.placement.choose(resident)
@@ -232,15 +260,17 @@ class GuardWords:
         """Return the pass on the GPU, compiled at the first use."""
         if self._pass is None:
             assert self.bound.program is not None
-            self._pass = CudaPass(open_device(), self.bound.program)
+            sides = NO_SIDES if self._sides is None else self._sides.sides
+            self._pass = CudaPass(open_device(), self.bound.program, sides)
         return self._pass
 
-    def _submitted(self, block: Block, symbols: SymbolTable) -> Job:
-        return self._cuda().submit(self._rows(block, self._stored(block)), symbols)
+    def _submitted(self, block: Block, symbols: SymbolTable) -> Job[Symbols]:
+        rows = self._rows(block, self._stored(block))
+        return self._cuda().submit((rows,) if self._sides is None else (rows, self._sides.inputs_of(block)), symbols)
 
     def release(self) -> None:
         """Free the memory on the device."""
-        self._pass = None
+        self._pass = self._words_pass = None
 
     def _stored(self, block: Block) -> dict[int, Stored]:
         return {column.slot: self._inputs.stored(column, block) for column in self.bound.slots.columns}

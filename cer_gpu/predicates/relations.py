@@ -41,7 +41,9 @@ from cer_gpu.predicates.side_columns import (
     Raw,
     SideColumn,
     TextNumber,
+    Truth,
     inclusive,
+    sides_of,
 )
 
 
@@ -73,6 +75,23 @@ class BoundRelations:
         """Kinds of columns and comparisons, which batches of another schema must share."""
         kinds = tuple((type(c), getattr(c, "op", ""), getattr(c, "unsigned", False), _dtype(c)) for c in self.columns)
         return self.conditions, kinds, tuple(_units(column_type(self.binder.schema, n, None, None)) for n in self.names)
+
+    @property
+    def names_on_host(self) -> tuple[str, ...]:
+        """Columns of `names` that the host reads even if a device computes what it can (`sides_of`)."""
+        if any(isinstance(column, Truth) for column in self.columns):
+            return self.names  # its tests may read any of them
+        others: list[str] = []
+        for column in self.columns:
+            if isinstance(column, TextNumber):
+                others.append(column.column)
+            elif isinstance(column, Bound | ExactText):
+                others += self._read_by(t.columns_in(column.term))
+        computed = set(self._read_by(sides_of(self.columns).columns)) - set(others)
+        return tuple(name for name in self.names if name not in computed)
+
+    def _read_by(self, columns: Iterable[t.Column]) -> list[str]:
+        return [self.binder.inputs.columns[column.slot][0] for column in columns]
 
 
 def _units(data_type: pa.DataType) -> Fraction:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -32,10 +32,12 @@ import pyarrow.compute as pc
 
 from cer_gpu.columnar.columns import Block, Bools, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
+from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.strings import StringCoder
+from cer_gpu.predicates.device_blocks import Rows
 from cer_gpu.predicates.inputs import Inputs
 from cer_gpu.predicates.interpreter import rows_of, values_of
-from cer_gpu.predicates.terms import Test, Value
+from cer_gpu.predicates.terms import IN_ORDER, RAW, Sides, Test, Value
 
 Int64 = npt.NDArray[np.int64]
 Keys = tuple[Int64, Bools | None]
@@ -266,6 +268,16 @@ def text_columns(columns: Sequence[SideColumn]) -> list[int]:
     return [k for k, column in enumerate(columns) if isinstance(column, TextNumber | ExactText)]
 
 
+def is_side(column: SideColumn) -> TypeGuard[Raw | OrderKey]:
+    """Return True if a device can compute a column: others number texts, or have bounds beyond 64 bits."""
+    return isinstance(column, Raw | OrderKey)
+
+
+def sides_of(columns: Sequence[SideColumn]) -> Sides:
+    """Return the columns that a device can compute."""
+    return Sides(tuple((RAW if isinstance(c, Raw) else IN_ORDER, c.term) for c in columns if is_side(c)))
+
+
 class SideColumns:
     """The columns of one evaluation.
 
@@ -276,26 +288,69 @@ class SideColumns:
         Inputs of their terms.
     numbers
         Numbers of texts, kept from block to block.
+
+    Attributes
+    ----------
+    numbers : TextNumbers
+    sides : Sides
+        Columns that a device can compute.
     """
 
     def __init__(self, columns: Sequence[SideColumn], inputs: Inputs, numbers: TextNumbers) -> None:
-        self._columns, self._inputs, self._numbers = columns, inputs.fresh(), numbers
+        self._columns, self._inputs, self.numbers = columns, inputs.fresh(), numbers
+        self.sides = sides_of(columns)
+        self._constants = {dtype: read_only(np.array(values, dtype)) for dtype, values in inputs.constants.items()}
+        self._computed: tuple[Block, npt.NDArray[np.int32], Int64] | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns that `sides` read."""
+        return [self._inputs.columns[column.slot][0] for column in self.sides.columns]
+
+    def inputs_of(self, block: Block) -> Rows:
+        """Return what a device needs to compute `sides` of a block."""
+        stored = {column.slot: self._inputs.stored(column, block) for column in self.sides.columns}
+        return Rows(block.n_rows, stored, self._constants)
+
+    def take(self, block: Block, rows: npt.NDArray[np.int32], sides: Int64) -> None:
+        """Take what a device computed for the relevant rows of a block, ascending (`OnDevice.sides`)."""
+        self._computed = block, rows, sides
 
     def of(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64:
-        """Compute the columns of some rows of a block.
+        """Compute the columns of some rows of a block; those that a device computed are 0 in rows not relevant.
 
         Returns
         -------
         int64 array, shape (n rows, 1 + n columns)
             First the bits of the valid columns (bit k: column k), then the columns.
         """
+        computed = self._computed_at(block, rows)
+        if computed is not None and len(self.sides.values) == len(self._columns):
+            return computed
         view = RowsOfBlock(block, rows)
         found = np.zeros((len(rows), 1 + len(self._columns)), np.int64)
-        valid_bits = found[:, 0]
+        valid_bits, n_sides = found[:, 0], 0
         for k, column in enumerate(self._columns):
-            keys, valid = column.keys(self._inputs, view, self._numbers)
+            if computed is not None and is_side(column):
+                found[:, 1 + k] = computed[:, 1 + n_sides]
+                valid_bits |= (computed[:, 0] >> n_sides & 1) << k
+                n_sides += 1
+                continue
+            keys, valid = column.keys(self._inputs, view, self.numbers)
             found[:, 1 + k] = keys
             valid_bits |= np.int64(1 << k) if valid is None else valid.astype(np.int64) << k
+        return found
+
+    def _computed_at(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64 | None:
+        """Return what a device computed, at some rows; None: it was not asked."""
+        if self._computed is None or self._computed[0] is not block:
+            return None
+        _, known, sides = self._computed
+        if len(rows) == len(known):
+            return sides  # they are the same rows: those that are relevant
+        found = np.zeros((len(rows), sides.shape[1]), np.int64)
+        relevant = np.isin(rows, known, assume_unique=True)
+        found[relevant] = sides[np.searchsorted(known, rows[relevant])]
         return found
 
 

@@ -179,6 +179,31 @@ class Program:
         return 1 if self.n_guards <= 16 else (self.n_guards + 63) // 64
 
 
+RAW, IN_ORDER = "raw", "in order"
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Sides of filters between events, as 64 bits each.
+
+    Attributes
+    ----------
+    values : tuple of (str, Value)
+        `RAW`: an int64, or the bits of a uint64 or float64; `IN_ORDER`: an int64 in the order of the values.
+    """
+
+    values: tuple[tuple[str, Value], ...] = ()
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Columns that are read, each once, by their slots."""
+        read = {column.slot: column for _, value in self.values for column in columns_in(value)}
+        return tuple(read[slot] for slot in sorted(read))
+
+
+NO_SIDES = Sides()
+
+
 def parts(term: Value | Test) -> Iterator[Value | Test]:
     """Yield the terms within a term in postorder, itself last."""
     match term:

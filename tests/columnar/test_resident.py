@@ -21,6 +21,9 @@ from cer_gpu.predicates import placement
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5 AND k < 100] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
 
+BETWEEN = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x * 2 < b.x + 0.1 AND a.k <> b.k WITHIN 10 EVENTS"
+
+
 class OnDevice:
     """Array with the CUDA array interface."""
 
@@ -81,6 +84,17 @@ def test_columns_are_read_in_place(device, asked, monkeypatch):
     del events, evaluator
     gc.collect()
     assert not resident._held
+
+
+@pytest.mark.parametrize("filters", ["a.x < b.x", "a.x * 2 < b.x + 0.1 AND a.k <> b.k", "a.k < b.k AND b[x > 0.1]"])
+def test_filters_between_events_read_them_there(device, filters, monkeypatch):
+    monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 300)
+    columns = arrays(2001)
+    query = cer_gpu.compile(f"SELECT * FROM S WHERE A AS a ; B AS b FILTER {filters} WITHIN 10 EVENTS")
+    expected = query.evaluate(on_host(columns), device="cpu")
+    events = on_device({name: values.copy() for name, values in columns.items()})
+    assert query.evaluate(events, device="cuda").equals(expected)
+    assert len(expected)
 
 
 def test_some_columns_may_be_on_the_host(device):
@@ -161,7 +175,8 @@ columns = t.arrays(5001)
 events = t.on_device({name: moved(values) for name, values in columns.items()})
 protect(0)
 query = t.cer_gpu.compile(t.QUERY)
-assert query.evaluate(events, device="cuda").equals(query.evaluate(t.on_host(columns), device="cpu"))
+for each in (query, t.cer_gpu.compile(t.BETWEEN)):
+    assert each.evaluate(events, device="cuda").equals(each.evaluate(t.on_host(columns), device="cpu"))
 for text, options in t.REFUSED:
     try:
         t.cer_gpu.compile(text, time_column=options.pop("time_column", None)).evaluate(events, **options)
@@ -183,6 +198,9 @@ REFUSED = [
     ("SELECT * FROM S WHERE A ; B", {"device": "cuda", "time_column": "k", "lateness": 3}),
     ("SELECT * FROM S WHERE A ; B FILTER A[type = k]", {"device": "cuda"}),
     ("SELECT * FROM S WHERE A ; B FILTER A[type = type]", {"device": "cuda"}),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x < b.k", {"device": "cuda"}),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER a.type = b.type", {"device": "cuda"}),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b[x > LAG(x)]", {"device": "cuda"}),
 ]
 
 

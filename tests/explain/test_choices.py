@@ -89,6 +89,7 @@ def test_the_bound_of_memory_follows_window_strategy_and_clauses():
 
 
 def test_the_tier_of_predicates_is_explained_with_its_reason(monkeypatch):
+    monkeypatch.setattr("cer_gpu.predicates.guards.TIER", None)
     query, events = "SELECT * FROM S WHERE A FILTER A[n > 1]", pa.table({"type": ["A"], "n": [2]})
     assert "compiled pass after" in plan_of(query, events)["predicates"]["why"]
     nothing = pa.table({"type": pa.nulls(1), "n": [2]})

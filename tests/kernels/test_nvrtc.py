@@ -4,12 +4,12 @@ import random
 import re
 
 import pytest
-from programs import random_program
+from programs import random_program, random_sides
 from strategies import EXAMPLES
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.predicates.cuda_pass import GROUP_TILES, TILE_ROWS
-from cer_gpu.predicates.cuda_source import cuda_source_of, struct_of
+from cer_gpu.predicates.cuda_source import cuda_source_of, sides_source_of, struct_of
 
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
 N_PROGRAMS = min(200, EXAMPLES // 3)
@@ -57,6 +57,15 @@ def test_kernels_of_random_programs_compile(nvrtc, arch):
             cubin, log = nvrtc.compile(cuda_source_of(random_program(random.Random(seed))), arch)
             assert log == "", struct_of(random_program(random.Random(seed)))
             assert cubin.startswith(b"\x7fELF")
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_random_sides_compile(nvrtc, arch):
+    for seed in range(N_PROGRAMS // 4):
+        source = sides_source_of(random_sides(random.Random(seed)))
+        cubin, log = nvrtc.compile(source, arch)
+        assert log == "", source
+        assert b".text.cer_query_sides\0" in cubin
 
 
 def test_the_entry_points_have_plain_names(nvrtc):

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from host_device import GXX, Build, HostDevice, has_compiler
-from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guard_words, guards_of, tree
+from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guard_words, guards_of, tree, value_of
 from strategies import EXAMPLES
 
 import cer_gpu
@@ -23,10 +23,13 @@ from cer_gpu.backend import cupy_backend
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
 from cer_gpu.predicates import cuda_pass as cuda
+from cer_gpu.predicates import device_blocks, placement, symbols
 from cer_gpu.predicates import guards as predicates
-from cer_gpu.predicates import placement, symbols
+from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.cuda_source import struct_of
 from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
+from cer_gpu.predicates.inputs import Inputs
+from cer_gpu.predicates.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers
 from cer_gpu.predicates.symbols import SymbolTable
 
 ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
@@ -131,9 +134,59 @@ def test_words_of_many_random_programs_equal_those_of_the_interpreter(build):
         code = cuda.CudaPass(OneOfMany(k), words.bound.program)
         for nulls in (0.0, 0.3):
             block = Block(batch_of(rng, 300, nulls))
-            slot = code._slots[0]
-            code._copy(slot, words._rows(block, words._stored(block)), 0, block.n_rows)
+            slot, rows = code._slots[0], words._rows(block, words._stored(block))
+            code._copy(slot, (rows,), 0, block.n_rows)
             np.testing.assert_array_equal(code._words(slot, 3, 290), words.words(block)[3:293])
+
+
+# ---- sides of filters between events ---------------------------------------------------------------------------------
+
+
+def side_batch(n):
+    """Return columns with NULLs, NaN, -0.0 and the ends of their types."""
+    rng = random.Random(1)
+    kinds = {"i1": pa.int8(), "i4": pa.int32(), "i8": pa.int64(), "u8": pa.uint64(), "f4": pa.float32()}
+    kinds |= {"f8": pa.float64(), "flag": pa.bool_(), "name": pa.string(), "wide": pa.decimal128(30, 2)}
+    columns = {
+        name: pa.array([None if rng.random() < 0.1 else value_of(rng, kind) for _ in range(n)], kind)
+        for name, kind in kinds.items()
+    }
+    return pa.record_batch(columns)
+
+
+@pytest.mark.parametrize("n_bytes", [None, 200_000])
+def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
+    """Raw and in order, beside one that the host computes; in pieces where the device has little room."""
+    if n_bytes is not None:
+        if not isinstance(device, HostDevice):
+            pytest.skip("the memory of a GPU cannot be made small")
+        monkeypatch.setattr(device_blocks, "FEWEST_ROWS", 256)
+        device.n_free = n_bytes
+    batch = side_batch(5000)
+    inputs = Inputs(batch.schema)
+    i1, i4, i8, u8, f4, f8, flag, wide = map(inputs.column, ["i1", "i4", "i8", "u8", "f4", "f8", "flag", "wide"])
+    terms = [i1, u8, f4, f8, flag, wide, t.Negative(i8), t.ToFloat(u8), t.ToInt64(u8), t.Arithmetic("*", f4, f8)]
+    terms += [t.Arithmetic(op, i8, i4) for op in "+*/%"] + [t.Arithmetic("+", i4, inputs.constant(7, t.I8))]
+    columns = [kind(term) for term in terms for kind in (Raw, OrderKey)]
+    columns.insert(3, TextNumber("name"))
+    on_host, on_device = (SideColumns(columns, inputs, TextNumbers()) for _ in range(2))
+    guards = (Guard(None, tree("i4 > 0")), Guard(None, tree("f8 > 0")))
+    words = guard_words(guards, batch.schema, None, "", device=CUDA, sides=on_device)
+    table = SymbolTable(AsTheyAppear(), words.dtype, 2)
+    for piece in (batch, batch.slice(7, 1001), batch.slice(2, 9)):
+        block = Block(piece)
+        rows = words.select(block, table)[1]
+        assert len(rows)
+        for asked in (rows, rows[::3].copy(), np.arange(len(piece), dtype=np.int32)):
+            expected, found = on_host.of(block, asked), on_device.of(block, asked)
+            relevant = np.isin(asked, rows)
+            np.testing.assert_array_equal(found[relevant, 0], expected[relevant, 0])
+            for k, column in enumerate(columns, 1):
+                valid = relevant & (expected[:, 0] >> (k - 1) & 1 == 1)
+                as_is = isinstance(column, Raw) and column.term.dtype == t.F8  # a NaN may have any payload
+                a, b = (each[valid, k].view(np.float64) if as_is else each[valid, k] for each in (found, expected))
+                np.testing.assert_array_equal(a, b, err_msg=str(column))
+    assert (words._pass.most_rows < 5000) == (n_bytes is not None)
 
 
 # ---- the whole engine -----------------------------------------------------------------------------------------------
@@ -224,7 +277,7 @@ def test_symbols_are_numbered_in_the_order_of_rows(device, monkeypatch):
 
 
 def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
-    monkeypatch.setattr(cuda, "FEWEST_ROWS", 256)
+    monkeypatch.setattr(device_blocks, "FEWEST_ROWS", 256)
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 2000)
     table, query = events(9000), cer_gpu.compile(QUERY)
     expected = query.evaluate(table, device="cpu")
@@ -244,6 +297,7 @@ def test_a_device_without_room_gets_smaller_pieces(build, use, monkeypatch):
 
 
 def test_without_a_gpu_cuda_is_refused_and_auto_takes_the_cpu(monkeypatch):
+    monkeypatch.setattr(predicates, "TIER", None)
     monkeypatch.setattr(placement, "missing", lambda: "there is no driver\nhint: install it")
     query = cer_gpu.compile(QUERY)
     with pytest.raises(cer_gpu.DeviceError, match=r"device='cuda' needs a GPU.*there is no driver\nhint: install it"):
@@ -274,6 +328,7 @@ def test_the_error_names_the_missing_part(driver, cupy, what, monkeypatch):
 
 
 def test_auto_measures_both_devices(host, monkeypatch):
+    monkeypatch.setattr(predicates, "TIER", None)
     monkeypatch.setattr(placement, "ROWS_TO_TRY", 1000)
     monkeypatch.setattr(placement, "ROWS_TO_MEASURE", 1000)
     clock = iter(range(10**6))

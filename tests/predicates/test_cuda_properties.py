@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import join_strategies
 import pytest
 import strategies
 from cases import Case, pushed, rows_of
@@ -32,6 +33,13 @@ def test_arithmetic_matches_the_definitions(data, build):
 @strategies.property_test(0.02)
 def test_queries_match_the_definitions(data, build):
     case = Case(data, strategies.cases())
+    with small_sizes():
+        evaluate(case, build)
+
+
+@strategies.property_test(0.02)
+def test_filters_between_events_match_the_definitions(data, build):
+    case = Case(data, join_strategies.join_cases())
     with small_sizes():
         evaluate(case, build)
 

@@ -1,0 +1,277 @@
+"""Blocks of events on a device: their inputs are copied in one piece, and two blocks are in flight.
+
+Each block is copied from pinned memory: an array of numbers `in` for each program (`cer_gpu.predicates.cuda_source`),
+then all arrays whose addresses stand in them; arrays in device memory are read in place.  There are two slots, each
+with a queue, memory and pinned memory of its own: while the host works on the events of one block, the next is copied
+and evaluated.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory, Queue
+from cer_gpu.errors import DeviceError
+from cer_gpu.predicates.cuda_source import Places
+from cer_gpu.predicates.terms import BIT, Column
+
+FEWEST_ROWS = 1 << 12
+"""Fewest rows in a piece of a block; a device without memory for them is an error."""
+
+_ALIGNMENT = 256
+
+
+class Stored(Protocol):
+    """A column in memory (`cer_gpu.predicates.inputs.Stored`)."""
+
+    @property
+    def values(self) -> npt.NDArray[Any]: ...  # noqa: D102
+    @property
+    def first_bit(self) -> int: ...  # noqa: D102
+    @property
+    def valid(self) -> npt.NDArray[np.uint8] | None: ...  # noqa: D102
+    @property
+    def first_valid(self) -> int: ...  # noqa: D102
+    @property
+    def resident(self) -> bool: ...  # noqa: D102
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Inputs of a program for one block.
+
+    Attributes
+    ----------
+    n_rows : int
+    columns : dict from slot to Stored
+    constants : dict from type to array
+    tables : dict from "types", "streams" or slot to array
+    given : dict from slot to uint8 array, shape (n_rows,)
+    """
+
+    n_rows: int
+    columns: Mapping[int, Stored]
+    constants: Mapping[str, npt.NDArray[Any]]
+    tables: Mapping[str | int, npt.NDArray[Any]] = field(default_factory=dict)
+    given: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reads:
+    """The columns and the places of the inputs of one program."""
+
+    columns: tuple[Column, ...]
+    places: Places
+
+
+@dataclass
+class Slot:
+    """Queue and memory of one of the two blocks in flight.
+
+    Attributes
+    ----------
+    inputs : tuple of int
+        Address of `in` for each program.
+    """
+
+    queue: Queue
+    inputs: tuple[int, ...] = ()
+    memory: dict[str, Memory] = field(default_factory=dict)
+    pinned: dict[str, Bytes] = field(default_factory=dict)
+
+
+Found = TypeVar("Found")
+With = TypeVar("With")
+
+
+@dataclass(frozen=True)
+class Job(Generic[With]):
+    """A block, with the rows before `end` submitted to a slot."""
+
+    rows: tuple[Rows, ...]
+    slot: Slot
+    end: int
+    given: With
+
+
+class DeviceBlocks(ABC, Generic[Found, With]):
+    """Evaluation of programs over blocks on one device; a subclass starts the kernels.
+
+    Parameters
+    ----------
+    device : Device
+    reads
+        Inputs of each program.
+
+    Attributes
+    ----------
+    most_rows : int
+        Most rows on the device at once; lowered when it runs out of memory.
+    """
+
+    def __init__(self, device: Device, reads: Sequence[Reads]) -> None:
+        self._device, self._reads = device, reads
+        self._slots = [Slot(device.queue()), Slot(device.queue())]
+        self._n_jobs = 0
+        self.most_rows = 1 << 30
+
+    @abstractmethod
+    def _size(self, n_rows: int) -> int:
+        """Return the bytes of device memory that the kernels need for some rows."""
+
+    @abstractmethod
+    def _launch(self, slot: Slot, n_rows: int, given: With) -> None:
+        """Start the kernels on the rows whose inputs are copied, with ``slot.memory["work"]``."""
+
+    @abstractmethod
+    def _finish(self, slot: Slot, n_rows: int, given: With) -> Found:
+        """Wait for the kernels, and return what they found, in memory that the slot reuses."""
+
+    @abstractmethod
+    def _joined(self, pieces: list[Found], begins: list[int]) -> Found:
+        """Return the results of several pieces of a block, that begin at some rows, as one, in memory of its own."""
+
+    @abstractmethod
+    def _kept(self, found: Found) -> Found:
+        """Return a copy of what was found."""
+
+    def submit(self, rows: Rows | tuple[Rows, ...], given: With) -> Job[With]:
+        """Start the evaluation of a block of at least one row; at most two blocks are in flight.
+
+        Raises
+        ------
+        DeviceError
+            When the device has no memory even for `FEWEST_ROWS`.
+        """
+        slot = self._slots[self._n_jobs % 2]
+        self._n_jobs += 1
+        slot.queue.wait()  # a block that was never collected may still be in flight
+        every = rows if isinstance(rows, tuple) else (rows,)
+        return Job(every, slot, self._start(slot, every, 0, given), given)
+
+    def collect(self, job: Job[With]) -> Found:
+        """Return what the kernels found in a block, in memory that its slot reuses."""
+        end, slot, n = job.end, job.slot, job.rows[0].n_rows
+        found = self._finish(slot, end, job.given)
+        if end == n:
+            return found
+        pieces, begins = [self._kept(found)], [0]
+        while end < n:
+            begin, end = end, self._start(slot, job.rows, end, job.given)
+            begins.append(begin)
+            pieces.append(self._kept(self._finish(slot, end - begin, job.given)))
+        return self._joined(pieces, begins)
+
+    def wait(self) -> None:
+        """Wait until nothing is in flight."""
+        for slot in self._slots:
+            slot.queue.wait()
+
+    def _start(self, slot: Slot, rows: tuple[Rows, ...], begin: int, given: With) -> int:
+        """Copy rows from `begin` on and start the kernels; return the row after the last copied one."""
+        while True:
+            n = min(rows[0].n_rows - begin, self.most_rows)
+            try:
+                self._copy(slot, rows, begin, begin + n)
+                self._reserve(slot, "work", self._size(n))
+                self._launch(slot, n, given)
+                return begin + n
+            except OutOfDeviceMemory as error:
+                slot.queue.wait()
+                slot.memory.clear()
+                if n <= FEWEST_ROWS:
+                    raise self._no_room(n, error) from None
+                self.most_rows = max(n // 2, FEWEST_ROWS)
+
+    def _copy(self, slot: Slot, rows: tuple[Rows, ...], begin: int, end: int) -> None:
+        """Copy the inputs of all programs for some rows, each array once, and their addresses."""
+        of_programs = [_numbers(reads, given, begin, end) for reads, given in zip(self._reads, rows, strict=True)]
+        at, offset = [], 0
+        for numbers, _ in of_programs:
+            at.append(offset)
+            offset = aligned(offset + numbers.nbytes)
+        offsets: dict[tuple[int, int], tuple[int, Bytes]] = {}  # by address and length of an array of the host
+        for _, pieces in of_programs:
+            for _, data in pieces:
+                key = data.ctypes.data, len(data)
+                if key not in offsets:
+                    offsets[key] = offset, data
+                    offset = aligned(offset + len(data))
+        inputs, pinned = self._reserve(slot, "inputs", offset), self._pinned(slot, "inputs", offset)
+        for first, data in offsets.values():
+            pinned[first : first + len(data)] = data
+        for first, (numbers, pieces) in zip(at, of_programs, strict=True):
+            for place, data in pieces:
+                numbers[place] = inputs.address + offsets[data.ctypes.data, len(data)][0]
+            pinned[first : first + numbers.nbytes] = numbers.view(np.uint8)
+        slot.inputs = tuple(inputs.address + first for first in at)
+        slot.queue.write(inputs.address, pinned)
+
+    def _no_room(self, n_rows: int, error: OutOfDeviceMemory) -> DeviceError:
+        return DeviceError(
+            f"{self._device.name} has no memory left for the columns of {n_rows:,} events ({error})\n"
+            "hint: free memory of the device, or device='cpu'"
+        )
+
+    def _reserve(self, slot: Slot, what: str, n_bytes: int) -> Memory:
+        """Return the memory of a slot, with room for at least `n_bytes`."""
+        memory = slot.memory.get(what)
+        if memory is None or memory.n_bytes < n_bytes:
+            slot.memory.pop(what, None)
+            del memory  # frees it before the next allocation
+            memory = slot.memory[what] = self._device.allocate(n_bytes)
+        return memory
+
+    def _pinned(self, slot: Slot, what: str, n_bytes: int) -> Bytes:
+        """Return `n_bytes` of the pinned memory of a slot."""
+        data = slot.pinned.get(what)
+        if data is None or len(data) < n_bytes:
+            data = slot.pinned[what] = self._device.pinned(max(n_bytes, _ALIGNMENT))
+        return data[:n_bytes]
+
+
+def _numbers(reads: Reads, rows: Rows, begin: int, end: int) -> tuple[npt.NDArray[np.uint64], list[tuple[int, Bytes]]]:
+    """Return the array `in` of a program, but for addresses, and the arrays of the host with the places of theirs."""
+    places = reads.places
+    numbers = np.zeros(places.size, np.uint64)
+    pieces: list[tuple[int, Bytes]] = []
+
+    def put(place: int, values: npt.NDArray[Any], resident: bool = False) -> None:
+        if resident:
+            numbers[place] = values.__array_interface__["data"][0]
+        else:
+            pieces.append((place, values.view(np.uint8)))
+
+    def put_bits(place: int, bits: npt.NDArray[np.uint8], first: int, resident: bool = False) -> None:
+        first += begin
+        put(place, bits[first // 8 : (first + end - begin + 7) // 8], resident)
+        numbers[place + 1] = first % 8
+
+    for column in reads.columns:
+        place, stored = places.columns[column.slot], rows.columns[column.slot]
+        if column.stored == BIT:
+            put_bits(place, stored.values, stored.first_bit, stored.resident)
+        else:
+            put(place, stored.values[begin * column.stride : end * column.stride], stored.resident)
+        if stored.valid is not None:
+            put_bits(place + 2, stored.valid, stored.first_valid)
+    for constant, place in places.constants.items():
+        numbers[place] = rows.constants[constant.dtype][constant.slot : constant.slot + 1].view(np.uint64)[0]
+    for name, place in places.tables.items():
+        table = rows.tables[name]
+        put(place, table.reshape(-1))
+        numbers[place + 1] = len(table) - 1
+    for slot, place in places.given.items():
+        put(place, rows.given[slot][begin:end])
+    return numbers, pieces
+
+
+def aligned(n_bytes: int) -> int:
+    """Return a number of bytes rounded up to the alignment of device memory."""
+    return -(-n_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -1,0 +1,11 @@
+// Kernel of the sides of a query's filters: the template of sides.cuh, instantiated with the struct cer_sides generated
+// before this file.
+#ifndef CER_QUERY_SIDES_CUH
+#define CER_QUERY_SIDES_CUH
+#include "sides.cuh"
+
+CER_KERNEL cer_query_sides(const cer_u64* in, const cer_i32* rows, cer_i64 n_rows, cer_i64* sides) {
+  cer_sides_of_rows<cer_sides>(in, rows, n_rows, sides);
+}
+
+#endif  // CER_QUERY_SIDES_CUH
