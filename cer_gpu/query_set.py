@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.recycling import Turn
+from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.intake import Intake
@@ -27,7 +28,6 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.predicates.placement import CPU
 from cer_gpu.query import Query, compile
 
 QUERY_COLUMN = "query"
@@ -159,6 +159,7 @@ class QuerySet(Mapping[str, Query]):
         self,
         events: Any,
         *,
+        device: str = "auto",
         output: str | None = None,
         sort: bool = False,
         lateness: Lateness | None = None,
@@ -167,10 +168,13 @@ class QuerySet(Mapping[str, Query]):
     ) -> dict[str, pa.Table]:
         """Find all complex events of all queries.
 
-        Parameters and errors are those of `Query.evaluate`; evaluation is on the CPU, on one thread.
+        Parameters and errors are those of `Query.evaluate`; the queries are evaluated on one thread.
 
         Parameters
         ----------
+        device
+            Device that evaluates predicates: "cpu", "cuda" (an error without a GPU), or "auto": the CPU for predicates
+            that are evaluated for several queries at once, and as `Query.evaluate` for others.
         output
             Output of all queries; None: the default of each.
         limit
@@ -181,7 +185,7 @@ class QuerySet(Mapping[str, Query]):
         dict from str to pyarrow.Table
             For each query, the table that `Query.evaluate` returns on one thread.
         """
-        evaluator = self.evaluator(output=output, lateness=lateness, late=late, limit=limit)
+        evaluator = self.evaluator(device=device, output=output, lateness=lateness, late=late, limit=limit)
         source = self._source(events, sort=sort)
         schemas = self._schemas(source.schema, output)
         found: dict[str, list[pa.RecordBatch]] = {name: [] for name in self._queries}
@@ -193,6 +197,7 @@ class QuerySet(Mapping[str, Query]):
         self,
         events: Any,
         *,
+        device: str = "auto",
         output: str | None = None,
         sort: bool = False,
         lateness: Lateness | None = None,
@@ -214,7 +219,7 @@ class QuerySet(Mapping[str, Query]):
         OptionError
             When a column has types in two queries that are not the same.
         """
-        evaluator = self.evaluator(output=output, lateness=lateness, late=late, limit=limit)
+        evaluator = self.evaluator(device=device, output=output, lateness=lateness, late=late, limit=limit)
         source = self._source(events, sort=sort)
         schema = self.output_schema(source.schema, output)
         return pa.RecordBatchReader.from_batches(schema, self._named(self._matches(source, evaluator), schema))
@@ -276,13 +281,14 @@ class QuerySet(Mapping[str, Query]):
     def evaluator(
         self,
         *,
+        device: str = "auto",
         output: str | None = None,
         lateness: Lateness | None = None,
         late: str = "refuse",
         limit: int | None = None,
     ) -> QuerySetEvaluator:
         """Return an evaluator of all queries for a stream that arrives batch by batch; parameters as `evaluate`."""
-        return QuerySetEvaluator(self._queries, output=output, lateness=lateness, late=late, limit=limit)
+        return QuerySetEvaluator(self._queries, device=device, output=output, lateness=lateness, late=late, limit=limit)
 
     def explain(self, events: Any = None) -> dict[str, Explanation]:
         """Explain each query (`Query.explain`)."""
@@ -343,6 +349,7 @@ class QuerySetEvaluator:
         self,
         queries: Mapping[str, Query],
         *,
+        device: str = "auto",
         output: str | None,
         lateness: Lateness | None,
         late: str,
@@ -350,16 +357,16 @@ class QuerySetEvaluator:
         part: Options | None = None,
     ) -> None:
         self._first_name, self._first = next(iter(queries.items()))
-        check_options(limit=limit)
+        check_options(device=device, limit=limit)
         check_lateness(lateness, late, self._first.time_column)
         self.output = output
-        self._options = replace(part or Options(), device=CPU, limit=limit)
+        self._options = replace(part or Options(), device=device, limit=limit)
         self._lateness = lateness
         self._intake = Intake(self._first.time_column, self._first.time_unit, lateness, late)
         self._evaluators: dict[str, Evaluator] = {}
         self._turns: dict[str, Turn] = {}
         several = STREAM_COLUMN if self._first._bindings.plan.several_streams else None
-        self._sharing = Sharing(self._first.type_column, several)
+        self._sharing = Sharing(self._first.type_column, several, device)
         self._blocks = Blocks((), self._options.position_column, self._options.begin)
         self._schema: pa.Schema | None = None
         self._names: dict[str, None] = {}  # columns that are read, in the order in which queries came
@@ -490,6 +497,7 @@ class QuerySetEvaluator:
         self._intake.check_open()
         if not isinstance(batch, pa.RecordBatch):
             raise EventsError(f"expected a pyarrow.RecordBatch, got {type(batch).__name__}")
+        refuse_resident(batch, batch.schema.names, "a set of queries")
         self._intake.begin()
         return self._in_order(batch)
 

@@ -200,9 +200,11 @@ def test_errors_name_their_query():
 
 
 def test_equal_guards_are_evaluated_once(monkeypatch):
+    from cer_gpu.predicates import guards as predicates
     from cer_gpu.predicates import shared_guards
 
     evaluated = []
+    monkeypatch.setattr(predicates, "TIER", None)
     rows_of = shared_guards.rows_of
     monkeypatch.setattr(shared_guards, "rows_of", lambda test, *rest: evaluated.append(test) or rows_of(test, *rest))
     texts = {f"q{i}": f"SELECT * FROM S WHERE A AS a ; {b} FILTER a[x > 20]" for i, b in enumerate("BCD")}

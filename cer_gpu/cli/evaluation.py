@@ -234,7 +234,7 @@ class QueriesTogether(OfQueries):
 
     def _open(self, options: RunOptions) -> None:
         self._set = QuerySet(self._queries)
-        self.evaluator = self._set.evaluator(**options.of_evaluator)
+        self.evaluator = self._set.evaluator(device=options.device, **options.of_evaluator)
 
     def _matches(self, source: Source) -> Found:
         return self._set._matches(source, self.evaluator)
@@ -293,7 +293,10 @@ class OneStatement(Evaluation):
 
         counted = Source(source.schema, read, source.n_rows)
         (name,) = self.outputs
-        with source.locating(lambda: self._n_rows_read), self._query.stream(counted) as results:
+        with (
+            source.locating(lambda: self._n_rows_read),
+            self._query.stream(counted, device=self.options.device) as results,
+        ):
             for batch in first_rows(results, self.options.limit):
                 yield name, batch
 

@@ -115,8 +115,8 @@ def run(
     types = chosen_type_column(type_column, no_type_column)
     format_ = chosen_format(out, format_)
     needs_time(time_column, {"--sort": sort, "--lateness": lateness, "--late": late})
-    if queries is not None and (device == "cuda" or (threads or 1) > 1):
-        raise click.UsageError("--queries is evaluated on one thread of the CPU: leave out --device and --threads")
+    if queries is not None and (threads or 1) > 1:
+        raise click.UsageError("--queries is evaluated on one thread: leave out --threads")
     options = RunOptions(output, limit, device, threads, sort, lateness, late)
     try:
         compiled = given.compile_any(streams, type_column=types, time_column=time_column, time_unit=time_unit)

@@ -19,12 +19,12 @@ class Sharing:
 
     Parameters
     ----------
-    type_column, stream_column
+    type_column, stream_column, device
         As of `cer_gpu.predicates.shared_guards.SharedGuards`.
     """
 
-    def __init__(self, type_column: str | None, stream_column: str | None) -> None:
-        self._type_column, self._stream_column = type_column, stream_column
+    def __init__(self, type_column: str | None, stream_column: str | None, device: str) -> None:
+        self._type_column, self._stream_column, self._device = type_column, stream_column, device
         self._guards: SharedGuards | None = None
         self._partitions: dict[tuple[Hashable, bool], SharedPartitions] = {}
         self._memory: dict[Hashable, Cell] = {}
@@ -36,7 +36,7 @@ class Sharing:
     def guards(self, schema: pa.Schema) -> SharedGuards:
         """Return the guards over events of a schema."""
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
-            self._guards = SharedGuards(schema, self._type_column, self._stream_column)
+            self._guards = SharedGuards(schema, self._type_column, self._stream_column, self._device)
         return self._guards
 
     def add_partitions(self, keys: Keys) -> None:

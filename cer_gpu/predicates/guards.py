@@ -42,6 +42,11 @@ TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 INTERPRETED, COMPILED = "interpreted", "compiled"
 
 
+def forced(device: str) -> str:
+    """Return the device asked for, or with "auto" that of a forced `TIER`."""
+    return device if TIER is None or device != AUTO else CUDA if TIER == CUDA else CPU
+
+
 class BoundGuards:
     """Guards of a query bound to one schema: typed tests, and the code generated for them; immutable.
 
@@ -158,8 +163,7 @@ class GuardWords:
         types_met: TypesMet | None = None,
         sides: SideColumns | None = None,
     ) -> None:
-        if TIER is not None and device == AUTO:
-            device = CUDA if TIER == CUDA else CPU
+        device = forced(device)
         self.bound = bound
         self.types_met = types_met or types_named((g.event_type for g in bound.guards), bound.type_column)
         self.tier = INTERPRETED
@@ -221,20 +225,41 @@ class GuardWords:
         self.placement.took(CUDA if self.tier == CUDA else CPU, block.n_rows, time.perf_counter() - begun)
         return found[0], found[1]
 
-    def all_words(self, block: Block) -> Words:
-        """Return the words of all events of a block, as `words`, made on the device that is chosen."""
-        self._choose(block)
+    def all_words(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Words]]:
+        """Yield blocks with the words of all their events (`words`), valid until the next one but one.
+
+        On a GPU, the next block is in flight while one is yielded.
+        """
+        before: tuple[Block, str, Job[None] | None] | None = None
+        for block in blocks:
+            self._choose(block)
+            device = self.placement.device if block.n_rows else CPU
+            ahead = device == CUDA and not self.placement.measuring
+            following = block, device, self._words_submitted(block) if ahead else None
+            if before is not None:
+                yield before[0], self._collected(*before)
+            before = following
+        if before is not None:
+            yield before[0], self._collected(*before)
+
+    def _collected(self, block: Block, device: str, job: Job[None] | None) -> Words:
+        """Return the words of a block from the device that was chosen for it."""
         begun = time.perf_counter()
-        self.tier = CUDA if self.placement.device == CUDA and block.n_rows else INTERPRETED
-        if self.tier == CUDA:
-            if self._words_pass is None:
-                assert self.bound.program is not None
-                self._words_pass = CudaWords(open_device(), self.bound.program)
-            found = self._words_pass.collect(self._words_pass.submit(self._rows(block, self._stored(block)), None))
+        if device == CUDA:
+            job = job or self._words_submitted(block)
+            assert self._words_pass is not None
+            found = self._words_pass.collect(job)
         else:
             found = self.words(block)
-        self.placement.took(CUDA if self.tier == CUDA else CPU, block.n_rows, time.perf_counter() - begun)
+        self.tier = CUDA if device == CUDA else INTERPRETED
+        self.placement.took(device, block.n_rows, time.perf_counter() - begun)
         return found
+
+    def _words_submitted(self, block: Block) -> Job[None]:
+        if self._words_pass is None:
+            assert self.bound.program is not None
+            self._words_pass = CudaWords(open_device(), self.bound.program)
+        return self._words_pass.submit(self._rows(block, self._stored(block)), None)
 
     def _select(self, block: Block, symbols: SymbolTable) -> Selected:
         """Do the work of `select` on the CPU."""
@@ -324,7 +349,8 @@ class GuardWords:
         n words), bit g being bit g % 64 of word g // 64.
         """
         if self.bound.constant is not None:
-            words = np.repeat(self.bound.constant, block.n_rows, axis=0)
+            constant = self.bound.constant
+            words = np.broadcast_to(constant, (block.n_rows, *constant.shape[1:])).copy()
         else:
             assert self.bound.type_column is not None
             coded = block.coded(self.bound.type_column)
@@ -341,7 +367,9 @@ class GuardWords:
             bit = words.dtype.type(guard if words.ndim == 1 else guard % 64)
             rows = rows_of(test, self._inputs, block)
             if isinstance(rows, np.ndarray):
-                word &= ~(np.logical_not(rows).astype(words.dtype) << bit)
+                lost = np.logical_not(rows).view(np.uint8).astype(words.dtype, copy=False)
+                np.multiply(lost, one << bit, out=lost)  # shifts of bytes are not vectorised
+                word &= np.invert(lost, out=lost)
             elif not rows:
                 word &= ~(one << bit)
         return words

@@ -4,6 +4,8 @@ The rows of a block are put in the order of their types once (`cer_gpu.columnar.
 with their places in that order, for each block; the relevant events of a query are the merge of the lists of its
 guards, with the word of each row (`cer_gpu.predicates.guards`).  A query whose types do not occur in a block reads
 nothing of it.
+
+On a GPU, one kernel makes the bits of all guards for all rows of a block, from which the lists are taken.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.predicates.binder import Binder
-from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, type_names
+from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names
 from cer_gpu.predicates.interpreter import rows_of
-from cer_gpu.predicates.placement import CPU, Placement
+from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.terms import Test
 from cer_gpu.predicates.types_met import TypesMet
@@ -63,11 +65,20 @@ class SharedGuards:
         Column of event types; None: all events have one type.
     stream_column
         Column of the streams of events; None: guards test no stream.
+    device
+        "cpu", "cuda", or "auto": the CPU.
     """
 
-    def __init__(self, schema: pa.Schema, type_column: str | None, stream_column: str | None) -> None:
+    def __init__(
+        self, schema: pa.Schema, type_column: str | None, stream_column: str | None, device: str = CPU
+    ) -> None:
         self.schema = schema
         self._type_column, self._stream_column = type_column, stream_column
+        asked = forced(device)
+        self.device = CPU if asked == AUTO else asked
+        self._numbers: dict[Guard, int] = {}  # of the guards that a GPU evaluates: their bits
+        self._evaluation: GuardWords | None = None
+        self._words: list[npt.NDArray[Any]] = []
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
         self._found: dict[Guard, List] = {}
@@ -87,6 +98,9 @@ class SharedGuards:
             if guard.event_type not in self._of_type:
                 self._of_type[guard.event_type] = _OfType(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
+            if self.device == CUDA and guard.predicate is not None and guard not in self._numbers:
+                self._numbers[guard] = len(self._numbers)
+                self._block = self._evaluation = None
         return SharedWords(self, bound, types_met)
 
     def rows(self, guard: Guard, block: Block) -> List:
@@ -105,6 +119,17 @@ class SharedGuards:
         self.groups.read(self._types_of(block), len(self._of_type))
         for i, of_type in enumerate(self._of_type.values()):
             of_type.read(block, self.groups, i)
+        if self._numbers and block.n_rows:
+            ((_, words),) = self._on_device().all_words([block])
+            parts = words.T if words.ndim == 2 else [words]
+            self._words = [read_only(np.ascontiguousarray(part, np.uint64)) for part in parts]
+
+    def _on_device(self) -> GuardWords:
+        """Return the evaluation of all guards on a GPU, compiled anew when some were added."""
+        if self._evaluation is None:
+            bound = BoundGuards(tuple(self._numbers), self.schema, self._type_column, "", self._stream_column)
+            self._evaluation = GuardWords(bound, CUDA)
+        return self._evaluation
 
     def _types_of(self, block: Block) -> npt.NDArray[np.int32]:
         """Return the number of the type of each row; -1 for types that no guard names."""
@@ -132,7 +157,8 @@ class SharedGuards:
             named = np.array([name == guard.stream for name in streams.values.to_pylist()] or [False])
             kept = named[streams.codes]
         if guard.predicate is not None and len(of_type.rows):
-            kept = kept & of_type.rows_of(guard)
+            number = self._numbers.get(guard)
+            kept = kept & (of_type.rows_of(guard) if number is None else of_type.rows_with(self._words, number))
         if isinstance(kept, np.ndarray):
             return read_only(of_type.rows[kept]), read_only(of_type.places[kept])
         return (of_type.rows, of_type.places) if kept else NO_LIST
@@ -181,17 +207,23 @@ class _OfType:
             test = self._tests[guard] = self._binder.bind(guard.predicate)
         return rows_of(test, self._binder.inputs, self.taken)
 
+    def rows_with(self, words: list[npt.NDArray[Any]], number: int) -> npt.NDArray[np.bool_]:
+        """Return the events with a bit, given the words of all rows of the block, part by part."""
+        part, bit = divmod(number, 64)
+        of_type = self._groups.order(words[part])[self._groups.places(self._number)]
+        found: npt.NDArray[np.bool_] = of_type & np.uint64(1 << bit) != 0
+        return found
+
 
 class SharedWords:
     """View of one query on shared guards, in the place of its own (`cer_gpu.predicates.guards.GuardWords`)."""
 
-    tier = INTERPRETED
-
     def __init__(self, shared: SharedGuards, bound: BoundGuards, types_met: TypesMet) -> None:
+        self.tier = CUDA if shared.device == CUDA else INTERPRETED
         self._shared = shared
         self._types: list[str | None] = []
         self.bound, self.types_met = bound, types_met
-        self.placement = Placement(CPU, bound.program)
+        self.placement = Placement(shared.device, bound.program)
 
     @property
     def columns(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,15 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import QueryTooLargeError
-from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.derived import FunctionColumn
-from cer_gpu.predicates.interpreter import rows_of
-from cer_gpu.predicates.terms import Test
+from cer_gpu.predicates.guards import BoundGuards, GuardWords
+from cer_gpu.predicates.placement import CUDA, Placement
 from cer_gpu.row_patterns.leaves import Leaf, Null, RowValue
 from cer_gpu.row_patterns.matching import Skip, Tables, Walked
 from cer_gpu.row_patterns.ordering import OrderedRows
@@ -27,6 +27,8 @@ from cer_gpu.row_patterns.searching import BoundSearch, Searched
 
 BLOCK_ROWS = 1 << 15
 """Rows whose conditions are evaluated at once, so that their temporaries stay in the cache."""
+DEVICE_ROWS = 1 << 20
+"""Rows whose conditions a GPU evaluates at once."""
 MOST_DIRECT = 10
 """Most conditions whose answers, as bits, are the symbol of a row; of more, the combinations met are numbered."""
 MOST_CONDITIONS = 63
@@ -71,10 +73,10 @@ class Conditions:
                 fields[name] = pa.field(name, pa.null())
                 continue
             fields[name] = pa.field(name, column_type(schema, leaf.column, text, _span_of(self.predicates, name)))
-        binder = Binder(pa.schema(list(fields.values())), text)
-        tests = {variable: binder.bind(predicate) for variable, predicate in self.predicates.items()}
+        guards = tuple(Guard(None, predicate) for predicate in self.predicates.values())
+        bound = BoundGuards(guards, pa.schema(list(fields.values())), None, text) if guards else None
         search = None if self.searched is None else self.searched.bind(schema, text)
-        return BoundConditions(self.around, binder, tests, search)
+        return BoundConditions(self.around, list(self.predicates), bound, search)
 
 
 def _span_of(predicates: Mapping[str, s.Predicate], name: str) -> s.Span:
@@ -92,18 +94,26 @@ class BoundConditions:
     def __init__(
         self,
         leaves: Mapping[str, RowValue | Null],
-        binder: Binder,
-        tests: Mapping[str, Test],
+        variables: list[str],
+        guards: BoundGuards | None,
         search: BoundSearch | None,
     ) -> None:
-        self._leaves, self._binder, self._tests, self._search = leaves, binder, tests, search
+        self._leaves, self._variables, self._guards, self._search = leaves, variables, guards, search
 
     def search(self, rows: OrderedRows, program: Program, skip: Skip) -> Callable[[Tables], Walked] | None:
         """Return the search over some rows; None if no condition reads other rows of the match."""
         return None if self._search is None else self._search.over(rows, program, skip)
 
-    def symbols(self, rows: OrderedRows) -> tuple[npt.NDArray[np.uint16], dict[str, npt.NDArray[np.bool_]]]:
+    def symbols(
+        self, rows: OrderedRows, device: str
+    ) -> tuple[npt.NDArray[np.uint16], dict[str, npt.NDArray[np.bool_]]]:
         """Return the symbol of each row, and for each variable the symbols of the rows that satisfy its condition.
+
+        Parameters
+        ----------
+        rows
+        device
+            "cpu", "cuda" or "auto".
 
         Returns
         -------
@@ -111,35 +121,40 @@ class BoundConditions:
         held : dict from str to bool, shape (n symbols,)
         """
         n = rows.batch.num_rows
-        direct = len(self._tests) <= MOST_DIRECT
-        words = np.empty(n, np.uint16 if direct else np.int64)
-        shifts = _Shifts(rows)
-        derived = self._binder.derived.items()
-        makers = {name: column.maker() for name, column in derived if isinstance(column, FunctionColumn)}
-        coders: dict[str, StringCoder] = {}
-        for begin in range(0, n, BLOCK_ROWS):
-            end = min(n, begin + BLOCK_ROWS)
-            block = Block(rows.batch.slice(begin, end - begin), coders)
-            for name, leaf in self._leaves.items():
-                block.put(name, shifts.column(leaf, begin, end))
-            block.derive(makers)
-            word = words[begin:end]
-            word[:] = 0
-            for bit, test in enumerate(self._tests.values()):
-                answers = rows_of(test, self._binder.inputs, block)
-                if isinstance(answers, np.ndarray):
-                    word |= answers.astype(word.dtype) << bit
-                elif answers:
-                    word |= 1 << bit
+        direct = len(self._variables) <= MOST_DIRECT
+        words = np.zeros(n, np.uint16 if direct else np.int64)
+        if self._guards is not None:
+            evaluation, begin = GuardWords(self._guards, device), 0
+            for block, found in evaluation.all_words(self._blocks(rows, evaluation.placement)):
+                words[begin : begin + block.n_rows] = found[:, 0] if found.ndim == 2 else found
+                begin += block.n_rows
+            evaluation.release()
         if direct:
-            known = np.arange(1 << len(self._tests))
+            known = np.arange(1 << len(self._variables))
             symbols = words.astype(np.uint16, copy=False)
         else:
             encoded = pc.dictionary_encode(pa.array(words))
             known, symbols = encoded.dictionary.to_numpy(), encoded.indices.to_numpy().astype(np.uint16)
             if len(known) > MOST_SYMBOLS:
                 raise QueryTooLargeError(f"the conditions of DEFINE have more than {MOST_SYMBOLS:,} combinations here")
-        return symbols, {v: (known >> bit & 1).astype(np.bool_) for bit, v in enumerate(self._tests)}
+        return symbols, {v: (known >> bit & 1).astype(np.bool_) for bit, v in enumerate(self._variables)}
+
+    def _blocks(self, rows: OrderedRows, placement: Placement) -> Iterator[Block]:
+        """Yield blocks of the rows, with the values of rows before and after each."""
+        assert self._guards is not None
+        shifts = _Shifts(rows)
+        derived = self._guards.derived.items()
+        makers = {name: column.maker() for name, column in derived if isinstance(column, FunctionColumn)}
+        coders: dict[str, StringCoder] = {}
+        begin, n = 0, rows.batch.num_rows
+        while begin < n:
+            end = min(n, begin + (DEVICE_ROWS if placement.device == CUDA else BLOCK_ROWS))
+            block = Block(rows.batch.slice(begin, end - begin), coders)
+            for name, leaf in self._leaves.items():
+                block.put(name, shifts.column(leaf, begin, end))
+            block.derive(makers)
+            yield block
+            begin = end
 
 
 class _Shifts:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import as_type, kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
+from cer_gpu.columnar.resident import refuse_resident
 from cer_gpu.engine.evaluator import first_rows
 from cer_gpu.engine.options import check_options
 from cer_gpu.errors import OptionError, QueryError, QueryTypeError, did_you_mean
@@ -57,13 +58,16 @@ class RowPatternQuery:
     _measures: Measures = field(repr=False)
     _skip: Skip = field(repr=False)
 
-    def evaluate(self, events: Any, *, limit: int | None = None) -> pa.Table:
+    def evaluate(self, events: Any, *, device: str = "auto", limit: int | None = None) -> pa.Table:
         """Return the result of the statement over a table.
 
         Parameters
         ----------
         events
             Anything that `cer_gpu.Query.evaluate` takes but several streams; all of it is held in memory.
+        device
+            Device that evaluates conditions on the row itself and on rows at a fixed distance (PREV, NEXT), as of
+            `cer_gpu.Query.evaluate`.
         limit
             Stop after so many rows.
 
@@ -76,7 +80,9 @@ class RowPatternQuery:
         Raises
         ------
         OptionError
-            When `limit` is no number from 0 on.
+            When `device` is none of these, or `limit` is no number from 0 on.
+        DeviceError
+            When `device` is "cuda", and there is no GPU.
         EventsError
             When events cannot be read, a value does not fit its type, or AFTER MATCH SKIP has no row to go on at.
         QueryTypeError
@@ -85,16 +91,17 @@ class RowPatternQuery:
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
         check_options(limit=limit)
-        with self.stream(events) as reader:
+        with self.stream(events, device=device) as reader:
             return pa.Table.from_batches(first_rows(reader, limit), reader.schema)
 
-    def stream(self, events: Any) -> pa.RecordBatchReader:
+    def stream(self, events: Any, *, device: str = "auto") -> pa.RecordBatchReader:
         """As `evaluate`, with the rows batch by batch."""
+        check_options(device=device)
         source = self._source(events)
         schema = self.output_schema(source.schema)
         names = self.columns(source.schema)
         table = _table(source.batches(names), pa.schema([source.schema.field(name) for name in names]))
-        return pa.RecordBatchReader.from_batches(schema, self._batches(table, schema))
+        return pa.RecordBatchReader.from_batches(schema, self._batches(table, schema, device))
 
     def _source(self, events: Any) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
@@ -225,7 +232,7 @@ class RowPatternQuery:
     def _shown(self) -> npt.NDArray[np.bool_]:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
-    def _batches(self, table: pa.Table, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _batches(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
         statement = self._statement
         measures = self._measures.bind(table.schema, self.text)
         available = [each.name for each in self._available(table.schema, measures)]
@@ -234,7 +241,7 @@ class RowPatternQuery:
         rows = ordered(table, [name for name, _ in statement.partition], statement.order)
         if not rows.batch.num_rows:
             return
-        symbols, held = conditions.symbols(rows)
+        symbols, held = conditions.symbols(rows, device)
         every = np.ones(len(next(iter(held.values()))) if held else 1, np.bool_)
         held |= {place.variable: every for place in self._program.places if place.variable not in held}
         unmatched = _Unmatched(rows.batch.num_rows) if statement.empty == WITH_UNMATCHED else None
@@ -283,9 +290,11 @@ def _table(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     Raises
     ------
     EventsError
-        When a value of a later batch does not fit the type of the first.
+        When a value of a later batch does not fit the type of the first, or a column is in the memory of a GPU.
     """
     pieces = list(batches)
+    for piece in pieces:
+        refuse_resident(piece, schema.names, "MATCH_RECOGNIZE")
     columns = []
     for each in schema:
         chunks, whose = [piece.column(each.name) for piece in pieces], f"column {each.name!r}"

@@ -164,8 +164,7 @@ def test_columns_of_two_types_do_not_go_to_one_file(cli):
         (["run"], 2, "Missing argument 'QUERY'"),
         (["run", "q.ceql", "events.parquet", "--queries", "rules"], 2, "'q.ceql' is none"),
         (["run", "SELECT * FROM S WHERE A", "events.parquet", "--queries", "rules"], 2, "all arguments are EVENTS"),
-        (["run", "--queries", "rules", "events.parquet", "--threads", "2"], 2, "leave out --device and --threads"),
-        (["run", "--queries", "rules", "events.parquet", "--device", "cuda"], 2, "leave out --device and --threads"),
+        (["run", "--queries", "rules", "events.parquet", "--threads", "2"], 2, "leave out --threads"),
         (["run", "--queries", "none", "events.parquet"], 1, "none: expected a folder of query files"),
         (["run", "--queries", ".hidden", "events.parquet"], 1, ".hidden: expected query files (*.ceql), found none"),
         ([*ASKED, "-o", "rules/late.ceql", "--format", "csv"], 1, "would be overwritten"),
@@ -183,6 +182,12 @@ def test_wrong_arguments_are_told(cli, args, code, message):
     assert found == code
     assert message in err
     assert cli("run", "--queries", "rules", "events.parquet", "--time-column", "ts", "--threads", 1)[0] == 0
+
+
+def test_the_device_is_that_of_all_queries(cli, monkeypatch):
+    monkeypatch.setattr("cer_gpu.predicates.placement.missing", lambda: "there is none\nhint: get one")
+    code, _, err = cli(*ASKED, "--device", "cuda")
+    assert (code, err) == (1, "error: device='cuda' needs a GPU, and none can be used: there is none\nhint: get one\n")
 
 
 def test_an_error_of_the_events_is_told_once(cli):

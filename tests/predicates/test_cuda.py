@@ -203,6 +203,53 @@ def test_results_are_identical_in_any_cut(device, output, monkeypatch):
     assert len(expected)
 
 
+RULES = {
+    "falling": "SELECT * FROM S WHERE A AS a ; B AS b FILTER a[x > 0.5] AND a.x > b.x + 0.1 WITHIN 9 EVENTS",
+    "twice": "SELECT * FROM S WHERE A ; A FILTER A[x > 0.5] WITHIN 9 EVENTS",
+    "every": "SELECT * FROM S WHERE A ; B WITHIN 2 EVENTS",
+    "absent": "SELECT * FROM S WHERE A ; !(B FILTER B[x < 0.5]) ; C WITHIN 9 EVENTS",
+    "lag": "SELECT * FROM S WHERE A ; B FILTER B[x > LAG(x)] WITHIN 9 EVENTS",
+    **{f"above {k}": f"SELECT * FROM S WHERE B ; B FILTER B[x > 0.{k}] WITHIN 5 EVENTS" for k in range(10, 80)},
+}
+
+
+def test_query_sets_give_the_tables_of_the_cpu(device, monkeypatch):
+    """With 74 guards, so that a word has two parts; also with a query that comes later, and in any cut."""
+    monkeypatch.setattr("cer_gpu.query_set.SET_ROWS", 700)
+    table, rules = events(1500), cer_gpu.compile_all(RULES)
+    expected = rules.evaluate(table, device="cpu")
+    assert all(map(len, expected.values()))
+    assert rules.evaluate(table, device="cuda") == expected
+    few = {name: RULES[name] for name in ("falling", "absent")}
+    found = dict.fromkeys(few, 0)
+    evaluator = cer_gpu.compile_all({"falling": RULES["falling"]}).evaluator(device="cuda")
+    evaluator.add("absent", RULES["absent"])
+    for batch in table.to_batches(max_chunksize=311):
+        for name, rows in evaluator.push(batch).items():
+            found[name] += len(rows)
+    assert found == {name: len(expected[name]) for name in few}
+
+
+ROW_PATTERN = """SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES FIRST(ts) AS a, LAST(ts) AS b
+    PATTERN (A B+ C*{}) DEFINE {})"""
+
+
+@pytest.mark.parametrize("n_conditions", [2, 12, 20])
+def test_row_patterns_give_the_tables_of_the_cpu(device, n_conditions, monkeypatch):
+    """Conditions on the row, on those before and after it and on others of the match, in words of each width."""
+    from cer_gpu.row_patterns import conditions
+
+    monkeypatch.setattr(conditions, "DEVICE_ROWS", 700)
+    table = events(3000).append_column("ts", pa.array(range(3000))).append_column("k", pa.array([1, 2, 3] * 1000))
+    defined = ["B AS x < PREV(x) OR type = 'A'", "C AS x > NEXT(x, 2) AND x > A.x"]
+    defined += [f"V{i} AS x > 0.{i}" for i in range(10, 8 + n_conditions)]
+    more = "".join(f" V{i}?" for i in range(10, 8 + n_conditions))
+    statement = cer_gpu.compile(ROW_PATTERN.format(more, ", ".join(defined)))
+    expected = statement.evaluate(table, device="cpu")
+    assert len(expected)
+    assert statement.evaluate(table, device="cuda").equals(expected)
+
+
 def test_a_block_is_in_flight_while_the_one_before_is_evaluated(host, monkeypatch):
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 250)
     evaluator = cer_gpu.compile(QUERY).evaluator(device="cuda")
