@@ -249,9 +249,11 @@ def bind(plan: Plan, schema: pa.Schema, position_column: str | None = None) -> B
     elif plan.graph is not None:
         compared = bind_relations([relation.predicate for relation in plan.graph.relations], schema, text)
         joins = JoinTables(JoinPlan(plan.graph, compared, bool(plan.partition)))
-    read = () if compared is None else compared.names_on_host
+    read = read_by(guards.derived)
+    if compared is not None:
+        read += [*compared.names_on_host, *read_by(compared.binder.derived)]
     numbered = [*positions, *numbers, *streams]
-    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read, *read_by(guards.derived)]))
+    on_host = tuple(dict.fromkeys([*clocks, *keys.columns, *numbered, *read]))
     return Binding(
         plan=plan,
         schema=schema,

@@ -21,7 +21,11 @@ from cer_gpu.predicates import placement
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5 AND k < 100] AND B[x <= 0.25] WITHIN 10 EVENTS"
 
 
-BETWEEN = "SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x * 2 < b.x + 0.1 AND a.k <> b.k WITHIN 10 EVENTS"
+BETWEEN = [
+    "SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x * 2 < b.x + 0.1 AND a.k <> b.k WITHIN 10 EVENTS",
+    "SELECT * FROM S WHERE A AS a ; B+ AS b FILTER b.x > PREV(b).x AND a.x + b.x > 0.5 WITHIN 10 EVENTS",
+    "SELECT * FROM S WHERE A AS a ; B AS b FILTER abs(a.x - b.x) < 0.25 OR a.k = b.k WITHIN 10 EVENTS",
+]
 
 
 class OnDevice:
@@ -175,7 +179,7 @@ columns = t.arrays(5001)
 events = t.on_device({name: moved(values) for name, values in columns.items()})
 protect(0)
 query = t.cer_gpu.compile(t.QUERY)
-for each in (query, t.cer_gpu.compile(t.BETWEEN)):
+for each in (query, *map(t.cer_gpu.compile, t.BETWEEN)):
     assert each.evaluate(events, device="cuda").equals(each.evaluate(t.on_host(columns), device="cpu"))
 for text, options in t.REFUSED:
     try:
@@ -209,6 +213,7 @@ REFUSED = [
     ("SELECT * FROM S WHERE A ; B FILTER A[type = type]", {"device": "cuda"}),
     ("SELECT * FROM S WHERE A AS a ; B AS b FILTER a.x < b.k", {"device": "cuda"}),
     ("SELECT * FROM S WHERE A AS a ; B AS b FILTER a.type = b.type", {"device": "cuda"}),
+    ("SELECT * FROM S WHERE A AS a ; B AS b FILTER abs(a.x) < b.x", {"device": "cuda"}),
     ("SELECT * FROM S WHERE A AS a ; B AS b FILTER b[x > LAG(x)]", {"device": "cuda"}),
 ]
 
