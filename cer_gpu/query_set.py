@@ -531,9 +531,8 @@ class QuerySetEvaluator:
         if not self._schema.equals(events.schema):
             self.expect(events.schema)
         blocks, events = self._blocks, events.select(list(self._names)) if self._names else events
-        for start in range(0, events.num_rows, SET_ROWS):
-            batch = blocks.batch(events.slice(start, SET_ROWS))
-            (columns,) = blocks.cut(batch, SET_ROWS)
+        for columns in self._sharing.ahead(blocks.cut(events, SET_ROWS)):
+            batch = blocks.batch(columns.batch)
             block = blocks.read(columns)
             self._sharing.next_block(evaluator.pipeline for evaluator in self._evaluators.values())
             for name, evaluator in self._evaluators.items():

@@ -122,10 +122,10 @@ class Blocks:
         given = None if name is None else self._checked(events.column(name))
         return Batch(events, self.n_events, given)
 
-    def cut(self, batch: Batch, n_rows: int) -> Iterator[Block]:
-        """Yield the blocks of a batch, of at most `n_rows` rows."""
-        for start in range(0, batch.events.num_rows, n_rows):
-            yield Block(batch.events.slice(start, n_rows), self._coders)
+    def cut(self, events: pa.RecordBatch, n_rows: int) -> Iterator[Block]:
+        """Yield the blocks of a batch of events, of at most `n_rows` rows."""
+        for start in range(0, events.num_rows, n_rows):
+            yield Block(events.slice(start, n_rows), self._coders)
 
     def read(self, block: Block) -> EventBlock:
         """Return the next block with its clocks.

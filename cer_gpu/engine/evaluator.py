@@ -485,7 +485,7 @@ class Evaluator:
         pipeline, blocks = self._bound(events.schema), self._blocks
         batch = blocks.batch(events)
         many = self._among_threads or pipeline.guards.placement.device == CUDA
-        for columns in pipeline.ahead(blocks.cut(batch, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
+        for columns in pipeline.ahead(blocks.cut(batch.events, BLOCK_ROWS * (BLOCKS_AT_ONCE if many else 1))):
             yield from self._read(blocks.read(columns), blocks, batch)
             if self.is_full:
                 return

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.recycling import Cell, Turn
 from cer_gpu.engine.pipeline import Pipeline
 from cer_gpu.partition.partitions import Keys
@@ -38,6 +39,10 @@ class Sharing:
         if self._guards is None or not self._guards.schema.equals(schema, check_metadata=True):
             self._guards = SharedGuards(schema, self._type_column, self._stream_column, self._device)
         return self._guards
+
+    def ahead(self, blocks: Iterable[Block]) -> Iterable[Block]:
+        """Yield blocks whose guards can be read; on a GPU, those of the next are already in flight."""
+        return blocks if self._guards is None else self._guards.ahead(blocks)
 
     def add_partitions(self, keys: Keys) -> None:
         """Let queries with these keys of PARTITION BY share their partitions."""

@@ -76,9 +76,10 @@ class SharedGuards:
         self._type_column, self._stream_column = type_column, stream_column
         asked = forced(device)
         self.device = CPU if asked == AUTO else asked
-        self._numbers: dict[Guard, int] = {}  # of the guards that a GPU evaluates: their bits
+        self._wanted: dict[Guard, None] = {}  # guards that a GPU evaluates
         self._evaluation: GuardWords | None = None
-        self._words: list[npt.NDArray[Any]] = []
+        self._words: list[npt.NDArray[Any]] = []  # what it made for the block
+        self._bits: dict[Guard, int] = {}
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
         self._found: dict[Guard, List] = {}
@@ -98,9 +99,8 @@ class SharedGuards:
             if guard.event_type not in self._of_type:
                 self._of_type[guard.event_type] = _OfType(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
-            if self.device == CUDA and guard.predicate is not None and guard not in self._numbers:
-                self._numbers[guard] = len(self._numbers)
-                self._block = self._evaluation = None
+            if self.device == CUDA and guard.predicate is not None and guard not in self._wanted:
+                self._wanted[guard] = self._evaluation = None
         return SharedWords(self, bound, types_met)
 
     def rows(self, guard: Guard, block: Block) -> List:
@@ -119,17 +119,20 @@ class SharedGuards:
         self.groups.read(self._types_of(block), len(self._of_type))
         for i, of_type in enumerate(self._of_type.values()):
             of_type.read(block, self.groups, i)
-        if self._numbers and block.n_rows:
-            ((_, words),) = self._on_device().all_words([block])
+
+    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Yield blocks, on a GPU with the bits of all guards; the next block is in flight while one is yielded."""
+        if not self._wanted:
+            yield from blocks
+            return
+        if self._evaluation is None:
+            bound = BoundGuards(tuple(self._wanted), self.schema, self._type_column, "", self._stream_column)
+            self._evaluation = GuardWords(bound, CUDA)
+            self._bits = {guard: bit for bit, guard in enumerate(bound.guards)}
+        for block, words in self._evaluation.all_words(blocks):
             parts = words.T if words.ndim == 2 else [words]
             self._words = [read_only(np.ascontiguousarray(part, np.uint64)) for part in parts]
-
-    def _on_device(self) -> GuardWords:
-        """Return the evaluation of all guards on a GPU, compiled anew when some were added."""
-        if self._evaluation is None:
-            bound = BoundGuards(tuple(self._numbers), self.schema, self._type_column, "", self._stream_column)
-            self._evaluation = GuardWords(bound, CUDA)
-        return self._evaluation
+            yield block
 
     def _types_of(self, block: Block) -> npt.NDArray[np.int32]:
         """Return the number of the type of each row; -1 for types that no guard names."""
@@ -157,8 +160,8 @@ class SharedGuards:
             named = np.array([name == guard.stream for name in streams.values.to_pylist()] or [False])
             kept = named[streams.codes]
         if guard.predicate is not None and len(of_type.rows):
-            number = self._numbers.get(guard)
-            kept = kept & (of_type.rows_of(guard) if number is None else of_type.rows_with(self._words, number))
+            bit = self._bits.get(guard)
+            kept = kept & (of_type.rows_of(guard) if bit is None else of_type.rows_with(self._words, bit))
         if isinstance(kept, np.ndarray):
             return read_only(of_type.rows[kept]), read_only(of_type.places[kept])
         return (of_type.rows, of_type.places) if kept else NO_LIST
@@ -207,9 +210,9 @@ class _OfType:
             test = self._tests[guard] = self._binder.bind(guard.predicate)
         return rows_of(test, self._binder.inputs, self.taken)
 
-    def rows_with(self, words: list[npt.NDArray[Any]], number: int) -> npt.NDArray[np.bool_]:
+    def rows_with(self, words: list[npt.NDArray[Any]], bit: int) -> npt.NDArray[np.bool_]:
         """Return the events with a bit, given the words of all rows of the block, part by part."""
-        part, bit = divmod(number, 64)
+        part, bit = divmod(bit, 64)
         of_type = self._groups.order(words[part])[self._groups.places(self._number)]
         found: npt.NDArray[np.bool_] = of_type & np.uint64(1 << bit) != 0
         return found

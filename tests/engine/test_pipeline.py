@@ -44,7 +44,7 @@ def test_several_pipelines_behind_one_set_of_columns_find_what_each_finds_alone(
     batch = blocks.batch(EVENTS)
     found = [[] for _ in pipelines]
     n_blocks = 0
-    for columns in blocks.cut(batch, n_rows):
+    for columns in blocks.cut(batch.events, n_rows):
         n_blocks += 1
         block = blocks.read(columns)
         for pipeline, rows in zip(pipelines, found, strict=True):
