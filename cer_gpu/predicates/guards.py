@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Generic, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +26,7 @@ from cer_gpu.columnar.resident import is_resident, refuse_resident
 from cer_gpu.errors import CerError, EventsError, QueryTypeError, nearest
 from cer_gpu.predicates.binder import Binder, columns_of
 from cer_gpu.predicates.cuda_pass import CudaPass, CudaWords, Symbols
-from cer_gpu.predicates.device_blocks import Job, Rows
+from cer_gpu.predicates.device_blocks import Job, Rows, With
 from cer_gpu.predicates.generated import generated
 from cer_gpu.predicates.inputs import CODES, Stored
 from cer_gpu.predicates.interpreter import rows_of
@@ -40,6 +40,14 @@ from cer_gpu.predicates.types_met import TypesMet, types_named
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 """Forced tier of predicates: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: the one that pays."""
 INTERPRETED, COMPILED = "interpreted", "compiled"
+
+
+class _Due(NamedTuple, Generic[With]):
+    """A block whose turn it is, and its device; `job`: it was submitted before."""
+
+    block: Block
+    device: str
+    job: Job[With] | None
 
 
 def forced(device: str) -> str:
@@ -175,7 +183,7 @@ class GuardWords:
         self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
         self._words_pass: CudaWords | None = None
-        self._jobs: dict[Block, Job[Symbols]] = {}
+        self._due: _Due[Symbols] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -194,66 +202,65 @@ class GuardWords:
 
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
-        before: Block | None = None
         try:
-            for block in blocks:
-                self._choose(block)
-                if self.placement.device == CUDA and not self.placement.measuring and block.n_rows:
-                    with suppress(CerError):  # `select` raises it again when it is the block's turn
-                        self._jobs[block] = self._submitted(block, symbols)
-                if before is not None:
-                    yield before
-                before = block
-            if before is not None:
-                yield before
+            for due in self._one_ahead(blocks, lambda block: self._submitted(block, symbols)):
+                self._due = due
+                yield due.block
         finally:
+            self._due = None
             if self._pass is not None:
-                self._jobs.clear()
                 self._pass.wait()
 
     def select(self, block: Block, symbols: SymbolTable) -> Selected:
         """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
+        due = self._due
+        if due is None or due.block is not block:
+            due = _Due(block, self.placement.device if block.n_rows else CPU, None)
         begun = time.perf_counter()
-        if block in self._jobs or (self.placement.device == CUDA and block.n_rows):
-            job = self._jobs.pop(block, None) or self._submitted(block, symbols)
-            *found, sides = self._cuda().collect(job)
+        if due.device == CUDA:
+            found = self._cuda().collect(due.job or self._submitted(block, symbols))
             if self._sides is not None:
-                self._sides.take(block, found[1], sides)
-            self.tier = CUDA
+                self._sides.take(block, found.rows, found.sides)
+            selected, self.tier = (found.symbols, found.rows), CUDA
         else:
-            found = list(self._select(block, symbols))
-        self.placement.took(CUDA if self.tier == CUDA else CPU, block.n_rows, time.perf_counter() - begun)
-        return found[0], found[1]
+            selected = self._select(block, symbols)
+        self.placement.took(due.device, block.n_rows, time.perf_counter() - begun)
+        return selected
 
     def all_words(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Words]]:
         """Yield blocks with the words of all their events (`words`), valid until the next one but one.
 
-        On a GPU, the next block is in flight while one is yielded.
+        On a GPU, each is submitted before the previous one is yielded.
         """
-        before: tuple[Block, str, Job[None] | None] | None = None
+        try:
+            for block, device, job in self._one_ahead(blocks, self._words_submitted):
+                begun = time.perf_counter()
+                if device == CUDA:
+                    job = job or self._words_submitted(block)
+                    assert self._words_pass is not None
+                    found, self.tier = self._words_pass.collect(job), CUDA
+                else:
+                    found, self.tier = self.words(block), INTERPRETED
+                self.placement.took(device, block.n_rows, time.perf_counter() - begun)
+                yield block, found
+        finally:
+            if self._words_pass is not None:
+                self._words_pass.wait()
+
+    def _one_ahead(self, blocks: Iterable[Block], submit: Callable[[Block], Job[With]]) -> Iterator[_Due[With]]:
+        """Yield blocks with their devices; each is submitted to a GPU before the previous one is yielded."""
+        before: _Due[With] | None = None
         for block in blocks:
             self._choose(block)
-            device = self.placement.device if block.n_rows else CPU
-            ahead = device == CUDA and not self.placement.measuring
-            following = block, device, self._words_submitted(block) if ahead else None
+            device, job = self.placement.device if block.n_rows else CPU, None
+            if device == CUDA and not self.placement.measuring:
+                with suppress(CerError):  # it is raised again when it is the block's turn
+                    job = submit(block)
             if before is not None:
-                yield before[0], self._collected(*before)
-            before = following
+                yield before
+            before = _Due(block, device, job)
         if before is not None:
-            yield before[0], self._collected(*before)
-
-    def _collected(self, block: Block, device: str, job: Job[None] | None) -> Words:
-        """Return the words of a block from the device that was chosen for it."""
-        begun = time.perf_counter()
-        if device == CUDA:
-            job = job or self._words_submitted(block)
-            assert self._words_pass is not None
-            found = self._words_pass.collect(job)
-        else:
-            found = self.words(block)
-        self.tier = CUDA if device == CUDA else INTERPRETED
-        self.placement.took(device, block.n_rows, time.perf_counter() - begun)
-        return found
+            yield before
 
     def _words_submitted(self, block: Block) -> Job[None]:
         if self._words_pass is None:

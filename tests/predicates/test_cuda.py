@@ -257,9 +257,9 @@ def test_a_block_is_in_flight_while_the_one_before_is_evaluated(host, monkeypatc
     evaluator.expect(events(0).schema)
     guards = evaluator.pipeline.guards
     select = guards.select
-    monkeypatch.setattr(guards, "select", lambda *a: (begun.append(len(guards._jobs)), select(*a))[1])
+    monkeypatch.setattr(guards, "select", lambda *a: (begun.append(guards._pass._n_jobs), select(*a))[1])
     evaluator.push(events(5000).combine_chunks().to_batches()[0])
-    assert begun == [2, 2, 2, 2, 1]
+    assert begun == [2, 3, 4, 5, 5]
     assert guards.tier == CUDA
     assert evaluator.placement == ("cuda", "asked for")
 
@@ -282,13 +282,17 @@ def test_complex_events_before_an_error_are_listed(host, monkeypatch):
     )
     types = pa.concat_arrays([good["type"].chunk(0).cast(pa.string()), texts])
     batch = pa.record_batch({"type": types, "x": pa.concat_arrays([good["x"].chunk(0), pa.array([0.0])])})
-    found = {}
-    for name in ("cpu", "cuda"):
-        evaluator, found[name] = cer_gpu.compile(QUERY).evaluator(device=name), []
-        with pytest.raises(cer_gpu.EventsError, match="not UTF-8"):
-            found[name].extend(evaluator.push_batches(batch))
-    on_cpu, on_cuda = (sum(piece.num_rows for piece in found[name]) for name in found)
-    assert 0 < on_cuda == on_cpu
+    monkeypatch.setattr("cer_gpu.query_set.SET_ROWS", 100)
+    for make in (cer_gpu.compile(QUERY).evaluator, cer_gpu.compile_all({"only": QUERY}).evaluator):
+        found = {}
+        for name in ("cpu", "cuda"):
+            evaluator, found[name] = make(device=name), []
+            with pytest.raises(cer_gpu.EventsError, match="not UTF-8"):
+                found[name].extend(evaluator.push_batches(batch))
+        on_cpu, on_cuda = (
+            sum(len(rows[1] if isinstance(rows, tuple) else rows) for rows in pieces) for pieces in found.values()
+        )
+        assert 0 < on_cuda == on_cpu
 
 
 def test_an_evaluation_may_be_left_early(host):
