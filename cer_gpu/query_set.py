@@ -515,6 +515,7 @@ class QuerySetEvaluator:
                     for rows in evaluator.finish_batches():
                         yield name, rows
         self._intake.close()
+        self._sharing.release()
 
     def _reading(self) -> AbstractContextManager[None]:
         return self._intake.reading(lambda: sum(self.n_matches.values()))

@@ -154,7 +154,7 @@ class Pipeline:
         physical, binding, plan = self.physical, self._first, self.physical.plan
         self._texts = TextNumbers()
         if self._compared is not None:
-            self._compared.numbers = self._texts
+            self._compared.restart(self._texts)
         self._weights = binding.weights if physical.output.weighed else None
         options = self._options = run_options(physical, binding, reading, self._texts)
         self.runtime = make_runtime(physical.runtime, self.table, options, binding.window_length)

@@ -44,6 +44,11 @@ class Sharing:
         """Yield blocks whose guards can be read; on a GPU, those of the next are already in flight."""
         return blocks if self._guards is None else self._guards.ahead(blocks)
 
+    def release(self) -> None:
+        """Free the memory on a device."""
+        if self._guards is not None:
+            self._guards.release()
+
     def add_partitions(self, keys: Keys) -> None:
         """Let queries with these keys of PARTITION BY share their partitions."""
         for numbered in (False, True) if keys.types else ():

@@ -16,9 +16,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.backend.device import Device, Memory, OutOfDeviceMemory
+from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
 from cer_gpu.backend.kernel_source import read_kernel_source
-from cer_gpu.predicates.cuda_source import cuda_source_of, places_of, sides_source_of
+from cer_gpu.predicates.cuda_source import places_of, select_source_of, sides_source_of
+from cer_gpu.predicates.cuda_words import in_parts
 from cer_gpu.predicates.device_blocks import DeviceBlocks, Reads, Slot, aligned
 from cer_gpu.predicates.numba_source import slots_of
 from cer_gpu.predicates.terms import NO_SIDES, Program, Sides
@@ -29,12 +30,13 @@ GROUP_TILES = 256
 """CER_GROUP of `kernels/compaction.cu`."""
 ROWS_TO_NUMBER = 4096
 """Rows whose words the host fetches when one has no symbol; a multiple of TILE_ROWS."""
+FEWEST_SIDES = 32
+"""Fewest relevant rows whose sides are computed at once; a device without memory for them is an error."""
 
 _NEVER = np.uint64(2**64 - 1)
-_WORDS = {"u1": np.uint8, "u2": np.uint16, "u8": np.uint64}
 
 
-class OnDevice(NamedTuple):
+class SelectedWithSides(NamedTuple):
     """Relevant events of a block.
 
     Attributes
@@ -74,7 +76,7 @@ class _Table:
     mask: int
 
 
-class CudaPass(DeviceBlocks[OnDevice, Symbols]):
+class CudaPass(DeviceBlocks[SelectedWithSides, Symbols]):
     """Selection of relevant events by the guards of one program, on one device.
 
     Parameters
@@ -91,27 +93,27 @@ class CudaPass(DeviceBlocks[OnDevice, Symbols]):
             reads.append(Reads(sides.columns, places_of(sides)))
         super().__init__(device, reads)
         self._program, self._sides = program, sides
-        self._dtype = np.dtype(_WORDS[program.word])
+        self._dtype = np.dtype(program.word)
         self._kernels = _kernels(device, program, sides)
         self._table: _Table | None = None
 
     # ---- pieces of a block ------------------------------------------------------------------------------------
 
     def _size(self, n_rows: int) -> int:
-        return _Work(n_rows, self._width).size
+        return _Work(n_rows).size
 
     @property
     def _width(self) -> int:
         """Numbers that the host reads of each relevant event, but for its row and symbol."""
         return 1 + len(self._sides.values) if self._sides.values else 0
 
-    def _launch(self, slot: Slot, n_rows: int, given: Symbols) -> None:
-        self._select(slot, n_rows, 0, given)
+    def _launch(self, slot: Slot, n_rows: int, state: Symbols) -> None:
+        self._select(slot, n_rows, 0, state)
 
     def _select(self, slot: Slot, n_rows: int, first_tile: int, symbols: Symbols) -> None:
         """Start the kernels on the tiles from `first_tile` on, and the copy of their totals."""
-        table = self._on_device(slot, symbols)
-        work, base, kernels = _Work(n_rows, self._width), slot.memory["work"].address, self._kernels
+        table = self._table_for(slot, symbols)
+        work, base, kernels = _Work(n_rows), slot.memory["work"].address, self._kernels
         never = self._pinned(slot, "never", 8)
         never.view(np.uint64)[0] = _NEVER
         slot.queue.write(base, never)
@@ -130,9 +132,9 @@ class CudaPass(DeviceBlocks[OnDevice, Symbols]):
         )
         slot.queue.read(self._pinned(slot, "header", 8 * (1 + work.n_groups)), base)
 
-    def _finish(self, slot: Slot, n_rows: int, given: Symbols) -> OnDevice:
+    def _finish(self, slot: Slot, n_rows: int, state: Symbols) -> SelectedWithSides:
         """Wait for the kernels, number unseen words and repeat until all have symbols; return the relevant events."""
-        work, base = _Work(n_rows, self._width), slot.memory["work"].address
+        work, base = _Work(n_rows), slot.memory["work"].address
         while True:
             slot.queue.wait()
             header = self._pinned(slot, "header", 8 * (1 + work.n_groups)).view(np.uint64)
@@ -140,8 +142,8 @@ class CudaPass(DeviceBlocks[OnDevice, Symbols]):
                 break
             tile = int(header[0])
             try:
-                given.number(self._words(slot, tile * TILE_ROWS, min(ROWS_TO_NUMBER, n_rows - tile * TILE_ROWS)))
-                self._select(slot, n_rows, tile, given)
+                state.number(self._words(slot, tile * TILE_ROWS, min(ROWS_TO_NUMBER, n_rows - tile * TILE_ROWS)))
+                self._select(slot, n_rows, tile, state)
             except OutOfDeviceMemory as error:
                 raise self._no_room(n_rows, error) from None
         n = int(header[1:].sum())
@@ -151,24 +153,36 @@ class CudaPass(DeviceBlocks[OnDevice, Symbols]):
             slot.queue.read(found[: 4 * n], base + work.packed_symbols)
             slot.queue.read(found[4 * n :], base + work.packed_rows)
             if self._width:
-                slot.queue.launch(
-                    self._kernels["cer_query_sides"],
-                    -(-n // 32),
-                    *(slot.inputs[1], base + work.packed_rows, n, base + work.sides),
-                )
-                slot.queue.read(sides, base + work.sides)
+                self._read_sides(slot, base + work.packed_rows, sides)
             slot.queue.wait()
-        return OnDevice(
+        return SelectedWithSides(
             found[: 4 * n].view(np.int32),
             found[4 * n :].view(np.int32),
             sides.view(np.int64).reshape(n, self._width),
         )
 
-    def _kept(self, found: OnDevice) -> OnDevice:
-        return OnDevice(found.symbols.copy(), found.rows.copy(), found.sides.copy())
+    def _read_sides(self, slot: Slot, rows: int, sides: Bytes) -> None:
+        """Start the kernel of the sides at some rows on the device, and their copies; in pieces if there is no room."""
+        size = 8 * self._width
+        n = piece = len(sides) // size
+        while True:
+            try:
+                at = self._reserve(slot, "sides", size * piece).address
+                break
+            except OutOfDeviceMemory as error:
+                if piece <= FEWEST_SIDES:
+                    raise self._no_room(n, error) from None
+                piece = max(piece // 2, FEWEST_SIDES)
+        for first in range(0, n, piece):
+            m = min(piece, n - first)
+            slot.queue.launch(self._kernels["cer_query_sides"], -(-m // 32), slot.inputs[1], rows + 4 * first, m, at)
+            slot.queue.read(sides[size * first : size * (first + m)], at)
 
-    def _joined(self, pieces: list[OnDevice], begins: list[int]) -> OnDevice:
-        return OnDevice(
+    def _kept(self, found: SelectedWithSides) -> SelectedWithSides:
+        return SelectedWithSides(found.symbols.copy(), found.rows.copy(), found.sides.copy())
+
+    def _joined(self, pieces: list[SelectedWithSides], begins: list[int]) -> SelectedWithSides:
+        return SelectedWithSides(
             np.concatenate([piece.symbols for piece in pieces]),
             np.concatenate([piece.rows + np.int32(begin) for piece, begin in zip(pieces, begins, strict=True)]),
             np.concatenate([piece.sides for piece in pieces]),
@@ -185,9 +199,9 @@ class CudaPass(DeviceBlocks[OnDevice, Symbols]):
         )
         slot.queue.read(words, memory.address)
         slot.queue.wait()
-        return _in_parts(words.view(self._dtype), n_parts)
+        return in_parts(words.view(self._dtype), n_parts)
 
-    def _on_device(self, slot: Slot, symbols: Symbols) -> _Table:
+    def _table_for(self, slot: Slot, symbols: Symbols) -> _Table:
         """Return the current symbols on the device; kernels of the other slot may still read an earlier version."""
         table = self._table
         if table is None or table.symbols is not symbols or table.version != symbols.version:
@@ -205,63 +219,23 @@ class CudaPass(DeviceBlocks[OnDevice, Symbols]):
         return table
 
 
-Words = npt.NDArray[Any]
-
-
-class CudaWords(DeviceBlocks[Words, None]):
-    """Words of all rows of blocks, on one device.
-
-    Parameters
-    ----------
-    device : Device
-    program : Program
-    """
-
-    def __init__(self, device: Device, program: Program) -> None:
-        super().__init__(device, [Reads(slots_of(program).columns, places_of(program))])
-        self._n_parts, self._dtype = program.n_parts, np.dtype(_WORDS[program.word])
-        self._kernel = _kernels(device, program, NO_SIDES)["cer_query_words"]
-
-    def _size(self, n_rows: int) -> int:
-        return n_rows * self._n_parts * self._dtype.itemsize
-
-    def _launch(self, slot: Slot, n_rows: int, given: None) -> None:
-        at = slot.memory["work"].address
-        slot.queue.launch(self._kernel, -(-n_rows // 32), slot.inputs[0], 0, n_rows, at)
-        slot.queue.read(self._pinned(slot, "words", self._size(n_rows)), at)
-
-    def _finish(self, slot: Slot, n_rows: int, given: None) -> Words:
-        slot.queue.wait()
-        return _in_parts(self._pinned(slot, "words", self._size(n_rows)).view(self._dtype), self._n_parts)
-
-    def _kept(self, found: Words) -> Words:
-        return found.copy()
-
-    def _joined(self, pieces: list[Words], begins: list[int]) -> Words:
-        return np.concatenate(pieces)
-
-
-def _in_parts(words: Words, n_parts: int) -> Words:
-    return words.reshape(-1, n_parts) if words.dtype == np.uint64 else words
-
-
 @lru_cache(64)
 def _kernels(device: Device, program: Program, sides: Sides) -> dict[str, Any]:
     found = {
-        **device.compile(cuda_source_of(program), ["cer_query_words", "cer_query_select"]),
+        **device.compile(select_source_of(program), ["cer_query_words", "cer_query_select"]),
         **device.compile(read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_pack_tiles"]),
     }
     return found | dict(device.compile(sides_source_of(sides), ["cer_query_sides"])) if sides.values else found
 
 
 class _Work:
-    """Offsets of the kernels' arrays in the memory of a slot, for a number of rows, and of sides of each.
+    """Offsets of the kernels' arrays in the memory of a slot, for a number of rows.
 
     First come the tile of the first unseen word and the totals of groups (uint64), which are read together; all other
-    arrays but the sides are int32.
+    arrays are int32.
     """
 
-    def __init__(self, n_rows: int, width: int) -> None:
+    def __init__(self, n_rows: int) -> None:
         self.n_tiles = -(-n_rows // TILE_ROWS)
         self.n_groups = -(-self.n_tiles // GROUP_TILES)
         self.totals = 8
@@ -271,5 +245,4 @@ class _Work:
         self.rows = aligned(self.symbols + 4 * n_rows)
         self.packed_symbols = aligned(self.rows + 4 * n_rows)
         self.packed_rows = aligned(self.packed_symbols + 4 * n_rows)
-        self.sides = aligned(self.packed_rows + 4 * n_rows)
-        self.size = self.sides + 8 * width * n_rows
+        self.size = self.packed_rows + 4 * n_rows

@@ -120,14 +120,15 @@ def struct_of(program: Program) -> str:
     return "\n".join(_GuardWriter(program).struct()) + "\n"
 
 
-def cuda_source_of(program: Program) -> str:
-    """Return the source of a program's kernels, ``cer_query_words`` and ``cer_query_select``.
+def words_source_of(program: Program) -> str:
+    """Return the source of the kernel ``cer_query_words`` of a program, which `kernels/select.cuh` documents."""
+    words = read_kernel_source("query_words.cuh", without=["select.cuh"])
+    return read_kernel_source("select.cuh") + struct_of(program) + words
 
-    `kernels/select.cuh` documents their arguments.
-    """
-    return (
-        read_kernel_source("select.cuh") + struct_of(program) + read_kernel_source("query.cuh", without=["select.cuh"])
-    )
+
+def select_source_of(program: Program) -> str:
+    """Return the source of a program's kernels ``cer_query_words`` and ``cer_query_select``."""
+    return words_source_of(program) + read_kernel_source("query_select.cuh", without=["select.cuh"])
 
 
 def sides_source_of(sides: Sides) -> str:

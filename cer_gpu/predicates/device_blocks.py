@@ -9,15 +9,17 @@ and evaluated.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory, Queue
-from cer_gpu.errors import DeviceError
+from cer_gpu.columnar.columns import Block
+from cer_gpu.errors import CerError, DeviceError
 from cer_gpu.predicates.cuda_source import Places
 from cer_gpu.predicates.terms import BIT, Column
 
@@ -43,7 +45,7 @@ class Stored(Protocol):
 
 
 @dataclass(frozen=True)
-class Rows:
+class BlockInputs:
     """Inputs of a program for one block.
 
     Attributes
@@ -87,20 +89,53 @@ class Slot:
 
 
 Found = TypeVar("Found")
-With = TypeVar("With")
+State = TypeVar("State")
 
 
 @dataclass(frozen=True)
-class Job(Generic[With]):
+class Job(Generic[State]):
     """A block, with the rows before `end` submitted to a slot."""
 
-    rows: tuple[Rows, ...]
+    rows: tuple[BlockInputs, ...]
     slot: Slot
     end: int
-    given: With
+    state: State
 
 
-class DeviceBlocks(ABC, Generic[Found, With]):
+class Due(NamedTuple, Generic[State]):
+    """A block whose turn it is, and its device; `job`: it was submitted before."""
+
+    block: Block
+    device: str
+    job: Job[State] | None
+
+
+def one_ahead(
+    blocks: Iterable[Block], choose: Callable[[Block], tuple[str, bool]], submit: Callable[[Block], Job[State]]
+) -> Iterator[Due[State]]:
+    """Yield blocks with their devices; some are submitted to a device before the previous one is yielded.
+
+    Parameters
+    ----------
+    blocks
+    choose
+        Function that returns the device of a block, and True if it is to be submitted ahead.
+    submit
+    """
+    before: Due[State] | None = None
+    for block in blocks:
+        (device, ahead), job = choose(block), None
+        if ahead:
+            with suppress(CerError):  # it is raised again when it is the block's turn
+                job = submit(block)
+        if before is not None:
+            yield before
+        before = Due(block, device, job)
+    if before is not None:
+        yield before
+
+
+class DeviceBlocks(ABC, Generic[Found, State]):
     """Evaluation of programs over blocks on one device; a subclass starts the kernels.
 
     Parameters
@@ -118,7 +153,7 @@ class DeviceBlocks(ABC, Generic[Found, With]):
     def __init__(self, device: Device, reads: Sequence[Reads]) -> None:
         self._device, self._reads = device, reads
         self._slots = [Slot(device.queue()), Slot(device.queue())]
-        self._n_jobs = 0
+        self._in_flight: list[Job[State]] = []
         self.most_rows = 1 << 30
 
     @abstractmethod
@@ -126,11 +161,11 @@ class DeviceBlocks(ABC, Generic[Found, With]):
         """Return the bytes of device memory that the kernels need for some rows."""
 
     @abstractmethod
-    def _launch(self, slot: Slot, n_rows: int, given: With) -> None:
+    def _launch(self, slot: Slot, n_rows: int, state: State) -> None:
         """Start the kernels on the rows whose inputs are copied, with ``slot.memory["work"]``."""
 
     @abstractmethod
-    def _finish(self, slot: Slot, n_rows: int, given: With) -> Found:
+    def _finish(self, slot: Slot, n_rows: int, state: State) -> Found:
         """Wait for the kernels, and return what they found, in memory that the slot reuses."""
 
     @abstractmethod
@@ -141,7 +176,7 @@ class DeviceBlocks(ABC, Generic[Found, With]):
     def _kept(self, found: Found) -> Found:
         """Return a copy of what was found."""
 
-    def submit(self, rows: Rows | tuple[Rows, ...], given: With) -> Job[With]:
+    def submit(self, rows: tuple[BlockInputs, ...], state: State) -> Job[State]:
         """Start the evaluation of a block of at least one row; at most two blocks are in flight.
 
         Raises
@@ -149,38 +184,42 @@ class DeviceBlocks(ABC, Generic[Found, With]):
         DeviceError
             When the device has no memory even for `FEWEST_ROWS`.
         """
-        slot = self._slots[self._n_jobs % 2]
-        self._n_jobs += 1
-        slot.queue.wait()  # a block that was never collected may still be in flight
-        every = rows if isinstance(rows, tuple) else (rows,)
-        return Job(every, slot, self._start(slot, every, 0, given), given)
+        if len(self._in_flight) == len(self._slots):
+            self._in_flight.pop(0)  # a block that was never collected
+        slot = next(slot for slot in self._slots if all(job.slot is not slot for job in self._in_flight))
+        slot.queue.wait()
+        job = Job(rows, slot, self._start(slot, rows, 0, state), state)
+        self._in_flight.append(job)
+        return job
 
-    def collect(self, job: Job[With]) -> Found:
-        """Return what the kernels found in a block, in memory that its slot reuses."""
+    def collect(self, job: Job[State]) -> Found:
+        """Return what the kernels found in a block, in memory that is reused from the next `submit` on."""
+        self._in_flight = [other for other in self._in_flight if other is not job]
         end, slot, n = job.end, job.slot, job.rows[0].n_rows
-        found = self._finish(slot, end, job.given)
+        found = self._finish(slot, end, job.state)
         if end == n:
             return found
         pieces, begins = [self._kept(found)], [0]
         while end < n:
-            begin, end = end, self._start(slot, job.rows, end, job.given)
+            begin, end = end, self._start(slot, job.rows, end, job.state)
             begins.append(begin)
-            pieces.append(self._kept(self._finish(slot, end - begin, job.given)))
+            pieces.append(self._kept(self._finish(slot, end - begin, job.state)))
         return self._joined(pieces, begins)
 
     def wait(self) -> None:
         """Wait until nothing is in flight."""
         for slot in self._slots:
             slot.queue.wait()
+        self._in_flight.clear()
 
-    def _start(self, slot: Slot, rows: tuple[Rows, ...], begin: int, given: With) -> int:
+    def _start(self, slot: Slot, rows: tuple[BlockInputs, ...], begin: int, state: State) -> int:
         """Copy rows from `begin` on and start the kernels; return the row after the last copied one."""
         while True:
             n = min(rows[0].n_rows - begin, self.most_rows)
             try:
                 self._copy(slot, rows, begin, begin + n)
                 self._reserve(slot, "work", self._size(n))
-                self._launch(slot, n, given)
+                self._launch(slot, n, state)
                 return begin + n
             except OutOfDeviceMemory as error:
                 slot.queue.wait()
@@ -189,7 +228,7 @@ class DeviceBlocks(ABC, Generic[Found, With]):
                     raise self._no_room(n, error) from None
                 self.most_rows = max(n // 2, FEWEST_ROWS)
 
-    def _copy(self, slot: Slot, rows: tuple[Rows, ...], begin: int, end: int) -> None:
+    def _copy(self, slot: Slot, rows: tuple[BlockInputs, ...], begin: int, end: int) -> None:
         """Copy the inputs of all programs for some rows, each array once, and their addresses."""
         of_programs = [_numbers(reads, given, begin, end) for reads, given in zip(self._reads, rows, strict=True)]
         at, offset = [], 0
@@ -232,11 +271,14 @@ class DeviceBlocks(ABC, Generic[Found, With]):
         """Return `n_bytes` of the pinned memory of a slot."""
         data = slot.pinned.get(what)
         if data is None or len(data) < n_bytes:
-            data = slot.pinned[what] = self._device.pinned(max(n_bytes, _ALIGNMENT))
+            # to a power of two: pinning takes long, and blocks grow little by little
+            data = slot.pinned[what] = self._device.pinned(1 << (max(n_bytes, _ALIGNMENT) - 1).bit_length())
         return data[:n_bytes]
 
 
-def _numbers(reads: Reads, rows: Rows, begin: int, end: int) -> tuple[npt.NDArray[np.uint64], list[tuple[int, Bytes]]]:
+def _numbers(
+    reads: Reads, rows: BlockInputs, begin: int, end: int
+) -> tuple[npt.NDArray[np.uint64], list[tuple[int, Bytes]]]:
     """Return the array `in` of a program, but for addresses, and the arrays of the host with the places of theirs."""
     places = reads.places
     numbers = np.zeros(places.size, np.uint64)

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
-from typing import Any, Generic, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +22,11 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
-from cer_gpu.errors import CerError, EventsError, QueryTypeError, nearest
+from cer_gpu.errors import EventsError, QueryTypeError, nearest
 from cer_gpu.predicates.binder import Binder, columns_of
-from cer_gpu.predicates.cuda_pass import CudaPass, CudaWords, Symbols
-from cer_gpu.predicates.device_blocks import Job, Rows, With
+from cer_gpu.predicates.cuda_pass import CudaPass, Symbols
+from cer_gpu.predicates.cuda_words import CudaWords
+from cer_gpu.predicates.device_blocks import BlockInputs, Due, Job, one_ahead
 from cer_gpu.predicates.generated import generated
 from cer_gpu.predicates.inputs import CODES, Stored
 from cer_gpu.predicates.interpreter import rows_of
@@ -40,14 +40,6 @@ from cer_gpu.predicates.types_met import TypesMet, types_named
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
 """Forced tier of predicates: `INTERPRETED`, `COMPILED` or (with "auto") `CUDA`; None: the one that pays."""
 INTERPRETED, COMPILED = "interpreted", "compiled"
-
-
-class _Due(NamedTuple, Generic[With]):
-    """A block whose turn it is, and its device; `job`: it was submitted before."""
-
-    block: Block
-    device: str
-    job: Job[With] | None
 
 
 def forced(device: str) -> str:
@@ -117,7 +109,8 @@ class BoundGuards:
         self.program = None if no_type else program
         self.slots = slots_of(program)
         self.code = None if no_type else generated(program)
-        self.constants = {dtype: read_only(np.array(inputs.constants[dtype], dtype)) for dtype in self.slots.constants}
+        constants = inputs.constant_arrays()
+        self.constants = {dtype: constants[dtype] for dtype in self.slots.constants}
 
     @property
     def dtype(self) -> npt.DTypeLike:
@@ -183,7 +176,7 @@ class GuardWords:
         self._sides = sides if sides is not None and sides.sides.values else None
         self._pass: CudaPass | None = None
         self._words_pass: CudaWords | None = None
-        self._due: _Due[Symbols] | None = None
+        self._due: Due[Symbols] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -203,19 +196,19 @@ class GuardWords:
     def ahead(self, blocks: Iterable[Block], symbols: SymbolTable) -> Iterator[Block]:
         """Yield blocks; on a GPU, each is submitted before the previous one is yielded for `select`."""
         try:
-            for due in self._one_ahead(blocks, lambda block: self._submitted(block, symbols)):
+            for due in one_ahead(blocks, self._choose, lambda block: self._submitted(block, symbols)):
                 self._due = due
                 yield due.block
         finally:
-            self._due = None
             if self._pass is not None:
                 self._pass.wait()
+            self._due = None
 
     def select(self, block: Block, symbols: SymbolTable) -> Selected:
         """Return symbols and rows (int32) of the relevant events of a block, valid until the next call."""
         due = self._due
         if due is None or due.block is not block:
-            due = _Due(block, self.placement.device if block.n_rows else CPU, None)
+            due = Due(block, self.placement.device if block.n_rows else CPU, None)
         begun = time.perf_counter()
         if due.device == CUDA:
             found = self._cuda().collect(due.job or self._submitted(block, symbols))
@@ -228,17 +221,17 @@ class GuardWords:
         return selected
 
     def all_words(self, blocks: Iterable[Block]) -> Iterator[tuple[Block, Words]]:
-        """Yield blocks with the words of all their events (`words`), valid until the next one but one.
+        """Yield blocks with the words of all their events (`words`), valid until the next one.
 
         On a GPU, each is submitted before the previous one is yielded.
         """
         try:
-            for block, device, job in self._one_ahead(blocks, self._words_submitted):
+            for block, device, job in one_ahead(blocks, self._choose, self._words_submitted):
                 begun = time.perf_counter()
                 if device == CUDA:
                     job = job or self._words_submitted(block)
                     assert self._words_pass is not None
-                    found, self.tier = self._words_pass.collect(job), CUDA
+                    (found,), self.tier = self._words_pass.collect(job), CUDA
                 else:
                     found, self.tier = self.words(block), INTERPRETED
                 self.placement.took(device, block.n_rows, time.perf_counter() - begun)
@@ -247,26 +240,9 @@ class GuardWords:
             if self._words_pass is not None:
                 self._words_pass.wait()
 
-    def _one_ahead(self, blocks: Iterable[Block], submit: Callable[[Block], Job[With]]) -> Iterator[_Due[With]]:
-        """Yield blocks with their devices; each is submitted to a GPU before the previous one is yielded."""
-        before: _Due[With] | None = None
-        for block in blocks:
-            self._choose(block)
-            device, job = self.placement.device if block.n_rows else CPU, None
-            if device == CUDA and not self.placement.measuring:
-                with suppress(CerError):  # it is raised again when it is the block's turn
-                    job = submit(block)
-            if before is not None:
-                yield before
-            before = _Due(block, device, job)
-        if before is not None:
-            yield before
-
     def _words_submitted(self, block: Block) -> Job[None]:
-        if self._words_pass is None:
-            assert self.bound.program is not None
-            self._words_pass = CudaWords(open_device(), self.bound.program)
-        return self._words_pass.submit(self._rows(block, self._stored(block)), None)
+        self._words_pass = self._words_pass or words_pass([self])
+        return self._words_pass.submit((self.inputs_of(block),), None)
 
     def _select(self, block: Block, symbols: SymbolTable) -> Selected:
         """Do the work of `select` on the CPU."""
@@ -280,13 +256,15 @@ class GuardWords:
         made(words)
         return symbols.select(words)
 
-    def _choose(self, block: Block) -> None:
-        """Choose the device of a block."""
+    def _choose(self, block: Block) -> tuple[str, bool]:
+        """Choose the device of a block; return it, and True if the block is to be submitted ahead."""
         compared = () if self._sides is None else self._sides.names
         resident = any(is_resident(block.column(name)) for name in (*self.columns, *compared))
         if resident and self.bound.slots.given:
             refuse_resident(block.batch, self.columns, "a comparison of strings, decimals or times of two columns")
         self.placement.choose(resident)
+        device = self.placement.device if block.n_rows else CPU
+        return device, device == CUDA and not self.placement.measuring
 
     def _cuda(self) -> CudaPass:
         """Return the pass on the GPU, compiled at the first use."""
@@ -297,18 +275,23 @@ class GuardWords:
         return self._pass
 
     def _submitted(self, block: Block, symbols: SymbolTable) -> Job[Symbols]:
-        rows = self._rows(block, self._stored(block))
-        return self._cuda().submit((rows,) if self._sides is None else (rows, self._sides.inputs_of(block)), symbols)
+        inputs = self.inputs_of(block)
+        return self._cuda().submit(
+            (inputs,) if self._sides is None else (inputs, self._sides.inputs_of(block)), symbols
+        )
 
     def release(self) -> None:
         """Free the memory on the device."""
+        for each in (self._pass, self._words_pass):
+            if each is not None:
+                each.wait()
         self._pass = self._words_pass = None
 
-    def _stored(self, block: Block) -> dict[int, Stored]:
-        return {column.slot: self._inputs.stored(column, block) for column in self.bound.slots.columns}
-
-    def _rows(self, block: Block, stored: dict[int, Stored]) -> Rows:
+    def inputs_of(self, block: Block) -> BlockInputs:
         """Return the inputs of the tests for a block."""
+        return self._inputs_of(block, self._inputs.stored_of(self.bound.slots.columns, block))
+
+    def _inputs_of(self, block: Block, stored: dict[int, Stored]) -> BlockInputs:
         inputs, slots, n = self._inputs, self.bound.slots, block.n_rows
         tables: dict[str | int, npt.NDArray[Any]] = {}
         if self.bound.type_column is not None:
@@ -319,7 +302,7 @@ class GuardWords:
             column, table = inputs.tables[slot]
             values = block.stored_codes(inputs.columns[column.slot][0])[1]
             tables[slot] = read_only(table(values).view(np.uint8))
-        return Rows(
+        return BlockInputs(
             n,
             stored,
             self.bound.constants,
@@ -332,13 +315,13 @@ class GuardWords:
         code, n = self.bound.code, block.n_rows
         if code is None or not n or TIER == INTERPRETED:
             return None
-        by_slot = self._stored(block)
+        by_slot = self._inputs.stored_of(self.bound.slots.columns, block)
         stored = by_slot.values()
         nullable = any(column.valid is not None for column in stored)
         run = code.run(nullable, n, at_once=TIER == COMPILED)
         if run is None:
             return None
-        rows = self._rows(block, by_slot)
+        rows = self._inputs_of(block, by_slot)
         arguments: list[Any] = [column.values for column in stored]
         if nullable:
             arguments += [_all_valid(n) if column.valid is None else column.valid for column in stored]
@@ -398,6 +381,11 @@ class GuardWords:
                 for value in values.to_pylist()
             ]
         )
+
+
+def words_pass(parts: Sequence[GuardWords]) -> CudaWords:
+    """Return the kernels of the words of several evaluations, over the same copies of columns."""
+    return CudaWords(open_device(), [part.bound.program for part in parts if part.bound.program is not None])
 
 
 @lru_cache(4)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,6 +135,14 @@ class Inputs:
             n *= column.stride
             values = np.zeros(n, dtype) if data is None else np.frombuffer(data, dtype, n, first * size)
         return Stored(read_only(values), first, *_validity(array), is_resident(array))
+
+    def stored_of(self, columns: Iterable[Column], block: Block) -> dict[int, Stored]:
+        """Return columns of a block in memory, by their slots."""
+        return {column.slot: self.stored(column, block) for column in columns}
+
+    def constant_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the constants of each type."""
+        return {dtype: read_only(np.array(values, dtype)) for dtype, values in self.constants.items()}
 
 
 def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:

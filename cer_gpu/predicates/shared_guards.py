@@ -5,13 +5,14 @@ with their places in that order, for each block; the relevant events of a query 
 guards, with the word of each row (`cer_gpu.predicates.guards`).  A query whose types do not occur in a block reads
 nothing of it.
 
-On a GPU, one kernel makes the bits of all guards for all rows of a block, from which the lists are taken.
+On a GPU, kernels make the bits of all guards for all rows of a block, from which the lists are taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,8 @@ from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.predicates.binder import Binder
-from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names
+from cer_gpu.predicates.device_blocks import Job, one_ahead
+from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names, words_pass
 from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
 from cer_gpu.predicates.symbols import SymbolTable
@@ -34,6 +36,9 @@ from cer_gpu.predicates.types_met import TypesMet
 
 MOST_GUARDS = 16
 """Most guards of a query that shares them: its words have so many bits."""
+
+AT_ONCE = 64
+"""Most guards of one kernel on a GPU: the time to compile it grows faster than their number."""
 
 Rows = npt.NDArray[np.int32]
 List = tuple[Rows, Rows]
@@ -74,12 +79,10 @@ class SharedGuards:
     ) -> None:
         self.schema = schema
         self._type_column, self._stream_column = type_column, stream_column
-        asked = forced(device)
-        self.device = CPU if asked == AUTO else asked
-        self._wanted: dict[Guard, None] = {}  # guards that a GPU evaluates
-        self._evaluation: GuardWords | None = None
-        self._words: list[npt.NDArray[Any]] = []  # what it made for the block
-        self._bits: dict[Guard, int] = {}
+        self.asked = forced(device)
+        self.device = CPU if self.asked == AUTO else self.asked
+        self._on_device: _OnDevice | None = None
+        self._users: WeakSet[SharedWords] = WeakSet()
         self._block: Block | None = None
         self._of_type: dict[str | None, _OfType] = {}
         self._found: dict[Guard, List] = {}
@@ -99,9 +102,9 @@ class SharedGuards:
             if guard.event_type not in self._of_type:
                 self._of_type[guard.event_type] = _OfType(self.schema)
                 self._block, self._groups = None, PerDictionary(self._groups_of)
-            if self.device == CUDA and guard.predicate is not None and guard not in self._wanted:
-                self._wanted[guard] = self._evaluation = None
-        return SharedWords(self, bound, types_met)
+        words = SharedWords(self, bound, types_met)
+        self._users.add(words)
+        return words
 
     def rows(self, guard: Guard, block: Block) -> List:
         """Return the rows of a block that satisfy a guard, and their places."""
@@ -121,18 +124,24 @@ class SharedGuards:
             of_type.read(block, self.groups, i)
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        """Yield blocks, on a GPU with the bits of all guards; the next block is in flight while one is yielded."""
-        if not self._wanted:
+        """Yield blocks; on a GPU, the guards of each are evaluated before the previous one is yielded."""
+        wanted = {guard for user in self._users for guard in user.bound.guards if guard.predicate is not None}
+        if self.device != CUDA or not wanted:
             yield from blocks
             return
-        if self._evaluation is None:
-            bound = BoundGuards(tuple(self._wanted), self.schema, self._type_column, "", self._stream_column)
-            self._evaluation = GuardWords(bound, CUDA)
-            self._bits = {guard: bit for bit, guard in enumerate(bound.guards)}
-        for block, words in self._evaluation.all_words(blocks):
-            parts = words.T if words.ndim == 2 else [words]
-            self._words = [read_only(np.ascontiguousarray(part, np.uint64)) for part in parts]
-            yield block
+        made = self._on_device
+        if made is None or not wanted <= made.bits.keys() or 2 * len(wanted) < len(made.bits):
+            self.release()
+            kept = [] if made is None else [guard for guard in made.bits if guard in wanted]
+            guards = list(dict.fromkeys([*kept, *sorted(wanted, key=repr)]))
+            made = self._on_device = _OnDevice(guards, self.schema, self._type_column, self._stream_column)
+        yield from made.ahead(blocks)
+
+    def release(self) -> None:
+        """Free the memory on the device."""
+        if self._on_device is not None:
+            self._on_device.kernels.wait()
+            self._on_device = None
 
     def _types_of(self, block: Block) -> npt.NDArray[np.int32]:
         """Return the number of the type of each row; -1 for types that no guard names."""
@@ -160,8 +169,8 @@ class SharedGuards:
             named = np.array([name == guard.stream for name in streams.values.to_pylist()] or [False])
             kept = named[streams.codes]
         if guard.predicate is not None and len(of_type.rows):
-            bit = self._bits.get(guard)
-            kept = kept & (of_type.rows_of(guard) if bit is None else of_type.rows_with(self._words, bit))
+            word = None if self._on_device is None else self._on_device.word(guard, self._block)
+            kept = kept & (of_type.rows_of(guard) if word is None else of_type.rows_with(*word))
         if isinstance(kept, np.ndarray):
             return read_only(of_type.rows[kept]), read_only(of_type.places[kept])
         return (of_type.rows, of_type.places) if kept else NO_LIST
@@ -210,12 +219,59 @@ class _OfType:
             test = self._tests[guard] = self._binder.bind(guard.predicate)
         return rows_of(test, self._binder.inputs, self.taken)
 
-    def rows_with(self, words: list[npt.NDArray[Any]], bit: int) -> npt.NDArray[np.bool_]:
-        """Return the events with a bit, given the words of all rows of the block, part by part."""
-        part, bit = divmod(bit, 64)
-        of_type = self._groups.order(words[part])[self._groups.places(self._number)]
-        found: npt.NDArray[np.bool_] = of_type & np.uint64(1 << bit) != 0
+    def rows_with(self, words: npt.NDArray[np.uint64], bit: np.uint64) -> npt.NDArray[np.bool_]:
+        """Return the events whose words, given for all rows of the block, have a bit."""
+        found: npt.NDArray[np.bool_] = self._groups.order(words)[self._groups.places(self._number)] & bit != 0
         return found
+
+
+class _OnDevice:
+    """Guards on a GPU: the bits of all of them, for all rows of one block after the other.
+
+    Parameters
+    ----------
+    guards
+        Guards with predicates.
+    schema, type_column, stream_column
+        As of `SharedGuards`.
+
+    Attributes
+    ----------
+    bits : dict from Guard to int
+    kernels : CudaWords
+    """
+
+    def __init__(
+        self, guards: list[Guard], schema: pa.Schema, type_column: str | None, stream_column: str | None
+    ) -> None:
+        self.bits = {guard: bit for bit, guard in enumerate(guards)}
+        parts = [tuple(guards[first : first + AT_ONCE]) for first in range(0, len(guards), AT_ONCE)]
+        self._parts = [GuardWords(BoundGuards(part, schema, type_column, "", stream_column)) for part in parts]
+        self.kernels = words_pass(self._parts)
+        self._block: Block | None = None
+        self._words: list[npt.NDArray[np.uint64]] = []
+
+    def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        """Yield blocks whose bits are known; the next one is in flight meanwhile."""
+        try:
+            for block, _, job in one_ahead(blocks, lambda block: (CUDA, block.n_rows > 0), self._submitted):
+                if block.n_rows:
+                    found = self.kernels.collect(job or self._submitted(block))
+                    self._words = [read_only(words.reshape(-1).astype(np.uint64)) for words in found]
+                    self._block = block
+                yield block
+        finally:
+            self.kernels.wait()
+
+    def _submitted(self, block: Block) -> Job[None]:
+        return self.kernels.submit(tuple(part.inputs_of(block) for part in self._parts), None)
+
+    def word(self, guard: Guard, block: Block | None) -> tuple[npt.NDArray[np.uint64], np.uint64] | None:
+        """Return words of a block's rows, and the bit that a guard has in them; None: there are none."""
+        if block is not self._block or guard not in self.bits:
+            return None
+        part, bit = divmod(self.bits[guard], AT_ONCE)
+        return self._words[part], np.uint64(1 << bit)
 
 
 class SharedWords:
@@ -227,6 +283,8 @@ class SharedWords:
         self._types: list[str | None] = []
         self.bound, self.types_met = bound, types_met
         self.placement = Placement(shared.device, bound.program)
+        if shared.device == CPU and shared.asked == AUTO:
+            self.placement.reason = "predicates of several queries stay on the CPU, unless a GPU is asked for"
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -238,7 +296,7 @@ class SharedWords:
         yield from blocks
 
     def release(self) -> None:
-        """Free nothing: there is no memory on a device."""
+        """Free nothing: the memory on a device is that of all queries (`SharedGuards.release`)."""
 
     def select(self, block: Block, symbols: SymbolTable) -> Picked:
         """Return the relevant events of a block, valid until the next call."""

@@ -32,9 +32,8 @@ import pyarrow.compute as pc
 
 from cer_gpu.columnar.columns import Block, Bools, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
-from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.predicates.device_blocks import Rows
+from cer_gpu.predicates.device_blocks import BlockInputs
 from cer_gpu.predicates.inputs import Inputs
 from cer_gpu.predicates.interpreter import rows_of, values_of
 from cer_gpu.predicates.terms import IN_ORDER, RAW, Sides, Test, Value
@@ -291,15 +290,14 @@ class SideColumns:
 
     Attributes
     ----------
-    numbers : TextNumbers
     sides : Sides
         Columns that a device can compute.
     """
 
     def __init__(self, columns: Sequence[SideColumn], inputs: Inputs, numbers: TextNumbers) -> None:
-        self._columns, self._inputs, self.numbers = columns, inputs.fresh(), numbers
+        self._columns, self._inputs, self._numbers = columns, inputs.fresh(), numbers
         self.sides = sides_of(columns)
-        self._constants = {dtype: read_only(np.array(values, dtype)) for dtype, values in inputs.constants.items()}
+        self._constants = inputs.constant_arrays()
         self._computed: tuple[Block, npt.NDArray[np.int32], Int64] | None = None
 
     @property
@@ -307,13 +305,16 @@ class SideColumns:
         """Names of the columns that `sides` read."""
         return [self._inputs.columns[column.slot][0] for column in self.sides.columns]
 
-    def inputs_of(self, block: Block) -> Rows:
+    def inputs_of(self, block: Block) -> BlockInputs:
         """Return what a device needs to compute `sides` of a block."""
-        stored = {column.slot: self._inputs.stored(column, block) for column in self.sides.columns}
-        return Rows(block.n_rows, stored, self._constants)
+        return BlockInputs(block.n_rows, self._inputs.stored_of(self.sides.columns, block), self._constants)
+
+    def restart(self, numbers: TextNumbers) -> None:
+        """Go on with another numbering of texts, at another part of the stream."""
+        self._numbers, self._computed = numbers, None
 
     def take(self, block: Block, rows: npt.NDArray[np.int32], sides: Int64) -> None:
-        """Take what a device computed for the relevant rows of a block, ascending (`OnDevice.sides`)."""
+        """Take what a device computed for the relevant rows of a block, ascending (`SelectedWithSides.sides`)."""
         self._computed = block, rows, sides
 
     def of(self, block: Block, rows: npt.NDArray[np.int32]) -> Int64:
@@ -336,7 +337,7 @@ class SideColumns:
                 valid_bits |= (computed[:, 0] >> n_sides & 1) << k
                 n_sides += 1
                 continue
-            keys, valid = column.keys(self._inputs, view, self.numbers)
+            keys, valid = column.keys(self._inputs, view, self._numbers)
             found[:, 1 + k] = keys
             valid_bits |= np.int64(1 << k) if valid is None else valid.astype(np.int64) << k
         return found
@@ -346,8 +347,8 @@ class SideColumns:
         if self._computed is None or self._computed[0] is not block:
             return None
         _, known, sides = self._computed
-        if len(rows) == len(known):
-            return sides  # they are the same rows: those that are relevant
+        if np.array_equal(rows, known):
+            return sides
         found = np.zeros((len(rows), sides.shape[1]), np.int64)
         relevant = np.isin(rows, known, assume_unique=True)
         found[relevant] = sides[np.searchsorted(known, rows[relevant])]

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import Block
-from cer_gpu.columnar.fields import column_type
+from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import QueryTooLargeError
 from cer_gpu.predicates.derived import FunctionColumn
@@ -72,7 +72,8 @@ class Conditions:
             if isinstance(leaf, Null):
                 fields[name] = pa.field(name, pa.null())
                 continue
-            fields[name] = pa.field(name, column_type(schema, leaf.column, text, _span_of(self.predicates, name)))
+            column_type(schema, leaf.column, text, _span_of(self.predicates, name))  # for its error
+            fields[name] = pa.field(name, attribute_type(schema, leaf.column))
         guards = tuple(Guard(None, predicate) for predicate in self.predicates.values())
         bound = BoundGuards(guards, pa.schema(list(fields.values())), None, text) if guards else None
         search = None if self.searched is None else self.searched.bind(schema, text)
@@ -125,10 +126,12 @@ class BoundConditions:
         words = np.zeros(n, np.uint16 if direct else np.int64)
         if self._guards is not None:
             evaluation, begin = GuardWords(self._guards, device), 0
-            for block, found in evaluation.all_words(self._blocks(rows, evaluation.placement)):
-                words[begin : begin + block.n_rows] = found[:, 0] if found.ndim == 2 else found
-                begin += block.n_rows
-            evaluation.release()
+            try:
+                for block, found in evaluation.all_words(self._blocks(rows, evaluation.placement)):
+                    words[begin : begin + block.n_rows] = found[:, 0] if found.ndim == 2 else found
+                    begin += block.n_rows
+            finally:
+                evaluation.release()
         if direct:
             known = np.arange(1 << len(self._variables))
             symbols = words.astype(np.uint16, copy=False)

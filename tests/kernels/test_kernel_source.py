@@ -23,9 +23,9 @@ def test_includes_are_inlined_once_with_line_marks(name):
 
 
 def test_what_stands_before_is_not_inlined_again():
-    source = read_kernel_source("query.cuh", without=["select.cuh"])
-    assert "cer_query_select" in source
-    assert "cer_select_of_rows(" not in source
+    source = read_kernel_source("query_words.cuh", without=["select.cuh"])
+    assert "cer_query_words" in source
+    assert "cer_words_of_rows(" not in source
 
 
 def test_an_unknown_kernel_is_named_with_what_there_is():

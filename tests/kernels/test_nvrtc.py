@@ -9,7 +9,7 @@ from strategies import EXAMPLES
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.predicates.cuda_pass import GROUP_TILES, TILE_ROWS
-from cer_gpu.predicates.cuda_source import cuda_source_of, sides_source_of, struct_of
+from cer_gpu.predicates.cuda_source import select_source_of, sides_source_of, struct_of
 
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
 N_PROGRAMS = min(200, EXAMPLES // 3)
@@ -54,7 +54,7 @@ def test_kernels_of_random_programs_compile(nvrtc, arch):
     """All programs, each for one of the architectures; some of every width for all of them."""
     for seed in range(N_PROGRAMS):
         if seed % len(ARCHITECTURES) == ARCHITECTURES.index(arch) or seed < 4:
-            cubin, log = nvrtc.compile(cuda_source_of(random_program(random.Random(seed))), arch)
+            cubin, log = nvrtc.compile(select_source_of(random_program(random.Random(seed))), arch)
             assert log == "", struct_of(random_program(random.Random(seed)))
             assert cubin.startswith(b"\x7fELF")
 
@@ -69,7 +69,7 @@ def test_kernels_of_random_sides_compile(nvrtc, arch):
 
 
 def test_the_entry_points_have_plain_names(nvrtc):
-    cubin, _ = nvrtc.compile(cuda_source_of(random_program(random.Random(0))), "sm_90")
+    cubin, _ = nvrtc.compile(select_source_of(random_program(random.Random(0))), "sm_90")
     for name in ("cer_query_words", "cer_query_select"):
         assert f".text.{name}\0".encode() in cubin
 

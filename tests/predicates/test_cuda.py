@@ -5,6 +5,7 @@ They run on the CPU, built by g++, with warps of one lane and of 32 lanes, and o
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -134,7 +135,7 @@ def test_words_of_many_random_programs_equal_those_of_the_interpreter(build):
         code = cuda.CudaPass(OneOfMany(k), words.bound.program)
         for nulls in (0.0, 0.3):
             block = Block(batch_of(rng, 300, nulls))
-            slot, rows = code._slots[0], words._rows(block, words._stored(block))
+            slot, rows = code._slots[0], words.inputs_of(block)
             code._copy(slot, (rows,), 0, block.n_rows)
             np.testing.assert_array_equal(code._words(slot, 3, 290), words.words(block)[3:293])
 
@@ -189,6 +190,17 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
     assert (words._pass.most_rows < 5000) == (n_bytes is not None)
 
 
+def test_sides_are_those_of_the_rows_asked_for(host):
+    """Where all rows are asked for but those without a key, which are as many as the relevant ones in some streams."""
+    text = "SELECT * FROM S WHERE A AS a ; B AS b ; !C FILTER a.x < b.x PARTITION BY [k] WITHIN 5 EVENTS"
+    query, rng = cer_gpu.compile(text), random.Random(0)
+    for _ in range(60):
+        n = rng.randint(3, 40)
+        columns = {"type": rng.choices("AABBCD", k=n), "x": [rng.random() for _ in range(n)]}
+        table = pa.table(columns | {"k": pa.array(rng.choices([None, 1, 1, 1, 1], k=n), pa.int64())})
+        assert query.evaluate(table, device="cuda").equals(query.evaluate(table, device="cpu"))
+
+
 # ---- the whole engine -----------------------------------------------------------------------------------------------
 
 
@@ -224,14 +236,42 @@ def test_query_sets_give_the_tables_of_the_cpu(device, monkeypatch):
     found = dict.fromkeys(few, 0)
     evaluator = cer_gpu.compile_all({"falling": RULES["falling"]}).evaluator(device="cuda")
     evaluator.add("absent", RULES["absent"])
-    for batch in table.to_batches(max_chunksize=311):
+    for k, batch in enumerate(table.to_batches(max_chunksize=311)):
+        if k % 2:  # a column that no query reads
+            batch = batch.append_column("more", pa.array(range(len(batch))))
         for name, rows in evaluator.push(batch).items():
             found[name] += len(rows)
     assert found == {name: len(expected[name]) for name in few}
 
 
+def test_guards_of_removed_queries_are_not_evaluated(host):
+    texts = [f"SELECT * FROM S WHERE A ; B FILTER A[x > 0.{k}] WITHIN 9 EVENTS" for k in range(10, 30)]
+    batch = events(500).to_batches()[0]
+    evaluator = cer_gpu.compile_all({"first": texts[0]}).evaluator(device="cuda")
+    for text in texts[1:]:
+        evaluator.add("other", text)
+        evaluator.push(batch)
+        evaluator.remove("other")
+        gc.collect()
+    assert len(evaluator._sharing._guards._on_device.bits) <= 3
+    evaluator.finish()
+    gc.collect()
+    assert host.n_free == 1 << 40
+
+
 ROW_PATTERN = """SELECT * FROM t MATCH_RECOGNIZE (PARTITION BY k ORDER BY ts MEASURES FIRST(ts) AS a, LAST(ts) AS b
     PATTERN (A B+ C*{}) DEFINE {})"""
+
+
+@pytest.mark.parametrize("codes", [pa.int8(), pa.uint16(), pa.int32(), pa.int64()])
+def test_row_patterns_read_codes_of_every_type(host, codes):
+    table = events(500).append_column("ts", pa.array(range(500))).append_column("k", pa.array([1] * 500))
+    types = table["type"].combine_chunks()
+    table = table.set_column(0, "type", pa.DictionaryArray.from_arrays(types.indices.cast(codes), types.dictionary))
+    statement = cer_gpu.compile(ROW_PATTERN.format("", "B AS type = 'B' OR PREV(type) = 'C', C AS type = 'A'"))
+    expected = statement.evaluate(table, device="cpu")
+    assert len(expected)
+    assert statement.evaluate(table, device="cuda").equals(expected)
 
 
 @pytest.mark.parametrize("n_conditions", [2, 12, 20])
@@ -257,9 +297,9 @@ def test_a_block_is_in_flight_while_the_one_before_is_evaluated(host, monkeypatc
     evaluator.expect(events(0).schema)
     guards = evaluator.pipeline.guards
     select = guards.select
-    monkeypatch.setattr(guards, "select", lambda *a: (begun.append(guards._pass._n_jobs), select(*a))[1])
+    monkeypatch.setattr(guards, "select", lambda *a: (begun.append(len(guards._pass._in_flight)), select(*a))[1])
     evaluator.push(events(5000).combine_chunks().to_batches()[0])
-    assert begun == [2, 3, 4, 5, 5]
+    assert begun == [2, 2, 2, 2, 1]
     assert guards.tier == CUDA
     assert evaluator.placement == ("cuda", "asked for")
 
@@ -401,6 +441,25 @@ def test_auto_measures_both_devices(host, monkeypatch):
     again = query.evaluator()
     again.push(batches[0])
     assert again.placement == ("cuda", "it is said")
+    placement._costs.cache_clear()
+
+
+def test_a_block_is_read_whole_when_measuring_ends_before_the_next(host, monkeypatch):
+    """The next one is then submitted before it."""
+    monkeypatch.setattr(predicates, "TIER", None)
+    monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 500)
+    monkeypatch.setattr("cer_gpu.row_patterns.conditions.BLOCK_ROWS", 500)
+    monkeypatch.setattr("cer_gpu.row_patterns.conditions.DEVICE_ROWS", 500)
+    monkeypatch.setattr(placement, "ROWS_TO_TRY", 1000)
+    monkeypatch.setattr(placement, "ROWS_TO_MEASURE", 1000)
+    took = placement.Costs.took
+    seconds = {"cpu": 1e-3, "cuda": 1e-6}
+    monkeypatch.setattr(placement.Costs, "took", lambda self, name, n, _: took(self, name, n, seconds[name]))
+    table = events(12_000).append_column("ts", pa.array(range(12_000))).append_column("k", pa.array([1] * 12_000))
+    for query in (cer_gpu.compile(QUERY), cer_gpu.compile(ROW_PATTERN.format("", "B AS x < PREV(x)"))):
+        placement._costs.cache_clear()
+        assert query.evaluate(table, device="auto").equals(query.evaluate(table, device="cpu"))
+        assert host.n_launches
     placement._costs.cache_clear()
 
 

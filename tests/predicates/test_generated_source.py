@@ -14,7 +14,7 @@ from random_predicates import guard_words
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.ceql.parser import parse
-from cer_gpu.predicates.cuda_source import cuda_source_of, struct_of
+from cer_gpu.predicates.cuda_source import select_source_of, struct_of
 from cer_gpu.predicates.numba_source import HEADER, source_of
 
 WORDS = re.compile(
@@ -144,4 +144,4 @@ def test_constants_are_not_in_the_source():
     ]
     assert program[0] == program[1]
     assert "12345" not in source_of(program[0], True)
-    assert "12345" not in cuda_source_of(program[0])
+    assert "12345" not in select_source_of(program[0])

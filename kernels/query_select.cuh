@@ -1,11 +1,8 @@
-// Kernels of a query: the templates of select.cuh, instantiated with the struct cer_query generated before this file.
-#ifndef CER_QUERY_CUH
-#define CER_QUERY_CUH
+// Kernel of the selection of a query: the template of select.cuh, instantiated with the struct cer_query generated
+// before this file.
+#ifndef CER_QUERY_SELECT_CUH
+#define CER_QUERY_SELECT_CUH
 #include "select.cuh"
-
-CER_KERNEL cer_query_words(const cer_u64* in, cer_i64 first, cer_i64 n_rows, cer_query::word* words) {
-  cer_words_of_rows<cer_query>(in, first, n_rows, words);
-}
 
 CER_KERNEL cer_query_select(const cer_u64* in, cer_i64 n_rows, cer_i64 first_tile, const cer_u64* keys,
                             const cer_i32* values, cer_u64 mask, cer_i32* symbols, cer_i32* rows, cer_i32* counts,
@@ -13,4 +10,4 @@ CER_KERNEL cer_query_select(const cer_u64* in, cer_i64 n_rows, cer_i64 first_til
   cer_select_of_rows<cer_query>(in, n_rows, first_tile, keys, values, mask, symbols, rows, counts, first_unseen);
 }
 
-#endif  // CER_QUERY_CUH
+#endif  // CER_QUERY_SELECT_CUH
