@@ -42,7 +42,23 @@ def missing() -> str | None:
         n_devices = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"the driver finds no GPU ({error})\n{_INSTALL_DRIVER}"
-    return None if n_devices else f"the driver finds no GPU\n{_INSTALL_DRIVER}"
+    return _missing_to_compile() if n_devices else f"the driver finds no GPU\n{_INSTALL_DRIVER}"
+
+
+def _missing_to_compile() -> str | None:
+    """Return what CuPy lacks to compile kernels, with a hint; None: nothing."""
+    import cupy
+
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except RuntimeError as error:
+        return f"CuPy does not find the compiler of CUDA ({error})\n{_INSTALL_CUPY}"
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        return None  # a CuPy that looks for them in another way
+    found = find_nvidia_header_directory("cudart")
+    return None if found else f"CuPy does not find the headers of CUDA, and compiles nothing without\n{_INSTALL_CUPY}"
 
 
 def from_dlpack(values: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -68,6 +69,27 @@ def test_addresses_may_be_integers_of_numpy(cupy):
     queue.read(back, np.int64(memory.address))
     queue.wait()
     assert back.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("compiler", "headers", "what"),
+    [(True, "/headers", None), (False, "/headers", "the compiler of CUDA"), (True, None, "the headers of CUDA")],
+)
+def test_what_cupy_lacks_to_compile_is_named(cupy, compiler, headers, what, monkeypatch):
+    def version():
+        if not compiler:
+            raise RuntimeError("no libnvrtc.so.13")
+        return 13, 0
+
+    monkeypatch.setattr(cupy_backend.ctypes, "CDLL", lambda _: None)
+    monkeypatch.setattr(cupy_backend.importlib.util, "find_spec", lambda _: True)
+    monkeypatch.setattr(cupy.cuda.nvrtc, "getVersion", version)
+    pathfinder = SimpleNamespace(find_nvidia_header_directory=lambda name: headers if name == "cudart" else "wrong")
+    monkeypatch.setitem(sys.modules, "cuda", SimpleNamespace(pathfinder=pathfinder))
+    monkeypatch.setitem(sys.modules, "cuda.pathfinder", pathfinder)
+    found = cupy_backend.missing.__wrapped__()
+    assert (found is None) == (what is None)
+    assert found is None or (f"CuPy does not find {what}" in found and "\nhint: pip install 'cer-gpu[gpu]'" in found)
 
 
 def test_the_versions_of_what_measured(cupy):
