@@ -135,6 +135,10 @@ def memcpy_async(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     _streams[stream].waiting.append(lambda: ctypes.memmove(dst, src, size))
 
 
+def from_dlpack(array):
+    raise NotImplementedError
+
+
 def _properties(number: int) -> dict[str, object]:
     assert number == 0
     return {"name": NAME.encode(), "totalGlobalMem": N_BYTES}
