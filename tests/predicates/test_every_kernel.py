@@ -12,12 +12,17 @@ import random
 import re
 from collections.abc import Callable, Iterable
 
-from random_predicates import SCHEMA, answers, batch_of, guard_words, guards_of, tree
+import numpy as np
+from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, guard_words, guards_of, tree
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.kernel_source import kernel_folder
+from cer_gpu.columnar.columns import Block
 from cer_gpu.predicates import cuda_source
 from cer_gpu.predicates.guards import CUDA, INTERPRETED
+from cer_gpu.predicates.inputs import Inputs
+from cer_gpu.predicates.side_columns import OrderKey, Raw, SideColumns, TextNumbers
+from cer_gpu.predicates.symbols import SymbolTable
 
 GENERATORS = (cuda_source,)
 """Modules whose text constants hold what generated kernels can call."""
@@ -93,11 +98,29 @@ def every_column() -> None:
     check(tuple(Guard("A", tree(text), None) for text in texts))
 
 
+def sides() -> None:
+    """Values of filters between events: integers as they are, and all numbers in their order."""
+    inputs, block = Inputs(SCHEMA), Block(batch_of(random.Random(0), 600, 0.2))
+    integers = [inputs.column(f"number{k}") for k in range(8)]
+    columns = [*map(Raw, integers), *map(OrderKey, integers), *(OrderKey(inputs.column(f"number{k}")) for k in (9, 10))]
+    columns += [Raw(inputs.column("number10"))]
+    on_host, on_device = (SideColumns(columns, inputs, TextNumbers()) for _ in range(2))
+    words = guard_words((Guard(None, tree("number2 > 0")),), SCHEMA, None, "", device=CUDA, sides=on_device)
+    rows = words.select(block, SymbolTable(AsTheyAppear(), words.dtype, 1))[1]
+    expected, found = on_host.of(block, rows), on_device.of(block, rows)
+    assert len(rows) > 10
+    np.testing.assert_array_equal(found[:, 0], expected[:, 0])
+    for k in range(len(columns) - 1):  # but the last, whose NaN may be any
+        valid = expected[:, 0] >> k & 1 == 1
+        np.testing.assert_array_equal(found[valid, k + 1], expected[valid, k + 1])
+
+
 CASES: list[Callable[[], None]] = [
     lambda: check(guards_of(random.Random(0), 8, True), "stream"),
     lambda: check(guards_of(random.Random(1), 14, True), "stream"),
     lambda: check(tuple(Guard("AB"[k % 2], tree(f"number3 > {k}")) for k in range(66))),
     every_column,
+    sides,
 ]
 
 
