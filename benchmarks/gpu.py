@@ -67,6 +67,7 @@ QUERIES_BY_NAME = {
     "A ; B+ ; C, filters": (
         "SELECT * FROM S WHERE A ; B+ ; C FILTER A[x > 0.5] AND B[x < 0.3] AND C[x >= 0] WITHIN 100 EVENTS"
     ),
+    "A ; C, filter between events": "SELECT * FROM S WHERE A AS a ; C AS c FILTER c.x > a.x WITHIN 100 EVENTS",
 }
 KERNELS = """
 struct alignas(16) cer_pair { cer_u64 a, b; };
