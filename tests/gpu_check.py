@@ -7,8 +7,8 @@ benchmark.  Each step has a time limit, and its outcome is written as soon as it
 the card; a later run of other steps, on the same card and commit, adds to it.  With ``--seconds`` a step that would not
 fit is left to the next run, and one that has passed is not run again.
 
-It needs the packages numpy, numba, cupy, pyarrow, lark and pytest, and runs in several processes with pytest-xdist;
-tests that need others are left out, and named.  Without a GPU it is skipped in full, and writes nothing.
+It needs the packages numpy, numba, cupy, pyarrow, lark, sqlglot and pytest, and runs in several processes with
+pytest-xdist; tests that need others are left out, and named.  Without a GPU it is skipped in full, and writes nothing.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+NEEDED = ("numpy", "numba", "pyarrow", "lark", "sqlglot", "pytest")
 TITLE = "Steps"
 NOTE = "The outcome of each step of `make gpu-check`, and the last line that it printed."
 SANITIZER_TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
@@ -154,13 +155,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--results", type=Path, help="the folder of the results (benchmarks/results)")
     parser.add_argument("--commit", help="of the code, where Git cannot tell it")
     options = parser.parse_args(arguments)
-    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
-    try:
-        import gpu_results
-        from report import RESULTS, table_of
-    except ModuleNotFoundError as error:
-        print(f"gpu-check: the package {error.name} is missing\nhint: pip install {error.name}")
+    if lacking := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        print(f"gpu-check: missing packages: {', '.join(lacking)}\nhint: pip install {' '.join(lacking)}")
         return 1
+    sys.path[:0] = [str(ROOT), str(ROOT / "benchmarks")]
+    import gpu_results
+    from report import RESULTS, table_of
+
     from cer_gpu.backend.cupy_backend import missing
 
     if (why := missing()) is not None:

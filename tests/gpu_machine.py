@@ -38,9 +38,12 @@ def environment(folder: Path, *, fails: str = "", sanitizer: bool = True) -> dic
     empty = ["g++", "-shared", "-x", "c++", "/dev/null", "-o", str(libraries / "libcuda.so.1")]
     subprocess.run(empty, check=True)
     paths = [TESTS / "stand_ins", TESTS, TESTS.parent]
+    found = os.environ["PATH"].split(os.pathsep)
+    if not sanitizer:
+        found = [path for path in found if not (Path(path) / "compute-sanitizer").exists()]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, paths)),
         "LD_LIBRARY_PATH": str(libraries),
-        "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+        "PATH": os.pathsep.join([str(programs), *found]),
     }
