@@ -202,10 +202,12 @@ def floor_rows(device: Device, n_bytes: int, repeat: int) -> Iterator[Row | Floo
     times, n = 16, n_bytes // 16
     queue, other = device.queue(), device.queue()
     there, back = device.pinned(n_bytes), device.pinned(n_bytes)
-    there[:] = 3
+    events = np.random.default_rng(0).integers(0, 256, n_bytes, np.uint8)
+    there[:], back[:] = events, 0
     source, target = device.allocate(n_bytes), device.allocate(n_bytes)
     kernels = device.compile(read_kernel_source("common.cuh") + KERNELS, ["cer_copy_pairs", "cer_read_pairs"])
     queue.write(source.address, there)
+    queue.write(target.address, there)
     queue.wait()
 
     def upload() -> None:
@@ -232,11 +234,11 @@ def floor_rows(device: Device, n_bytes: int, repeat: int) -> Iterator[Row | Floo
         queue.wait()
 
     def gather() -> None:
-        np.copyto(there, back)
+        np.copyto(there, events)
 
     runs = [upload, download, both, partial(run, "cer_read_pairs"), partial(run, "cer_copy_pairs"), gather, nothing]
     up, down, two, read, copy, gathered, empty = seconds(*runs, repeat=repeat, clock=time.perf_counter)
-    assert back[0] == back[-1] == there[0]
+    assert np.array_equal(back, events)
     floors = Floors(n_bytes / up, max(times * n_bytes / read, times * 2 * n_bytes / copy))
     for name, rate in (
         ("copies from pinned memory to the device", floors.upload),

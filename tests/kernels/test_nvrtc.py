@@ -1,7 +1,9 @@
 """Every kernel compiles for every generation of GPUs, without a warning."""
 
+import importlib
 import random
 import re
+from pathlib import Path
 
 import pytest
 from programs import random_program, random_sides
@@ -68,6 +70,16 @@ def test_kernels_of_random_sides_compile(nvrtc, arch):
         cubin, log = nvrtc.compile(source, arch)
         assert log == "", source
         assert b".text.cer_query_sides\0" in cubin
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_the_benchmark_compile(nvrtc, arch, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    source = read_kernel_source("common.cuh") + importlib.import_module("gpu").KERNELS
+    cubin, log = nvrtc.compile(source, arch)
+    assert log == ""
+    for name in ("cer_copy_pairs", "cer_read_pairs"):
+        assert f".text.{name}\0".encode() in cubin
 
 
 def test_the_entry_points_have_plain_names(nvrtc):
