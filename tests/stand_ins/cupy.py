@@ -30,8 +30,8 @@ N_BYTES = 1 << 32
 _folder = Path(tempfile.mkdtemp())
 atexit.register(shutil.rmtree, _folder, ignore_errors=True)
 device = HostDevice(Build(_folder), n_bytes=N_BYTES)
-_on_device: weakref.WeakSet[MemoryPointer] = weakref.WeakSet()
-_pinned: list[tuple[int, int]] = []
+_on_device: dict[int, int] = {}  # bytes of the pieces in use, by their addresses
+_pinned: dict[int, int] = {}
 _streams: weakref.WeakValueDictionary[int, Stream] = weakref.WeakValueDictionary()
 _numbers = itertools.count(1 << 20)
 _current = threading.local()
@@ -55,7 +55,8 @@ class MemoryPointer:
         except OutOfDeviceMemory as error:
             raise OutOfMemoryError(str(error)) from None
         self.ptr, self.size = self._memory.address, size
-        _on_device.add(self)
+        _on_device[self.ptr] = size
+        weakref.finalize(self, _on_device.pop, self.ptr)
 
 
 class Stream:
@@ -114,24 +115,21 @@ def alloc_pinned_memory(size: int) -> memoryview:
     if size > most_pinned:
         raise CUDARuntimeError(2)
     data = np.full(1 << max(operator.index(size) - 1, 511).bit_length(), 0x5A, np.int8)
-    _pinned.append((data.ctypes.data, data.nbytes))
+    _pinned[data.ctypes.data] = data.nbytes
+    weakref.finalize(data, _pinned.pop, data.ctypes.data)
     return memoryview(data)
 
 
-def _inside_device(address: int, size: int) -> bool:
-    return any(memory.ptr <= address <= memory.ptr + memory.size - size for memory in _on_device)
-
-
-def _inside_pinned(address: int, size: int) -> bool:
-    return any(first <= address <= first + n - size for first, n in _pinned)
+def _inside(pieces: dict[int, int], address: int, size: int) -> bool:
+    return any(first <= address <= first + n_bytes - size for first, n_bytes in list(pieces.items()))
 
 
 def memcpy_async(dst: int, src: int, size: int, kind: int, stream: int) -> None:
     assert all(isinstance(number, int) for number in (dst, src, size, kind, stream)), "CuPy takes no integers of NumPy"
     to_device, from_device = kind in (1, 3), kind in (2, 3)
     assert kind in (1, 2, 3)
-    assert (_inside_device if to_device else _inside_pinned)(dst, size)
-    assert (_inside_device if from_device else _inside_pinned)(src, size)
+    assert _inside(_on_device if to_device else _pinned, dst, size)
+    assert _inside(_on_device if from_device else _pinned, src, size)
     _streams[stream].waiting.append(lambda: ctypes.memmove(dst, src, size))
 
 
