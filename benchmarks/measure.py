@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -154,6 +153,8 @@ class Peak:
 
     def __enter__(self) -> Peak:
         """Note the memory at the start."""
+        import psutil  # not where timing alone is needed
+
         pa.default_memory_pool().release_unused()
         self._before = psutil.Process().memory_info().rss
         try:

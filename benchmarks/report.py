@@ -15,24 +15,31 @@ import platform
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numba
 import numpy as np
 import pyarrow as pa
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 import cer_gpu
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Row = dict[str, object]
 Results = dict[str, list[Row]]
 RESULTS = Path(__file__).parent / "results"
-NUMBERS = ("n", "window", "keys", "relevant, %", "length", "predicates", "bytes of an event", "answers at an end")
+NUMBERS = (
+    *("n", "window", "keys", "relevant, %", "length", "predicates", "bytes of an event", "answers at an end"),
+    *("rows", "rows of a block", "cores"),
+)
 """Columns that tell rows of the same name apart, besides the peer."""
 LEFT_OUT = {"events", "GB/s read", "peak, MiB"}
 """Columns that pages leave to the full tables, except for the family that is about them."""
-VERSIONS = ("python", "numpy", "numba", "pyarrow", "cer_gpu")
+VERSIONS = (
+    *("card", "driver", "CUDA of the driver", "CUDA runtime", "NVRTC", "cupy"),
+    *("python", "numpy", "numba", "pyarrow", "cer_gpu", "commit", "sources"),
+)
 
 
 def machine() -> str:
@@ -42,6 +49,11 @@ def machine() -> str:
     except OSError:
         found = None
     name = found.group(1) if found else platform.processor() or platform.machine()
+    return as_file_name(name)
+
+
+def as_file_name(name: str) -> str:
+    """Return a name of a processor or card as part of the name of a file."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -77,6 +89,9 @@ def columns(rows: list[Row]) -> list[str]:
 
 def show(console: Console, title: str, rows: list[Row]) -> None:
     """Print the results of one benchmark."""
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left")
     names = columns(rows)
     for name in names:
@@ -158,11 +173,17 @@ def show_ratios(console: Console, results: Results, kept: Path) -> None:
 
 
 def save(
-    console: Console, target: Path, results: Results, command: list[str], notes: dict[str, str] | None = None
+    console: Console,
+    target: Path,
+    results: Results,
+    command: list[str],
+    notes: dict[str, str] | None = None,
+    origin: dict[str, str] | None = None,
 ) -> None:
-    """Write results to a JSON file, with their origin (`about`) and a remark on some of them."""
+    """Write results to a JSON file, with their origin (`about`, and more of it) and a remark on some of them."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"about": about(command), "notes": notes or {}, "results": results}, indent=1)
+    of = about(command) | (origin or {})
+    text = json.dumps({"about": of, "notes": notes or {}, "results": results}, indent=1)
     target.write_text(text + "\n", encoding="utf-8")
     console.print(f"written: {target}")
 
@@ -200,7 +221,8 @@ def tables(path: Path) -> str:
     found = json.loads(path.read_text(encoding="utf-8"))
     of, notes = found["about"], found.get("notes", {})
     versions = ", ".join(f"{name} {of[name]}" for name in VERSIONS if name in of)
-    head = f"# {of['machine']}\n\n{of['date']}; {versions}.\n\n```sh\n{of['command']}\n```\n"
+    on = " beside ".join(of[name] for name in ("card", "machine") if name in of)
+    head = f"# {on}\n\n{of['date']}; {versions}.\n\n```sh\n{of['command']}\n```\n"
     sections = [markdown(title, rows, notes.get(title, "")) for title, rows in found["results"].items() if rows]
     return "\n".join([head, *sections])
 

@@ -84,8 +84,9 @@ def main(arguments: list[str]) -> int:
             notes[family.title] = family.about
             show(console, family.title, results[family.title])
     if any(word in gpu.TITLE.lower() for word in words):
-        results[gpu.TITLE], notes[gpu.TITLE] = gpu.rows(options.events, options.repeat), gpu.ABOUT
-        show(console, gpu.TITLE, results[gpu.TITLE])
+        for title, rows in gpu.measured([options.events], options.repeat).items():
+            results[title], notes[title] = rows, gpu.NOTES[title]
+            show(console, title, rows)
     compared = {
         TITLE: against_peers,
         join_peers.TITLE: join_peers.against_peers,

@@ -16,10 +16,8 @@ typedef unsigned int cer_u32;
 typedef int cer_i32;
 typedef unsigned long long cer_u64;
 typedef long long cer_i64;
-typedef float cer_f32;
 typedef double cer_f64;
 static_assert(sizeof(cer_u16) == 2 && sizeof(cer_i32) == 4 && sizeof(cer_i64) == 8, "integer sizes");
-static_assert(sizeof(cer_f32) == 4 && sizeof(cer_f64) == 8, "float sizes");
 
 // Rows that one warp compacts by itself.
 enum { CER_TILE = 256 };
@@ -78,6 +76,22 @@ CER_DEVICE cer_f64 cer_f64_of_bits(cer_u64 bits) { return __longlong_as_double(s
 CER_DEVICE cer_i64 cer_bits_of_f64(cer_f64 value) { return __double_as_longlong(value); }
 
 #endif
+
+// A float32 in memory, of which nothing is defined but its exact conversion to float64. CuPy lets the compiler take
+// subnormal float32 for 0 (-ftz=true), and then the language's own conversion would lose them.
+struct cer_f32 {
+  float value;
+#ifdef CER_HOST_SHIM
+  CER_DEVICE operator cer_f64() const { return value; }
+#else
+  CER_DEVICE operator cer_f64() const {
+    cer_f64 wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(value));
+    return wide;
+  }
+#endif
+};
+static_assert(sizeof(cer_f32) == 4 && sizeof(cer_f64) == 8, "float sizes");
 
 // The sum of the values of this lane and those below it; all lanes of a warp must call it together.
 CER_DEVICE cer_i32 cer_sum_up_to_lane(cer_i32 value) {

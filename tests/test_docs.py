@@ -33,6 +33,10 @@ def blocks(page):
 
 @pages
 def test_examples_of_the_documentation_print_what_they_say(page, monkeypatch):
+    code = "".join(code for code, _ in blocks(page))
+    imported = set(re.findall(r"(?:import|,) (duckdb|matplotlib|pandas|polars)\b", code))
+    for name in sorted(imported):
+        pytest.importorskip(name)
     monkeypatch.chdir(ROOT)
     names: dict[str, object] = {}
     runner = doctest.DocTestRunner(verbose=False)

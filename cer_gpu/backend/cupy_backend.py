@@ -19,6 +19,8 @@ OPTIONS = ("--std=c++17", "--fmad=false")
 _THREADS = 256
 _WARPS = _THREADS // 32
 _MOST_BLOCKS = 1 << 20
+_NO_MEMORY = 2
+"""cudaErrorMemoryAllocation."""
 _DRIVER = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
 _INSTALL_DRIVER = "hint: install the driver of the GPU (Debian: apt-get install nvidia-driver), or use device='cpu'"
 NO_DRIVER = f"there is no NVIDIA driver ({_DRIVER})\n{_INSTALL_DRIVER}"
@@ -40,7 +42,23 @@ def missing() -> str | None:
         n_devices = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
         return f"the driver finds no GPU ({error})\n{_INSTALL_DRIVER}"
-    return None if n_devices else f"the driver finds no GPU\n{_INSTALL_DRIVER}"
+    return _missing_to_compile() if n_devices else f"the driver finds no GPU\n{_INSTALL_DRIVER}"
+
+
+def _missing_to_compile() -> str | None:
+    """Return what CuPy lacks to compile kernels, with a hint; None: nothing."""
+    import cupy
+
+    try:
+        cupy.cuda.nvrtc.getVersion()
+    except RuntimeError as error:
+        return f"CuPy does not find the compiler of CUDA ({error})\n{_INSTALL_CUPY}"
+    try:
+        from cuda.pathfinder import find_nvidia_header_directory
+    except ImportError:
+        return None  # a CuPy that looks for them in another way
+    found = find_nvidia_header_directory("cudart")
+    return None if found else f"CuPy does not find the headers of CUDA, and compiles nothing without\n{_INSTALL_CUPY}"
 
 
 def from_dlpack(values: Any) -> Any:
@@ -48,6 +66,24 @@ def from_dlpack(values: Any) -> Any:
     import cupy
 
     return cupy.from_dlpack(values)
+
+
+def versions() -> dict[str, str]:
+    """Return the name of the GPU, and the versions of CUDA that its driver, CuPy and CuPy's compiler are for."""
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    return {
+        "card": CupyDevice().name,
+        "CUDA of the driver": _version(runtime.driverGetVersion()),
+        "CUDA runtime": _version(runtime.runtimeGetVersion()),
+        "NVRTC": ".".join(map(str, cupy.cuda.nvrtc.getVersion())),
+        "cupy": str(cupy.__version__),
+    }
+
+
+def _version(number: int) -> str:
+    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def synchronize() -> None:
@@ -82,17 +118,15 @@ class CupyQueue:
 
     def write(self, address: int, data: Bytes) -> None:
         """Copy pinned memory to the device."""
-        if len(data):
-            self._runtime.memcpyAsync(
-                address, data.ctypes.data, len(data), self._runtime.memcpyHostToDevice, self._stream.ptr
-            )
+        self._copy(address, data.ctypes.data, len(data), self._runtime.memcpyHostToDevice)
 
     def read(self, data: Bytes, address: int) -> None:
         """Copy device memory to pinned memory."""
-        if len(data):
-            self._runtime.memcpyAsync(
-                data.ctypes.data, address, len(data), self._runtime.memcpyDeviceToHost, self._stream.ptr
-            )
+        self._copy(data.ctypes.data, address, len(data), self._runtime.memcpyDeviceToHost)
+
+    def _copy(self, target: int, source: int, n_bytes: int, kind: int) -> None:
+        if n_bytes:  # CuPy takes no integers of NumPy for addresses
+            self._runtime.memcpyAsync(int(target), int(source), n_bytes, kind, self._stream.ptr)
 
     def launch(self, kernel: Any, n_warps: int, *arguments: int) -> None:
         """Start a kernel with `n_warps` warps, rounded up to whole blocks of threads."""
@@ -133,4 +167,10 @@ class CupyDevice:
         """Return pinned memory of CuPy's pool, which the array keeps alive."""
         import cupy
 
-        return np.frombuffer(cupy.cuda.alloc_pinned_memory(n_bytes), np.uint8, n_bytes)
+        try:
+            memory = cupy.cuda.alloc_pinned_memory(n_bytes)
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if error.status != _NO_MEMORY:
+                raise
+            raise OutOfDeviceMemory(f"no {n_bytes:,} bytes of pinned memory: {error}") from None
+        return np.frombuffer(memory, np.uint8, n_bytes)

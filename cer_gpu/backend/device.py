@@ -79,4 +79,9 @@ class Device(Protocol):
         """
 
     def pinned(self, n_bytes: int) -> Bytes:
-        """Return host memory that the device can reach."""
+        """Return host memory that the device can reach.
+
+        Raises
+        ------
+        OutOfDeviceMemory
+        """

@@ -16,18 +16,19 @@ class Nvrtc:
     def __init__(self, library: ctypes.CDLL) -> None:
         self.library = library
 
-    def compile(self, source: str, arch: str) -> tuple[bytes, str]:
-        """Return the cubin (empty where the source is wrong) and the compiler's log."""
+    def compile(self, source: str, arch: str, *more: str) -> tuple[bytes, str]:
+        """Return the cubin, or PTX for a virtual architecture (empty where the source is wrong), and the log."""
         lib, program = self.library, ctypes.c_void_p()
         assert lib.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"test.cu", 0, None, None) == 0
         try:
-            options = [f"--gpu-architecture={arch}".encode(), *(option.encode() for option in OPTIONS)]
+            options = [f"--gpu-architecture={arch}".encode(), *(option.encode() for option in (*OPTIONS, *more))]
             failed = lib.nvrtcCompileProgram(program, len(options), (ctypes.c_char_p * len(options))(*options))
             log = self._get(program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
-            cubin = b"" if failed else self._get(program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN")
+            kind = "PTX" if arch.startswith("compute") else "CUBIN"
+            built = b"" if failed else self._get(program, f"nvrtcGet{kind}Size", f"nvrtcGet{kind}")
         finally:
             lib.nvrtcDestroyProgram(ctypes.byref(program))
-        return cubin, log.rstrip(b"\0").decode()
+        return built, log.rstrip(b"\0").decode()
 
     def _get(self, program: ctypes.c_void_p, size_name: str, name: str) -> bytes:
         size = ctypes.c_size_t()

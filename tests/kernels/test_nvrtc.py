@@ -1,17 +1,21 @@
 """Every kernel compiles for every generation of GPUs, without a warning."""
 
+import importlib
 import random
 import re
+from pathlib import Path
 
 import pytest
 from programs import random_program, random_sides
 from strategies import EXAMPLES
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
+from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.cuda_pass import GROUP_TILES, TILE_ROWS
 from cer_gpu.predicates.cuda_source import select_source_of, sides_source_of, struct_of
 
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
+ADDED_BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")
 N_PROGRAMS = min(200, EXAMPLES // 3)
 
 # a caller of every device function: nothing goes uncompiled because no program uses it
@@ -68,10 +72,29 @@ def test_kernels_of_random_sides_compile(nvrtc, arch):
         assert b".text.cer_query_sides\0" in cubin
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_kernels_of_the_benchmark_compile(nvrtc, arch, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    source = read_kernel_source("common.cuh") + importlib.import_module("gpu").KERNELS
+    cubin, log = nvrtc.compile(source, arch)
+    assert log == ""
+    for name in ("cer_copy_pairs", "cer_read_pairs"):
+        assert f".text.{name}\0".encode() in cubin
+
+
 def test_the_entry_points_have_plain_names(nvrtc):
     cubin, _ = nvrtc.compile(select_source_of(random_program(random.Random(0))), "sm_90")
     for name in ("cer_query_words", "cer_query_select"):
         assert f".text.{name}\0".encode() in cubin
+
+
+def test_subnormal_float32_are_kept_under_the_options_that_cupy_adds(nvrtc):
+    above_0 = t.Compare(">", t.Column(0, "f4"), t.Constant(0, t.F8), negated=False)
+    source = cuda_source_of(t.Program(1, None, None, ((0, above_0),)))
+    ptx, log = nvrtc.compile(source, "compute_90", *ADDED_BY_CUPY)
+    assert log == ""
+    assert b"cvt.f64.f32" in ptx
+    assert b".ftz" not in ptx
 
 
 def test_a_broken_source_fails_and_the_message_names_the_file(nvrtc):

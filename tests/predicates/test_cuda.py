@@ -14,7 +14,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from host_device import GXX, Build, HostDevice, has_compiler
+from host_device import GXX, HostDevice, has_compiler
 from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, events, guard_words, guards_of, tree, value_of
 from strategies import EXAMPLES
 
@@ -33,45 +33,9 @@ from cer_gpu.predicates.inputs import Inputs
 from cer_gpu.predicates.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers
 from cer_gpu.predicates.symbols import SymbolTable
 
-ARCHITECTURES = ["one lane", "32 lanes", "gpu"]
 N_PROGRAMS = 5
 N_BUILT_AT_ONCE = min(60, EXAMPLES // 6)
 QUERY = "SELECT * FROM S WHERE A ; B FILTER A[x > 0.5] AND B[x <= 0.25] WITHIN 10 EVENTS"
-
-
-@pytest.fixture(scope="session")
-def build(tmp_path_factory):
-    if not has_compiler():
-        pytest.skip("g++ is not installed: it builds the kernels for the host")
-    return Build(tmp_path_factory.mktemp("kernels"), "-fsanitize=undefined", "-fno-sanitize-recover=all")
-
-
-@pytest.fixture
-def use(monkeypatch):
-    """Return a function that makes its argument the device of `device="cuda"`."""
-
-    def use(device):
-        monkeypatch.setattr(placement, "missing", lambda: None)
-        monkeypatch.setattr(predicates, "open_device", lambda: device)
-        return device
-
-    return use
-
-
-@pytest.fixture
-def host(build, use):
-    """Device of one lane."""
-    return use(HostDevice(build))
-
-
-@pytest.fixture(params=ARCHITECTURES)
-def device(request, use):
-    """Each device in turn."""
-    if request.param == "gpu":
-        if (why := cupy_backend.missing()) is not None:
-            pytest.skip(f"no GPU: {why}")
-        return use(cupy_backend.CupyDevice())
-    return use(HostDevice(request.getfixturevalue("build"), 1 if request.param == "one lane" else 32))
 
 
 # ---- random predicates over columns of every type --------------------------------------------------------------------
