@@ -80,7 +80,8 @@ def is_resident(array: pa.Array) -> bool:
     if pa.types.is_dictionary(array.type):
         array = array.indices
     addresses = [buffer.address for buffer in array.buffers()[1:2] if buffer is not None]  # of the values
-    return any(first <= address < end for address in addresses for first, end in list(_held.items()))
+    # a copy, made at once: garbage that is collected meanwhile may release columns
+    return any(first <= address < end for address in addresses for first, end in _held.copy().items())
 
 
 def refuse_resident(batch: pa.RecordBatch, names: Collection[str], why: str) -> None:

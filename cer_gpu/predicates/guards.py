@@ -24,9 +24,9 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
 from cer_gpu.errors import EventsError, QueryTypeError, nearest
 from cer_gpu.predicates.binder import Binder, columns_of
-from cer_gpu.predicates.cuda_pass import CudaPass, Symbols
-from cer_gpu.predicates.cuda_words import CudaWords
-from cer_gpu.predicates.device_blocks import BlockInputs, Due, Job, one_ahead
+from cer_gpu.predicates.cuda.blocks import BlockInputs, Due, Job, one_ahead
+from cer_gpu.predicates.cuda.selection import CudaPass, Symbols
+from cer_gpu.predicates.cuda.words import CudaWords
 from cer_gpu.predicates.generated import generated
 from cer_gpu.predicates.inputs import CODES, Stored
 from cer_gpu.predicates.interpreter import rows_of

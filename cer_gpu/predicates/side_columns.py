@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from cer_gpu.columnar.columns import Block, Bools, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.predicates.device_blocks import BlockInputs
+from cer_gpu.predicates.cuda.blocks import BlockInputs
 from cer_gpu.predicates.inputs import Inputs
 from cer_gpu.predicates.interpreter import rows_of, values_of
 from cer_gpu.predicates.terms import IN_ORDER, RAW, Sides, Test, Value

@@ -10,7 +10,7 @@ from host_device import HostDevice
 
 from cer_gpu.backend.compaction import UNSEEN, insert_word
 from cer_gpu.backend.kernel_source import read_kernel_source
-from cer_gpu.predicates.cuda_pass import GROUP_TILES, TILE_ROWS
+from cer_gpu.predicates.cuda.selection import GROUP_TILES, TILE_ROWS
 
 WRAPPERS = """
 #define EACH(name, A, B, R, expression) \\

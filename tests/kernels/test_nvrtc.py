@@ -11,8 +11,8 @@ from strategies import EXAMPLES
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
 from cer_gpu.predicates import terms as t
-from cer_gpu.predicates.cuda_pass import GROUP_TILES, TILE_ROWS
-from cer_gpu.predicates.cuda_source import select_source_of, sides_source_of, struct_of
+from cer_gpu.predicates.cuda.selection import GROUP_TILES, TILE_ROWS
+from cer_gpu.predicates.cuda.source import select_source_of, sides_source_of, struct_of
 
 ARCHITECTURES = ["sm_75", "sm_90", "sm_100"]
 ADDED_BY_CUPY = ("-ftz=true", "--device-as-default-execution-space")
@@ -90,7 +90,7 @@ def test_the_entry_points_have_plain_names(nvrtc):
 
 def test_subnormal_float32_are_kept_under_the_options_that_cupy_adds(nvrtc):
     above_0 = t.Compare(">", t.Column(0, "f4"), t.Constant(0, t.F8), negated=False)
-    source = cuda_source_of(t.Program(1, None, None, ((0, above_0),)))
+    source = select_source_of(t.Program(1, None, None, ((0, above_0),)))
     ptx, log = nvrtc.compile(source, "compute_90", *ADDED_BY_CUPY)
     assert log == ""
     assert b"cvt.f64.f32" in ptx

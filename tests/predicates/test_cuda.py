@@ -23,11 +23,12 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend import cupy_backend
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
-from cer_gpu.predicates import cuda_pass as cuda
-from cer_gpu.predicates import device_blocks, placement, symbols
 from cer_gpu.predicates import guards as predicates
+from cer_gpu.predicates import placement, symbols
 from cer_gpu.predicates import terms as t
-from cer_gpu.predicates.cuda_source import struct_of
+from cer_gpu.predicates.cuda import blocks as device_blocks
+from cer_gpu.predicates.cuda import selection as cuda
+from cer_gpu.predicates.cuda.source import struct_of
 from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
 from cer_gpu.predicates.inputs import Inputs
 from cer_gpu.predicates.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers

@@ -18,7 +18,7 @@ from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, guard_wor
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.kernel_source import kernel_folder
 from cer_gpu.columnar.columns import Block
-from cer_gpu.predicates import cuda_source
+from cer_gpu.predicates.cuda import source as cuda_source
 from cer_gpu.predicates.guards import CUDA, INTERPRETED
 from cer_gpu.predicates.inputs import Inputs
 from cer_gpu.predicates.side_columns import OrderKey, Raw, SideColumns, TextNumbers

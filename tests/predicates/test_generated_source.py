@@ -14,7 +14,7 @@ from random_predicates import guard_words
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.ceql.parser import parse
-from cer_gpu.predicates.cuda_source import select_source_of, struct_of
+from cer_gpu.predicates.cuda.source import select_source_of, struct_of
 from cer_gpu.predicates.numba_source import HEADER, source_of
 
 WORDS = re.compile(

@@ -121,7 +121,7 @@ def alloc_pinned_memory(size: int) -> memoryview:
 
 
 def _inside(pieces: dict[int, int], address: int, size: int) -> bool:
-    return any(first <= address <= first + n_bytes - size for first, n_bytes in list(pieces.items()))
+    return any(first <= address <= first + n_bytes - size for first, n_bytes in pieces.copy().items())
 
 
 def memcpy_async(dst: int, src: int, size: int, kind: int, stream: int) -> None:

@@ -18,9 +18,9 @@ import numpy.typing as npt
 
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
 from cer_gpu.backend.kernel_source import read_kernel_source
-from cer_gpu.predicates.cuda_source import places_of, select_source_of, sides_source_of
-from cer_gpu.predicates.cuda_words import in_parts
-from cer_gpu.predicates.device_blocks import DeviceBlocks, Reads, Slot, aligned
+from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
+from cer_gpu.predicates.cuda.source import places_of, select_source_of, sides_source_of
+from cer_gpu.predicates.cuda.words import in_parts
 from cer_gpu.predicates.numba_source import slots_of
 from cer_gpu.predicates.terms import NO_SIDES, Program, Sides
 

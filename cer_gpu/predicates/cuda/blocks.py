@@ -1,6 +1,6 @@
 """Blocks of events on a device: their inputs are copied in one piece, and two blocks are in flight.
 
-Each block is copied from pinned memory: an array of numbers `in` for each program (`cer_gpu.predicates.cuda_source`),
+Each block is copied from pinned memory: an array of numbers `in` for each program (`cer_gpu.predicates.cuda.source`),
 then all arrays whose addresses stand in them; arrays in device memory are read in place.  There are two slots, each
 with a queue, memory and pinned memory of its own: while the host works on the events of one block, the next is copied
 and evaluated.
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory, Queue
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, DeviceError
-from cer_gpu.predicates.cuda_source import Places
+from cer_gpu.predicates.cuda.source import Places
 from cer_gpu.predicates.terms import BIT, Column
 
 FEWEST_ROWS = 1 << 12

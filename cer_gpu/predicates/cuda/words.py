@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.device import Device
-from cer_gpu.predicates.cuda_source import places_of, words_source_of
-from cer_gpu.predicates.device_blocks import DeviceBlocks, Reads, Slot, aligned
+from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
+from cer_gpu.predicates.cuda.source import places_of, words_source_of
 from cer_gpu.predicates.numba_source import slots_of
 from cer_gpu.predicates.terms import Program
 
