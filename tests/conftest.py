@@ -52,7 +52,7 @@ def pytest_configure(config):
 
 # Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
 SESSIONS = (
-    ("test_job", "test_match", "test_scan", "test_spark_runs"),
+    ("test_job", "test_match", "test_match_sets", "test_scan", "test_spark_runs"),
     ("test_file_failures", "test_file_layouts", "test_source", "test_streaming"),
 )
 # Folders, files and sessions that take long, the longest first.
