@@ -1,6 +1,7 @@
 """Settings of all tests: the device, the number of random cases, and the tests left out if packages are missing."""
 
 import functools
+import gc
 import importlib.util
 import os
 import re
@@ -48,6 +49,12 @@ def pytest_configure(config):
     os.environ.setdefault("CER_GPU_NOTICES", "off")  # kernels may be compiled in any test
     if config.getoption("--device") == "cuda":
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
+
+
+def pytest_collection_finish():
+    """Let Python's search for cycles of garbage pass over the half million objects of tests that are to run."""
+    gc.collect()
+    gc.freeze()
 
 
 # Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
