@@ -19,12 +19,23 @@ EVENTS = pa.table(
 )
 
 
+# PyArrow imports pandas where it is installed, which takes longer than these runs.
+ALONE = """
+import signal, sys
+
+class Hidden:
+    def find_spec(name, *_):
+        if name == "pandas":
+            raise ModuleNotFoundError(name, name=name)
+
+sys.meta_path.insert(0, Hidden)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""
+
+
 def start(*args, before="", **options):
-    """Start the command line as a process of its own, where SIGINT interrupts even if it is ignored here."""
-    code = (
-        f"import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); {before}\n"
-        "from cer_gpu.cli import main; sys.exit(main())"
-    )
+    """Start the command line as a process of its own, without pandas, where SIGINT interrupts even if ignored here."""
+    code = f"{ALONE}{before}\nfrom cer_gpu.cli import main; sys.exit(main())"
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": path, "TERM": "xterm"}  # what is shown depends on the kind of terminal
     options = {"text": True, **options}

@@ -1,6 +1,7 @@
 """Settings of all tests: the device, the number of random cases, and the tests left out if packages are missing."""
 
 import functools
+import gc
 import importlib.util
 import os
 import re
@@ -50,9 +51,15 @@ def pytest_configure(config):
         os.environ["CER_GPU_PREDICATES"] = "cuda"  # also for the processes that tests start
 
 
+def pytest_collection_finish():
+    """Let Python's search for cycles of garbage pass over the half million objects of tests that are to run."""
+    gc.collect()
+    gc.freeze()
+
+
 # Tests that share a session of Spark run in one process, so that Java starts once for them; others of Spark need none.
 SESSIONS = (
-    ("test_job", "test_match", "test_scan", "test_spark_runs"),
+    ("test_job", "test_match", "test_match_sets", "test_scan", "test_spark_runs"),
     ("test_file_failures", "test_file_layouts", "test_source", "test_streaming"),
 )
 # Folders, files and sessions that take long, the longest first.

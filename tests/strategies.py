@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 CONJUNCTIONS = True  # the tests of the whole language draw formulas with ALL, too
 
 # Hypothesis loads its "ci" profile, which derandomizes, if the environment has CI; this builds upon it.
-EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "50"))
+EXAMPLES = int(os.environ.get("CER_GPU_EXAMPLES", "30"))
 property_settings = settings(
     max_examples=EXAMPLES,
     deadline=None,

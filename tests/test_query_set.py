@@ -20,7 +20,7 @@ from cer_gpu.columnar.memory import read_only
 from cer_gpu.predicates.shared_guards import SharedGuards
 from cer_gpu.runtime import matches
 
-SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "50")))
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
 PATTERNS = [
     "A ; B",
     "A ; B+ ; C",

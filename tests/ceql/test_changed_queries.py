@@ -5,6 +5,7 @@ prints the seed and the text.
 """
 
 import contextlib
+import functools
 import os
 import random
 import re
@@ -41,6 +42,7 @@ OPTIONS = [
 ]
 
 
+@functools.cache
 def stored_texts():
     """Return all queries in the golden files, the examples, the tests and the docs."""
     texts = [path.read_text().split("\n---- ")[0] for path in (ROOT / "tests/ceql/golden_errors").glob("*.txt")]
@@ -52,6 +54,12 @@ def stored_texts():
     return sorted(set(texts))
 
 
+@functools.cache
+def right_texts():
+    """Return those that parse."""
+    return [text for text in stored_texts() if parses(text)]
+
+
 def parses(text):
     with contextlib.suppress(cer_gpu.CerError):
         parse(text)
@@ -59,8 +67,6 @@ def parses(text):
     return False
 
 
-TEXTS = stored_texts()
-RIGHT = [text for text in TEXTS if parses(text)]
 TOKENS = re.compile(r"'(?:[^']|'')*'|[A-Za-z_0-9]+|--[^\n]*|/\*.*?\*/|\s+|.", re.DOTALL)
 SPACES = [" ", "\t", "\n    ", " " * 40, " " * 4_000, "\n" * 500, "/* x */", "-- x\n", " /* ( */\n-- [\n" * 200]
 CHARACTERS = "()[]{}<>=!;:,.+-*/%'\"`|&?_ \\\n\0\x1béßİ漢\U0001f525\ud800aAzZ09"
@@ -96,8 +102,8 @@ def changed(text, rng):
 
 
 def start_and_change(rng):
-    """Return a text of TEXTS, most often one that parses, after a few changes."""
-    text = rng.choice(rng.choice([TEXTS, RIGHT, RIGHT, RIGHT]))
+    """Return a stored text, most often one that parses, after a few changes."""
+    text = rng.choice(rng.choice([stored_texts(), *[right_texts()] * 3]))
     for _ in range(rng.choice([1, 1, 2, 3, 6])):
         text = changed(text, rng)[:20_000]
     return text
@@ -125,7 +131,7 @@ def torn(text, rng):
         case 6:
             rng.shuffle(part)
         case 7:
-            other = TOKENS.findall(rng.choice(TEXTS)) or [" "]
+            other = TOKENS.findall(rng.choice(stored_texts())) or [" "]
             after = other[rng.randrange(len(other)) :]
     return "".join([*before, *part, *after])
 
@@ -142,10 +148,10 @@ def reworked(text, rng):
             )
         case 1:
             kind = next((kind for kind in KINDS if kind.fullmatch(tokens[i])), None)
-            alike = [token for token in TOKENS.findall(rng.choice(TEXTS)) if kind and kind.fullmatch(token)]
+            alike = [token for token in TOKENS.findall(rng.choice(stored_texts())) if kind and kind.fullmatch(token)]
             return "".join([*tokens[:i], rng.choice(alike or [tokens[i]]), *tokens[i + 1 :]])
         case 2:  # the formula, nested in a larger one
-            other = FORMULA.search(rng.choice(TEXTS))
+            other = FORMULA.search(rng.choice(stored_texts()))
             join = rng.choice([" ; ", " : ", " OR ", " ALL ", " ; NOT(A) : ", " -> ", " ; !A ; "])
             grown = join.join(["({0})", *[f"({other[0]})" if other else "A"] * n])
             grown = rng.choice([grown, "(" * n + "{0}" + f"{join}B)" * n, "{0}" + f" FILTER A[price > {n}]{join}A" * n])
@@ -198,8 +204,8 @@ def outcome(text, options):
 
 
 def test_enough_texts_are_found():
-    assert len(TEXTS) > 400
-    assert len(RIGHT) > 200
+    assert len(stored_texts()) > 400
+    assert len(right_texts()) > 200
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="there is no alarm here")

@@ -12,6 +12,7 @@ from command_line import ROOT, finish, start
 
 import cer_gpu
 from cer_gpu.cli.group import cli as commands
+from cer_gpu.cli.group import main
 
 QUERY = "SELECT * FROM S WHERE A AS a ; B FILTER a[price > 10] WITHIN 3 SECONDS"
 WRONG = "SELECT *\nFROM S WHERE A ; B\nFILTER b[price > 1]"
@@ -122,23 +123,45 @@ def test_check_prints_errors_and_columns_as_json(cli):
 # ---- completion -----------------------------------------------------------------------------------------------------
 
 
-def completed(words):
-    """Return the completions of the last word, each as kind and text."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+def asking(words):
+    """Return the environment in which the program tells bash the completions of the last word."""
+    return {
         "_CER_GPU_COMPLETE": "bash_complete",
         "COMP_WORDS": " ".join(words),
         "COMP_CWORD": str(len(words) - 1),
     }
+
+
+@pytest.fixture
+def completed(monkeypatch, capsys):
+    """Return a function that gives the completions of the last word, each as kind and text."""
+
+    def completed(words):
+        with monkeypatch.context() as patch:
+            for name, value in asking(words).items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main([])
+        told = capsys.readouterr()
+        assert (ended.value.code, told.err) == (0, "")
+        return [tuple(line.split(",")) for line in told.out.splitlines()]
+
+    return completed
+
+
+def test_a_process_completes_a_command():
+    environment = {
+        **os.environ,
+        **asking(["cer-gpu", "e"]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
     done = subprocess.run(
         [sys.executable, "-m", "cer_gpu"], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stderr == ""
-    return [tuple(line.split(",")) for line in done.stdout.splitlines()]
+    assert (done.stdout, done.stderr) == ("plain,explain\n", "")
 
 
-def test_commands_options_values_and_files_are_completed():
+def test_commands_options_values_and_files_are_completed(completed):
     assert completed(["cer-gpu", "e"]) == [("plain", "explain")]
     assert completed(["cer-gpu", "explain", "--s"]) == [("plain", "--svg")]
     assert completed(["cer-gpu", "run", "--output", "e"]) == [("plain", "events"), ("plain", "ends")]

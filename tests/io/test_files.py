@@ -24,7 +24,6 @@ TABLE = pa.table(
     {"type": list("ABCABCABAB") * 3, "x": [k % 7 for k in range(30)], "ts": pa.array(range(30), pa.timestamp("us"))}
 )
 QUERY = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[x > 2] WITHIN 4 EVENTS")
-EXPECTED = QUERY.evaluate(TABLE)
 
 
 def write(path: Path, table: pa.Table) -> None:
@@ -42,6 +41,11 @@ def read(events: object, *columns: str) -> list[tuple]:
     return [tuple(row[name] for name in columns) for batch in batches for row in batch.to_pylist()]
 
 
+@pytest.fixture(scope="module")
+def expected() -> pa.Table:
+    return QUERY.evaluate(TABLE)
+
+
 @pytest.fixture
 def years(tmp_path) -> Path:
     """Write the rows into folders of years and months, ten rows to a file."""
@@ -52,16 +56,16 @@ def years(tmp_path) -> Path:
     return tmp_path / "data"
 
 
-def test_folders_tell_columns_and_months_come_as_numbers(years):
-    assert QUERY.evaluate(years).equals(EXPECTED)
+def test_folders_tell_columns_and_months_come_as_numbers(years, expected):
+    assert QUERY.evaluate(years).equals(expected)
     source = open_events(str(years))
     assert source.schema.names == ["type", "x", "ts", "year", "month"]
     assert (source.schema.field("year").type, source.n_rows) == (pa.int64(), 30)
     assert read(years, "month", "year")[::10] == [(12, 2023), (2, 2024), (10, 2024)]
     in_2024 = cer_gpu.compile("SELECT * FROM S WHERE A ; B FILTER A[year = 2024 AND x > 2] WITHIN 4 EVENTS")
-    expected = [p for p in EXPECTED["positions"].to_pylist() if p[0] >= 10]
+    in_that_year = [p for p in expected["positions"].to_pylist() if p[0] >= 10]
     for threads in (1, 3):
-        assert in_2024.evaluate(years, threads=threads)["positions"].to_pylist() == expected
+        assert in_2024.evaluate(years, threads=threads)["positions"].to_pylist() == in_that_year
     by_month = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [month] WITHIN 4 EVENTS").evaluate(years)
     assert set(by_month["month"].to_pylist()) == {12, 2, 10}
 
@@ -99,20 +103,20 @@ def test_other_texts_of_folders_stay_text(text, tmp_path):
     assert open_events(tmp_path).schema.field("k").type == pa.string()
 
 
-def test_a_column_of_the_file_goes_before_that_of_its_folder(tmp_path):
+def test_a_column_of_the_file_goes_before_that_of_its_folder(tmp_path, expected):
     write(tmp_path / "x=100" / "e.parquet", TABLE)
-    assert QUERY.evaluate(tmp_path).equals(EXPECTED)
+    assert QUERY.evaluate(tmp_path).equals(expected)
 
 
-def test_a_file_whose_folders_lack_a_column_is_refused_where_it_is_read(years):
+def test_a_file_whose_folders_lack_a_column_is_refused_where_it_is_read(years, expected):
     write(years / "year=2024" / "z" / "e.parquet", TABLE.slice(0, 0))
-    assert QUERY.evaluate(years).equals(EXPECTED)
+    assert QUERY.evaluate(years).equals(expected)
     by_month = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [month]")
     with pytest.raises(cer_gpu.EventsError, match=r"z/e\.parquet: no column 'month' .*, which .*/month=12/.* has"):
         by_month.evaluate(years)
 
 
-def test_globs(years, tmp_path, monkeypatch):
+def test_globs(years, tmp_path, monkeypatch, expected):
     monkeypatch.chdir(tmp_path)
     cases = {
         "data/**/*.parquet": 3,
@@ -126,10 +130,10 @@ def test_globs(years, tmp_path, monkeypatch):
     }
     for glob, n in cases.items():
         assert len(find_files(glob)) == n, glob
-    assert QUERY.evaluate("data/**/*.parquet").equals(EXPECTED)
-    assert QUERY.evaluate(["data/year=2023/**", "data/year=2024/*/*.parquet"]).equals(EXPECTED)
+    assert QUERY.evaluate("data/**/*.parquet").equals(expected)
+    assert QUERY.evaluate(["data/year=2023/**", "data/year=2024/*/*.parquet"]).equals(expected)
     write(tmp_path / "odd[1].parquet", TABLE)
-    assert QUERY.evaluate("odd[1].parquet").equals(EXPECTED)  # a file of the name goes before the pattern
+    assert QUERY.evaluate("odd[1].parquet").equals(expected)  # a file of the name goes before the pattern
 
 
 def test_brackets_of_globs_are_those_of_fnmatch(tmp_path, monkeypatch):
@@ -146,7 +150,7 @@ def test_brackets_of_globs_are_those_of_fnmatch(tmp_path, monkeypatch):
             find_files(glob)
 
 
-def test_the_same_events_through_every_kind_of_file(tmp_path, monkeypatch):
+def test_the_same_events_through_every_kind_of_file(tmp_path, monkeypatch, expected):
     rng = random.Random(11)
     monkeypatch.chdir(tmp_path)
     for trial in range(8):
@@ -157,7 +161,7 @@ def test_the_same_events_through_every_kind_of_file(tmp_path, monkeypatch):
             ending = rng.choice([".parquet", ".csv", ".jsonl"])
             write(folder / inner / f"f{k}{ending}", TABLE.slice(begin, end - begin))
         for given in (folder, f"t{trial}/**", f"{folder}/", folder.as_uri(), [folder]):
-            assert QUERY.evaluate(given).equals(EXPECTED)
+            assert QUERY.evaluate(given).equals(expected)
 
 
 def test_tables_of_table_formats_are_refused(tmp_path):
@@ -193,18 +197,18 @@ def bucket(years, monkeypatch):
     monkeypatch.setattr(files, "open_store", opened)
 
 
-def test_addresses_of_stores_are_read(bucket, years):
+def test_addresses_of_stores_are_read(bucket, years, expected):
     write(years / "year=2023" / "a b.csv", TABLE.slice(0, 0))
     (years / "year=2023" / "a b.csv").unlink()
-    assert QUERY.evaluate("s3://bucket").equals(EXPECTED)
-    assert QUERY.evaluate("s3://bucket/**/*.parquet", threads=2).equals(EXPECTED)
+    assert QUERY.evaluate("s3://bucket").equals(expected)
+    assert QUERY.evaluate("s3://bucket/**/*.parquet", threads=2).equals(expected)
     one = "s3://bucket/year=2024/month=2/part-0.parquet"
-    assert QUERY.evaluate(["s3://bucket/year=2023/", one, "s3://bucket/year=2024/month=10"]).equals(EXPECTED)
+    assert QUERY.evaluate(["s3://bucket/year=2023/", one, "s3://bucket/year=2024/month=10"]).equals(expected)
     assert [str(file) for file in find_files("s3://bucket/*=2024/month=2")] == [one]
     for name in ("x.csv", "y.jsonl"):
         write(years.parent / "text" / name, TABLE)
         (years / name).write_bytes((years.parent / "text" / name).read_bytes())
-        assert QUERY.evaluate(f"s3://bucket/{name}").equals(EXPECTED)
+        assert QUERY.evaluate(f"s3://bucket/{name}").equals(expected)
     with pytest.raises(cer_gpu.EventsError, match=r"s3://bucket/no\.parquet: no such file"):
         QUERY.evaluate("s3://bucket/no.parquet")
 

@@ -21,7 +21,7 @@ from cer_gpu.parallel import ranges as module
 from cer_gpu.parallel import threads
 from cer_gpu.parallel.ranges import Sizes, Window, ranges_of_parts
 
-SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "40")))
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "(A OR B) ; C", "A AS a ; C FILTER a[x > 3]"]
 WINDOWS = ["6 EVENTS", "25 EVENTS", "9 SECONDS", "0 SECONDS", "7 [x]", "7 [f]", "12 [f]"]
 

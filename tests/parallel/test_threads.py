@@ -20,7 +20,7 @@ from cer_gpu.parallel import threads as on_threads
 from cer_gpu.parallel.channel import Reading
 from cer_gpu.parallel.ranges import Range, Sizes, Window, ranges
 
-SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "50")))
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
 PATTERNS = ["A ; B", "A ; B+ ; C", "A : B+", "A : B ; C", "(A OR B) ; C", "A+ : C", "A AS a ; C FILTER a[x > 3]"]
 PATTERNS += [
     "A AS a ; B AS b FILTER b.k = a.k AND b.x > a.x",

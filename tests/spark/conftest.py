@@ -1,14 +1,19 @@
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 FLIGHTS = Path(__file__).parents[2] / "examples" / "data" / "flights.parquet"
+N_FLIGHTS = 120_000
 
 
 @pytest.fixture(scope="session")
-def flights():
-    return str(FLIGHTS)
+def flights(tmp_path_factory):
+    """The first of all flight events, in as many row groups: Java takes seconds to send them all to a worker."""
+    path = tmp_path_factory.mktemp("flights") / "flights.parquet"
+    pq.write_table(pq.read_table(FLIGHTS).slice(0, N_FLIGHTS), path, row_group_size=N_FLIGHTS // 6)
+    return str(path)
 
 
 @pytest.fixture(scope="session")

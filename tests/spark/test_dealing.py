@@ -20,7 +20,7 @@ from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose, even_ranges, r
 from spark_glue.stage import plain_schema
 from spark_glue.work import OneQuery
 
-SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "40")))
+SEEDS = range(int(os.environ.get("CER_GPU_EXAMPLES", "250")) // 10)
 STRATEGIES = ["ALL", "ANY", "NEXT", "LAST", "MAX", "STRICT"]
 PATTERNS = [
     "A ; B",

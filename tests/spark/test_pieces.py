@@ -33,7 +33,7 @@ from spark_glue.files.pieces import Limits, plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.work import work_of
 
-SEEDS = range(int(os.environ.get("CER_GPU_FILE_CASES", "40")))
+SEEDS = range(int(os.environ.get("CER_GPU_FILE_CASES", "20")))
 MOST_FOUND = 4_000
 FILTERS = [pc.field("x") > 2, pc.field("name") == "x", pc.field("k").is_valid() & (pc.field("x") < 8)]
 
