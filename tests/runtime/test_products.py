@@ -519,7 +519,7 @@ def test_the_order_of_rows_is_the_same_in_any_cut(pattern, clauses, output):
     query = compiled(f"SELECT * FROM S WHERE {CONNECTED[pattern]} {clauses}")
     answer = query.evaluate(table, output=output)
     assert answer.num_rows
-    for size in (1, 7, 50) if output == "positions" else (7, 50):  # a checkpoint at each event takes its time
+    for size in (1, 7, 50):
         with small_sizes():
             assert_same(with_checkpoints(query, table, size, output), answer)
     assert_same(with_checkpoints(query, table, 7, output), answer)
