@@ -122,6 +122,10 @@ class SharedGuards:
         self.groups.read(self._types_of(block), len(self._of_type))
         for i, of_type in enumerate(self._of_type.values()):
             of_type.read(block, self.groups, i)
+        if self.device == CUDA and block.n_rows and not (self._on_device and self._on_device.has(block)):
+            # after a change of schema that leaves the queries' columns as they are, others' blocks are in flight
+            for _ in self.ahead([block]):
+                pass
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks; on a GPU, the guards of each are evaluated before the previous one is yielded."""
@@ -263,12 +267,16 @@ class _OnDevice:
         finally:
             self.kernels.wait()
 
+    def has(self, block: Block) -> bool:
+        """Return True if the bits are those of a block."""
+        return block is self._block
+
     def _submitted(self, block: Block) -> Job[None]:
         return self.kernels.submit(tuple(part.inputs_of(block) for part in self._parts), None)
 
     def word(self, guard: Guard, block: Block | None) -> tuple[npt.NDArray[np.uint64], np.uint64] | None:
         """Return words of a block's rows, and the bit that a guard has in them; None: there are none."""
-        if block is not self._block or guard not in self.bits:
+        if block is None or not self.has(block) or guard not in self.bits:
             return None
         part, bit = divmod(self.bits[guard], AT_ONCE)
         return self._words[part], np.uint64(1 << bit)
