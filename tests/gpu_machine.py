@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parent
@@ -47,3 +49,11 @@ def environment(folder: Path, *, fails: str = "", sanitizer: bool = True) -> dic
         "LD_LIBRARY_PATH": str(libraries),
         "PATH": os.pathsep.join([str(programs), *found]),
     }
+
+
+def benchmark(monkeypatch):
+    """Return the benchmark, `benchmarks/gpu.py`, as a module."""
+    monkeypatch.syspath_prepend(str(TESTS.parent / "benchmarks"))
+    # pytest may know the folder tests/report by the name of a module beside the benchmark
+    monkeypatch.delitem(sys.modules, "report", raising=False)
+    return importlib.import_module("gpu")

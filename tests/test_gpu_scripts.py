@@ -5,7 +5,6 @@ Nothing of them should run for the first time on a machine with a GPU, which may
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import subprocess
@@ -67,8 +66,7 @@ def on_machine(tmp_path):
 @pytest.fixture
 def gpu(monkeypatch):
     """The benchmark, as a module."""
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("gpu")
+    return gpu_machine.benchmark(monkeypatch)
 
 
 def stored(folder):

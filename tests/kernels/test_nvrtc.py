@@ -1,10 +1,9 @@
 """Every kernel compiles for every generation of GPUs, without a warning."""
 
-import importlib
 import random
 import re
-from pathlib import Path
 
+import gpu_machine
 import pytest
 from programs import random_program, random_sides
 from strategies import EXAMPLES
@@ -74,8 +73,7 @@ def test_kernels_of_random_sides_compile(nvrtc, arch):
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_kernels_of_the_benchmark_compile(nvrtc, arch, monkeypatch):
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    source = read_kernel_source("common.cuh") + importlib.import_module("gpu").KERNELS
+    source = read_kernel_source("common.cuh") + gpu_machine.benchmark(monkeypatch).KERNELS
     cubin, log = nvrtc.compile(source, arch)
     assert log == ""
     for name in ("cer_copy_pairs", "cer_read_pairs"):
