@@ -129,8 +129,9 @@ class SharedGuards:
 
     def ahead(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks; on a GPU, the guards of each are evaluated before the previous one is yielded."""
-        wanted = {guard for user in self._users for guard in user.bound.guards if guard.predicate is not None}
-        if self.device != CUDA or not wanted:
+        users = self._users if self.device == CUDA else ()
+        wanted = {guard for user in users for guard in user.bound.guards if guard.predicate is not None}
+        if not wanted:
             yield from blocks
             return
         made = self._on_device
