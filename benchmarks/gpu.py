@@ -85,6 +85,10 @@ CER_KERNEL cer_read_pairs(const cer_pair* __restrict__ from, cer_u64* __restrict
 # ---- time and memory ------------------------------------------------------------------------------------------------
 
 
+class LeftOutError(Exception):
+    """The reason why something is not measured."""
+
+
 @dataclass
 class Budget:
     """Seconds that are left, and those that a call took at a smaller size."""
@@ -102,12 +106,18 @@ class Budget:
         rows, taken = self._taken.get(what, (1, 0.0))
         return taken * n / rows
 
-    def measured(self, what: object, n: int, repeat: int, *runs: Callable[[], object]) -> list[float] | None:
-        """Return the median seconds of calls, in turn; None: not even two rounds fit into what is left."""
+    def measured(self, what: object, n: int, repeat: int, *runs: Callable[[], object]) -> list[float]:
+        """Return the median seconds of calls, in turn.
+
+        Raises
+        ------
+        LeftOutError
+            When not even two rounds fit into what is left.
+        """
         expected = self.expected(what, n)
         fit = repeat if not expected else min(repeat, int(self.left / expected) - 1)
         if fit < 1 or self.left <= 0:
-            return None
+            raise LeftOutError(self.left_out(what, n))
         begun = time.perf_counter()
         found = seconds(*runs, repeat=fit, clock=time.perf_counter)
         self._taken[what] = n, (time.perf_counter() - begun) / (fit + 1)
@@ -317,14 +327,11 @@ def predicate_rows(sizes: list[int], values: Values, floors: Floors, repeat: int
             what = where, block_rows, n, n_columns
             try:
                 assert on_gpu() == expected
-                found = budget.measured(what, rows, repeat, on_cpu, on_gpu)
-            except cer_gpu.DeviceError as error:
+                cpu, gpu = budget.measured(what, rows, repeat, on_cpu, on_gpu)
+            except (cer_gpu.DeviceError, LeftOutError) as error:
                 yield row | {"why not": str(error).partition("\n")[0]}
                 continue
-            if found is None:
-                yield row | {"why not": budget.left_out(what, rows)}
-                continue
-            (cpu, gpu), n_bytes = found, 4 * rows * n_columns
+            n_bytes = 4 * rows * n_columns
             row |= {"CPU, million events/s": rows / cpu / 1e6, "GPU, million events/s": rows / gpu / 1e6}
             row |= {"times as fast": cpu / gpu, "GB/s": n_bytes / gpu / 1e9}
             if where == "device":
@@ -373,14 +380,10 @@ def query_rows(sizes: list[int], values: Values, repeat: int, budget: Budget) ->
                     for _ in range(min(-(-tried // rows), 16)):
                         run(device="auto")  # until it has measured both devices
                     runs = [partial(run, device=device) for device in ("cpu", "cuda", "auto")]
-                    found = budget.measured(what, rows, repeat, *runs)
-                except cer_gpu.DeviceError as error:
+                    cpu, gpu, auto = budget.measured(what, rows, repeat, *runs)
+                except (cer_gpu.DeviceError, LeftOutError) as error:
                     yield row | {"why not": str(error).partition("\n")[0]}
                     continue
-                if found is None:
-                    yield row | {"why not": budget.left_out(what, rows)}
-                    continue
-                cpu, gpu, auto = found
                 row |= {"CPU, million events/s": rows / cpu / 1e6, "GPU, million events/s": rows / gpu / 1e6}
                 row |= {"times as fast": cpu / gpu, "auto, million events/s": rows / auto / 1e6}
                 row["auto took"] = taken_by_auto(query, events)

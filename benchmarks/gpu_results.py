@@ -5,7 +5,6 @@ Nothing is written without a GPU.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 from pathlib import Path
@@ -14,6 +13,7 @@ from types import SimpleNamespace
 from report import Results, add, as_file_name, save, tables
 
 from cer_gpu.backend import cupy_backend
+from cer_gpu.backend.jit import source_stamp
 
 ROOT = Path(__file__).parent.parent
 UNKNOWN = "unknown"
@@ -32,11 +32,7 @@ def first_line(*command: str) -> str:
 
 def sources() -> str:
     """Return a digest of the package and its kernels, which tells a changed checkout from its commit."""
-    digest = hashlib.sha256()
-    for folder, pattern in (("cer_gpu", "*.py"), ("kernels", "*.cu*")):
-        for path in sorted((ROOT / folder).rglob(pattern)):
-            digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()[:12]
+    return source_stamp(ROOT / "cer_gpu", *sorted((ROOT / "kernels").glob("*.cu*")))[:12]
 
 
 def origin(commit: str | None = None) -> dict[str, str]:

@@ -149,11 +149,12 @@ def test_a_call_that_does_not_fit_into_the_time_is_left_out(gpu):
     assert len(budget.measured("it", 10, 3, lambda: calls.append(1))) == 1
     assert len(calls) == 4
     budget._taken["it"] = 10, 300.0
-    assert budget.measured("it", 10, 3, lambda: calls.append(1)) is not None
+    assert len(budget.measured("it", 10, 3, lambda: calls.append(1))) == 1
     assert len(calls) == 4 + 3  # fewer calls than asked for
     budget._taken["it"] = 10, 300.0
-    assert budget.measured("it", 100, 3, lambda: calls.append(1)) is None
-    assert budget.left_out("it", 100).startswith("it would take about 6000 s, and ")
+    with pytest.raises(gpu.LeftOutError, match=r"^it would take about 6000 s, and "):
+        budget.measured("it", 100, 3, lambda: calls.append(1))
+    assert len(calls) == 4 + 3
 
 
 def test_a_device_without_room_for_the_columns(gpu):
