@@ -37,7 +37,7 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         """Return where the words of each program end in the memory of a slot, from 0 on, each at an aligned place."""
         ends = [0]
         for program in self._programs:
-            ends.append(aligned(ends[-1] + n_rows * program.n_parts * np.dtype(program.word).itemsize))
+            ends.append(aligned(ends[-1] + _n_bytes(program, n_rows)))
         return ends
 
     def _size(self, n_rows: int) -> int:
@@ -55,8 +55,8 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         data = self._pinned(slot, "words", ends[-1])
         found = []
         for program, first in zip(self._programs, ends, strict=False):
-            n_bytes = n_rows * program.n_parts * np.dtype(program.word).itemsize
-            found.append(in_parts(data[first : first + n_bytes].view(program.word), program.n_parts))
+            words = data[first : first + _n_bytes(program, n_rows)].view(program.word)
+            found.append(in_parts(words, program.n_parts))
         return found
 
     def _kept(self, found: list[Words]) -> list[Words]:
@@ -64,6 +64,11 @@ class CudaWords(DeviceBlocks[list[Words], None]):
 
     def _joined(self, pieces: list[list[Words]], begins: list[int]) -> list[Words]:
         return [np.concatenate(words) for words in zip(*pieces, strict=True)]
+
+
+def _n_bytes(program: Program, n_rows: int) -> int:
+    """Return the bytes of the words of some rows."""
+    return n_rows * program.n_parts * np.dtype(program.word).itemsize
 
 
 def in_parts(words: Words, n_parts: int) -> Words:
