@@ -1,7 +1,7 @@
 // Access to rows of columns and tables. They lie in Arrow's layout in device memory, at addresses passed as numbers;
 // they belong to the caller, and nothing here writes to them.
 //
-// Reference: cer_gpu/columnar/columns.py and cer_gpu/predicates/interpreter.py.
+// Reference: cer_gpu/columnar/columns.py and cer_gpu/expressions/targets/numpy.py.
 #ifndef CER_COLUMNS_CUH
 #define CER_COLUMNS_CUH
 #include "common.cuh"

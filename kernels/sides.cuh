@@ -7,7 +7,7 @@
 //     static cer_u64 of_row(const cer_u64* in, cer_i64 row, cer_i64* side);
 //   };
 //
-// Reference: Raw and OrderKey (cer_gpu/predicates/side_columns.py).
+// Reference: Raw and OrderKey (cer_gpu/expressions/side_columns.py).
 #ifndef CER_SIDES_CUH
 #define CER_SIDES_CUH
 #include "columns.cuh"

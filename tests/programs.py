@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import random
 
-from cer_gpu.predicates import terms as t
+from cer_gpu.expressions import terms as t
 
 _KINDS = [t.I8, t.U8, t.F8]
 _STORED = {t.I8: ["i1", "i2", "i4", t.I8, "u1", "u2", "u4", t.BIT], t.U8: [t.U8], t.F8: ["f4", t.F8]}
 _N_COLUMNS, _N_CONSTANTS, _N_TABLES, _N_GIVEN = 20, 4, 3, 2
 
 
-def random_program(rng: random.Random) -> t.Program:
+def random_program(rng: random.Random) -> t.GuardProgram:
     """Return a program of 1 to 150 guards."""
     maker = _Maker(rng)
     n_guards = rng.choice([rng.randint(1, 8), rng.randint(9, 16), rng.randint(17, 64), rng.randint(65, 150)])
     tested = sorted(rng.sample(range(n_guards), rng.randint(0, min(n_guards, 12))))
     tests = tuple((guard, maker.test(3)) for guard in tested)
     types, streams = (maker.codes(slot) if rng.random() < 0.7 else None for slot in (0, 1))
-    return t.Program(n_guards, types, streams, tests)
+    return t.GuardProgram(n_guards, types, streams, tests)
 
 
 def random_sides(rng: random.Random) -> t.Sides:
@@ -45,15 +45,21 @@ class _Maker:
 
     def value(self, dtype: str, depth: int) -> t.Value:
         rng, drawn = self._rng, self._rng.random()
+        if dtype == t.WIDE:
+            if depth and drawn < 0.3:
+                return t.Apply("-", (self.value(t.WIDE, depth - 1), self.value(t.WIDE, depth - 1)))
+            if drawn < 0.4:
+                return t.Constant(rng.randrange(_N_CONSTANTS), t.WIDE)
+            return t.ToWide(self.value(rng.choice([t.I8, t.U8]), 1), 10 ** rng.randrange(19))
         if not depth or drawn < 0.4 or dtype == t.U8:
             return self.column(dtype) if rng.random() < 0.7 else t.Constant(rng.randrange(_N_CONSTANTS), dtype)
         if drawn < 0.5:
-            return t.Negative(self.value(dtype, depth - 1))
+            return t.Apply("negative", (self.value(dtype, depth - 1),))
         if drawn < 0.65:
             return (t.ToFloat if dtype == t.F8 else t.ToInt64)(
                 self.value(rng.choice([t.I8, t.U8]) if dtype == t.F8 else t.U8, depth - 1)
             )
-        return t.Arithmetic(rng.choice(t.ARITHMETIC), self.value(dtype, depth - 1), self.value(dtype, depth - 1))
+        return t.Apply(rng.choice("+-*/%"), (self.value(dtype, depth - 1), self.value(dtype, depth - 1)))
 
     def test(self, depth: int) -> t.Test:
         rng, drawn = self._rng, self._rng.random()
@@ -61,13 +67,13 @@ class _Maker:
             tests = tuple(self.test(depth - 1) for _ in range(rng.randint(1, 3)))
             return rng.choice([t.And, t.Or])(tests)
         if drawn < 0.75:
-            left, right = rng.choice([(t.I8, t.I8), (t.F8, t.F8), (t.U8, t.U8), (t.I8, t.U8)])
+            left, right = rng.choice([(t.I8, t.I8), (t.F8, t.F8), (t.U8, t.U8), (t.WIDE, t.WIDE), (t.F8, t.WIDE)])
             return t.Compare(
                 rng.choice(t.COMPARISONS), self.value(left, 2), self.value(right, 2), negated=rng.random() < 0.3
             )
         return rng.choice(
             [
-                t.Known(self.value(rng.choice(_KINDS), 2)),
+                t.Known(self.value(rng.choice(_KINDS), 2), rng.random() < 0.5),
                 t.Lookup(self.codes(rng.randrange(2)), rng.randrange(_N_TABLES)),
                 t.Given(rng.randrange(_N_GIVEN)),
                 t.Fixed(rng.random() < 0.5),

@@ -7,10 +7,11 @@ import pytest
 
 from cer_gpu.columnar import clocks, strings
 from cer_gpu.engine import evaluator
+from cer_gpu.expressions import side_columns
 from cer_gpu.order import layouts, streams
 from cer_gpu.output import retention
 from cer_gpu.partition import key_index, partitions
-from cer_gpu.predicates import side_columns, symbols
+from cer_gpu.predicates import symbols
 from cer_gpu.runtime import chain_counter, instances, keyed_stacks, matches, products, run, stacks, window_choice
 from cer_gpu.runtime import live_intervals as intervals
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, Filters, compared, execute
+from cer_gpu.backend.joins.filters import COLUMN, COMPARE_INTEGERS, IS_KNOWN, VALUE, Filters, execute, put
+from cer_gpu.backend.operations import compared
 from cer_gpu.backend.row_patterns import ACCEPT, DONE, FULL, MISSING, SAME, exceeds, next_start
 
 _U = np.uint64
@@ -309,51 +310,50 @@ def _push(plan, memory, row, depth, place):
 @helper
 def _passes(plan, memory, filters, at, depth, first, end, place):
     """Return whether the conditions of the last row of the match so far hold."""
-    work, floats = filters.work, filters.work_floats
+    work = filters.work
     top = 0
     for at_line in range(plan.programs[place], plan.programs[place + 1]):
         line = _U(at_line)
         code = filters.code[line, 0]
         if code == CHECK:
-            if work[0, 1] == 0 or work[0, 0] != 1:
+            if work[0, VALUE] != 1:
                 return False
             top = 0
-        elif code == COMPARE_I:  # as `execute` has it; most conditions are one
-            two = _U(top - 2)
-            work[two, 0] = compared(filters.code[line, 1], work[two, 0], work[two + _U(1), 0])
-            work[two, 1] &= work[two + _U(1), 1]
+        elif code == COMPARE_INTEGERS:  # as `execute` has it; most conditions are one
+            x, y = _U(top - 2), _U(top - 1)
+            known = work[x, IS_KNOWN] & work[y, IS_KNOWN]
+            holds = compared(filters.code[line, 1], work[x, VALUE], work[y, VALUE])
+            work[x, VALUE] = known & (np.int64(holds) ^ filters.code[line, 2])
             top -= 1
         elif code != COLUMN:
-            top = execute(filters, line, work, floats, top)
+            top = execute(filters, line, top)
         else:
             argument = _U(filters.code[line, 1])
             kind, i = plan.arguments[argument, 0], plan.arguments[argument, 1]
             if kind == TOTAL:
-                _read_total(plan, memory, work, floats, depth, i, top)
+                _read_total(plan, memory, filters, depth, i, _U(top))
             else:
-                row = _U(_row_of(plan, memory, at, depth, first, end, argument))
-                column = filters.code[line, 2]
-                work[_U(top), 0] = plan.values[row, _U(column)]
-                work[_U(top), 1] = plan.values[row, 0] >> (column - 1) & 1
+                row, column = _U(_row_of(plan, memory, at, depth, first, end, argument)), filters.code[line, 2]
+                put(filters, plan.values[row, 0], plan.values[row, _U(abs(column))], column, top)
             top += 1
     return True
 
 
 @helper
-def _read_total(plan, memory, work, floats, depth, f, top):
+def _read_total(plan, memory, filters, depth, f, top):
     """Push the value of a function over the match so far."""
     kind, tally = plan.functions[f, 0], memory.tallies[depth, f]
-    work[top, 1] = 1
+    filters.work[top, IS_KNOWN] = 1
     if kind == COUNT:
-        work[top, 0] = tally
+        filters.work[top, VALUE] = tally
     elif kind == MATCHES:
-        work[top, 0] = memory.counters[NUMBER] + 1
+        filters.work[top, VALUE] = memory.counters[NUMBER] + 1
     else:
-        work[top, 1] = tally > 0
+        filters.work[top, IS_KNOWN] = tally > 0
         if kind == AVG:
-            floats[top, 0] = memory.totals_f[depth, f] / max(tally, 1)
+            filters.work_floats[top, VALUE] = memory.totals_f[depth, f] / max(tally, 1)
         else:
-            work[top, 0] = memory.totals[depth, f]
+            filters.work[top, VALUE] = memory.totals[depth, f]
 
 
 @helper

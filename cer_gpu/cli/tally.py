@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from cer_gpu.output.arithmetic import exact_sum
+from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.output.outputs import OUTPUTS, Output
 
 

@@ -18,10 +18,10 @@ from cer_gpu.backend.partitions import find_earlier
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import Block, plain
 from cer_gpu.errors import EventsError
+from cer_gpu.expressions.derived import LagColumn
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import Keys
-from cer_gpu.predicates.derived import LagColumn
 
 Int64 = npt.NDArray[np.int64]
 

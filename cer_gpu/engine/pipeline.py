@@ -31,6 +31,8 @@ from cer_gpu.engine.checkpoint import State
 from cer_gpu.engine.lags import Lags
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
+from cer_gpu.expressions.derived import lags_of, makers_of
+from cer_gpu.expressions.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.output.choice import Choice
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
@@ -39,10 +41,8 @@ from cer_gpu.partition.shared import SharedPartitions, ViewOfPartitions
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.physical import PhysicalPlan
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.derived import lags_of, makers_of
 from cer_gpu.predicates.guards import GuardWords
 from cer_gpu.predicates.shared_guards import SharedGuards, SharedWords, may_share
-from cer_gpu.predicates.side_columns import SideColumns, TextNumbers, text_columns
 from cer_gpu.predicates.symbols import SymbolTable
 from cer_gpu.predicates.types_met import TypesMet
 from cer_gpu.runtime.events import Relevant, RunOptions

@@ -13,12 +13,12 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.engine.blocks import BLOCK_ROWS
 from cer_gpu.engine.lags import Lags
+from cer_gpu.expressions.derived import lags_of, makers_of
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.planning.binding import Binding, Bindings
 from cer_gpu.planning.physical import physical_plan
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.derived import lags_of, makers_of
 from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.symbols import SymbolTable, Words
 from cer_gpu.predicates.types_met import types_named

@@ -10,9 +10,9 @@ from cer_gpu.automaton.atom_graph import AtomGraph, Edge
 from cer_gpu.ceql import syntax as s
 from cer_gpu.explain.presumed import presumed, sides_of
 from cer_gpu.explain.writing import name_text, predicate_text
+from cer_gpu.expressions.relation_terms import Comparison, arguments_of
 from cer_gpu.planning.binding import Binding
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.relation_terms import Comparison, arguments_of
 from cer_gpu.runtime.join_tables import ALL_TESTED, BY_HASH, BY_ZONES, NEXT_TO, EdgePlan, JoinPlan, Pair
 
 _INDEXES = {NEXT_TO: "the event just before", BY_ZONES: "zone maps", ALL_TESTED: "one by one"}

@@ -8,10 +8,10 @@ import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.explain.writing import predicate_text
-from cer_gpu.predicates.binder import Binder
-from cer_gpu.predicates.relation_terms import Comparison, Condition, Program, arguments_of
-from cer_gpu.predicates.relations import BoundRelations
-from cer_gpu.predicates.terms import MIRRORED
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.relation_terms import Comparison, Condition, FilterProgram, arguments_of
+from cer_gpu.expressions.relations import BoundRelations
+from cer_gpu.expressions.terms import MIRRORED
 
 _ZERO = s.Literal(0, "0")
 
@@ -34,7 +34,7 @@ def sides_of(predicate: s.Predicate) -> tuple[s.Expression, s.Expression] | None
 
 
 def _condition(predicate: s.Predicate, columns: dict[str, int]) -> Condition:
-    program = Program(arguments_of(predicate), ())
+    program = FilterProgram(arguments_of(predicate), ())
     if not isinstance(predicate, s.Comparison):
         return program
     op, left, right = _times_apart(predicate.op, predicate.left, predicate.right)

@@ -12,9 +12,9 @@ import pyarrow as pa
 from cer_gpu.compilation import compile
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
+from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.frames.kinds import Kind, kind_of
 from cer_gpu.io.sources import open_events
-from cer_gpu.output.arithmetic import exact_sum
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, compile_all
 from cer_gpu.row_patterns.query import RowPatternQuery

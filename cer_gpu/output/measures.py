@@ -23,10 +23,10 @@ from cer_gpu.ceql.variables import Variables
 from cer_gpu.columnar.columns import MOMENT, STRING, Block, kind_of, plain_type
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.errors import EventsError, QueryError, QueryTypeError, did_you_mean
-from cer_gpu.output.arithmetic import ArithmeticTypeError, negative, of_literal, operation
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.targets.arrow import ArithmeticTypeError, negative, of_literal, operation
+from cer_gpu.expressions.targets.numpy import rows_of
 from cer_gpu.output.leaves import FIRST, LAST, Leaf, Values, sum_type
-from cer_gpu.predicates.binder import Binder
-from cer_gpu.predicates.interpreter import rows_of
 
 Bools = npt.NDArray[np.bool_]
 

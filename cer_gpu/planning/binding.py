@@ -14,6 +14,9 @@ from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.columns import plain_type
 from cer_gpu.columnar.fields import attribute_type, column_type, narrowest
 from cer_gpu.errors import EventsError, QueryTypeError
+from cer_gpu.expressions.derived import DerivedColumn, read_by
+from cer_gpu.expressions.join_keys import bind_keys
+from cer_gpu.expressions.relations import BoundRelations, bind_relations
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.measures import BoundMeasures, bind_measures
@@ -21,10 +24,7 @@ from cer_gpu.output.outputs import Columns, Head, Output
 from cer_gpu.output.weights import BoundWeights, Linear, bind_weights
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.derived import DerivedColumn, read_by
 from cer_gpu.predicates.guards import BoundGuards
-from cer_gpu.predicates.join_keys import bind_keys
-from cer_gpu.predicates.relations import BoundRelations, bind_relations
 from cer_gpu.runtime.join_tables import JoinPlan, JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
 

@@ -21,12 +21,12 @@ from cer_gpu.ceql.variables import variables as variables_of
 from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
+from cer_gpu.expressions.binder import type_errors
+from cer_gpu.expressions.relations import relation_errors
 from cer_gpu.output.measures import measures_of, type_errors_of
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
-from cer_gpu.predicates.binder import type_errors
 from cer_gpu.predicates.guards import type_column_type
-from cer_gpu.predicates.relations import relation_errors
 
 
 def plan_of(

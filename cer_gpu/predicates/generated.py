@@ -17,8 +17,8 @@ from typing import Any
 from cer_gpu.backend.jit import is_kept, kernel
 from cer_gpu.backend.signatures import INT64, array_of, kept_in
 from cer_gpu.cache import cache_folder, whole_file
+from cer_gpu.expressions.terms import BIT, I8, U8, WIDE, GuardProgram, parts
 from cer_gpu.predicates.numba_source import slots_of, source_of
-from cer_gpu.predicates.terms import BIT, I8, U8, Program, parts
 
 Run = Callable[..., Any]
 
@@ -35,10 +35,10 @@ class Generated:
 
     Parameters
     ----------
-    program : Program
+    program : GuardProgram
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: GuardProgram) -> None:
         self.program = program
         self.slots = slots_of(program)
         self._lock = threading.Lock()
@@ -82,7 +82,7 @@ class Generated:
         columns = [array_of("u1" if column.stored == BIT else column.stored) for column in slots.columns]
         if nullable:
             columns += [array_of("u1")] * len(slots.columns)
-        constants = [array_of(dtype) for dtype in slots.constants]
+        constants = [array_of(I8 if dtype == WIDE else dtype) for dtype in slots.constants]
         codes = [column for column in (program.types, program.streams) if column is not None]
         tables = [array_of(program.word, 2 if program.word == U8 else 1)] * len(codes)
         tables += [array_of("u1")] * (len(slots.tables) + len(slots.given))
@@ -97,7 +97,7 @@ _shared = lru_cache(256)(Generated)
 _shared_lock = threading.Lock()  # lru_cache alone could make two of one program
 
 
-def generated(program: Program) -> Generated | None:
+def generated(program: GuardProgram) -> Generated | None:
     """Return the code of a program, one object for each shape; None: the program is too large."""
     n_terms = 0
     for _, test in program.tests:

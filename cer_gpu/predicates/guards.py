@@ -23,18 +23,18 @@ from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident, refuse_resident
 from cer_gpu.errors import EventsError, QueryTypeError, nearest
-from cer_gpu.predicates.binder import Binder, columns_of
-from cer_gpu.predicates.cuda.blocks import BlockInputs, Due, Job, one_ahead
+from cer_gpu.expressions.binder import Binder, columns_of
+from cer_gpu.expressions.inputs import CODES, BlockInputs, Stored
+from cer_gpu.expressions.side_columns import SideColumns
+from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.expressions.terms import NO_SIDES, GuardProgram
+from cer_gpu.predicates.cuda.blocks import Due, Job, one_ahead
 from cer_gpu.predicates.cuda.selection import CudaPass, Symbols
 from cer_gpu.predicates.cuda.words import CudaWords
 from cer_gpu.predicates.generated import generated
-from cer_gpu.predicates.inputs import CODES, Stored
-from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.numba_source import CHUNK, slots_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement, open_device
-from cer_gpu.predicates.side_columns import SideColumns
 from cer_gpu.predicates.symbols import Selected, SymbolTable, Words
-from cer_gpu.predicates.terms import NO_SIDES, Program
 from cer_gpu.predicates.types_met import TypesMet, types_named
 
 TIER: str | None = os.environ.get("CER_GPU_PREDICATES")
@@ -69,7 +69,7 @@ class BoundGuards:
     derived : dict from str to DerivedColumn
         Columns that are made before they are evaluated.
     n_guards : int
-    program : Program or None
+    program : GuardProgram or None
         Tests as terms; None: no event has a type, so there is nothing to evaluate.
 
     Raises
@@ -105,7 +105,7 @@ class BoundGuards:
         read = columns_of([g.predicate for g in guards if g.predicate is not None])
         self.columns = tuple(dict.fromkeys([*named, *read]))
         types, streams = (None if n is None else inputs.column(n, CODES) for n in (type_column, stream_column))
-        program = Program(self.n_guards, types, streams, self.tests)
+        program = GuardProgram(self.n_guards, types, streams, self.tests)
         self.program = None if no_type else program
         self.slots = slots_of(program)
         self.code = None if no_type else generated(program)

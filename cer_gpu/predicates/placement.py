@@ -8,7 +8,7 @@ from functools import lru_cache
 from cer_gpu.backend import cupy_backend
 from cer_gpu.backend.device import Device
 from cer_gpu.errors import DeviceError
-from cer_gpu.predicates.terms import Program
+from cer_gpu.expressions.terms import GuardProgram
 
 CPU, CUDA, AUTO = "cpu", "cuda", "auto"
 ROWS_TO_TRY = 1 << 22
@@ -98,7 +98,7 @@ class Placement:
     ----------
     asked
         "cpu", "cuda" or "auto".
-    program : Program or None
+    program : GuardProgram or None
         None: there is nothing to evaluate.
 
     Attributes
@@ -109,7 +109,7 @@ class Placement:
         Reason for it, for `explain`.
     """
 
-    def __init__(self, asked: str, program: Program | None) -> None:
+    def __init__(self, asked: str, program: GuardProgram | None) -> None:
         check_device(asked)
         self.device, self.reason = before_events(asked)
         self._costs: Costs | None = None

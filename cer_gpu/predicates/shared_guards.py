@@ -25,13 +25,13 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.groups import Groups, OfGroup, Picked
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.predicates.binder import Binder
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.targets.numpy import rows_of
+from cer_gpu.expressions.terms import Test
 from cer_gpu.predicates.cuda.blocks import Job, one_ahead
 from cer_gpu.predicates.guards import INTERPRETED, BoundGuards, GuardWords, forced, type_names, words_pass
-from cer_gpu.predicates.interpreter import rows_of
 from cer_gpu.predicates.placement import AUTO, CPU, CUDA, Placement
 from cer_gpu.predicates.symbols import SymbolTable
-from cer_gpu.predicates.terms import Test
 from cer_gpu.predicates.types_met import TypesMet
 
 MOST_GUARDS = 16

@@ -16,7 +16,7 @@ from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import attribute_type, column_type
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import QueryTooLargeError
-from cer_gpu.predicates.derived import FunctionColumn
+from cer_gpu.expressions.derived import FunctionColumn
 from cer_gpu.predicates.guards import BoundGuards, GuardWords
 from cer_gpu.predicates.placement import CUDA, Placement
 from cer_gpu.row_patterns.leaves import Leaf, Null, RowValue

@@ -1,7 +1,7 @@
 """Expressions of SQL as expressions of CEQL over leaves: rows of variables, aggregates, CLASSIFIER and MATCH_NUMBER.
 
 sqlglot parses them; the syntax trees of CEQL carry them on, so that the predicates of DEFINE are bound and evaluated by
-the code that serves CEQL (`cer_gpu.predicates`), and measures by its arithmetic (`cer_gpu.output.arithmetic`).
+the code that serves CEQL (`cer_gpu.predicates`), and measures by its arithmetic (`cer_gpu.expressions.targets.arrow`).
 """
 
 from __future__ import annotations

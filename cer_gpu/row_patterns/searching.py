@@ -2,7 +2,7 @@
 
 A condition reads *arguments*: a row of a variable, a row around it, the place of such a row (CLASSIFIER), or a number
 of the match so far (aggregates, MATCH_NUMBER).  They take the place of the events of a filter, so that comparisons and
-arithmetic have one meaning (`cer_gpu.predicates.relations`).
+arithmetic have one meaning (`cer_gpu.expressions.relations`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ import pyarrow as pa
 
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
-from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, COMPARE_RANKS, Filters
+from cer_gpu.backend.joins.filters import COLUMN, Filters
 from cer_gpu.backend.row_patterns import FULL
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, walk, with_children
 from cer_gpu.columnar.columns import FLOAT, Block, kind_of
 from cer_gpu.columnar.fields import column_type, columns_with
 from cer_gpu.errors import EventsError, QueryTooLargeError, QueryTypeError
-from cer_gpu.predicates import terms as t
-from cer_gpu.predicates.derived import makers_of, of_event
-from cer_gpu.predicates.relation_programs import ProgramBinder
-from cer_gpu.predicates.relation_terms import Argument, Comparison, Shared, argument_of, arguments_of
-from cer_gpu.predicates.relations import RelationBinder
-from cer_gpu.predicates.side_columns import MAX_COLUMNS, Raw, SideColumns, TextNumbers
+from cer_gpu.expressions.derived import makers_of
+from cer_gpu.expressions.relation_terms import Argument, Condition, arguments_of
+from cer_gpu.expressions.relations import RelationBinder
+from cer_gpu.expressions.side_columns import MAX_COLUMNS, SideColumns, TextNumbers
 from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import Skip, Tables, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
@@ -92,7 +90,7 @@ class Searched:
         fields = [*schema, *(pa.field(name, data_type) for name, data_type in made.items())]
         binder = _Binder(pa.schema(fields), text, self.leaves, columns)
         programs = {
-            variable: tuple(binder.program(predicate) for predicate in predicates)
+            variable: tuple(binder.of_rows(predicate) for predicate in predicates)
             for variable, predicates in self.predicates.items()
         }
         if len(binder.columns) > MAX_COLUMNS:
@@ -133,9 +131,6 @@ def _type_made(leaf: Leaf, schema: pa.Schema, text: str, span: s.Span) -> pa.Dat
     return found
 
 
-Code = tuple[tuple[Argument, ...], tuple[tuple[int, int, int], ...]]
-
-
 class _Binder(RelationBinder):
     """Binder of conditions to programs over arguments, which are named as leaves are."""
 
@@ -143,7 +138,7 @@ class _Binder(RelationBinder):
         super().__init__(schema, text)
         self._leaves, self._columns = leaves, columns
 
-    def program(self, predicate: s.Predicate) -> Code:
+    def of_rows(self, predicate: s.Predicate) -> Condition:
         """Bind one condition."""
         predicate = fold(predicate, self._with_argument, children)
         for node in walk(predicate):
@@ -151,17 +146,13 @@ class _Binder(RelationBinder):
             if len(of) == 1 and self.is_total(of[0]):
                 reason = f"{node.function} of {of[0].variable} is not supported"  # type: ignore[attr-defined]
                 raise self.single.error(reason, predicate.span, "compare the aggregate itself")
-        predicate = self.single.derive(predicate)
-        if not any(map(self.is_total, arguments_of(predicate))):
-            condition = self.condition(predicate)
-            if not isinstance(condition, Comparison):
-                return condition.arguments, condition.code
-            code = COMPARE_RANKS if condition.ranked else COMPARE_I
-            sides = (COLUMN, 0, condition.left_column), (COLUMN, 1, condition.right_column)
-            return condition.arguments, (*sides, (code, t.COMPARISONS.index(condition.op), 0))
-        program = _OfMatch(self, arguments_of(predicate), self.is_total)
-        program.truth(predicate)
-        return program.arguments, tuple(program.code)
+        if not any(map(self.is_total, arguments_of(self.derive(predicate)))):
+            return self.condition(predicate)
+        return self.program(predicate, self.bind(predicate))
+
+    def alone(self, of: Sequence[Argument]) -> bool:
+        """Return True if these are one row, of which a column can hold all that is read."""
+        return super().alone(of) and not self.is_total(of[0])
 
     def is_total(self, argument: Argument) -> bool:
         """Return True for a number of the match so far."""
@@ -173,33 +164,13 @@ class _Binder(RelationBinder):
         return s.Attribute(self._columns[node.name], node.span, s.Name(node.name))
 
 
-class _OfMatch(ProgramBinder):
-    """Binder of a condition that reads numbers of the match so far, of which no column is known before."""
-
-    def __init__(self, shared: Shared, arguments: tuple[Argument, ...], is_total: Callable[[Argument], bool]) -> None:
-        super().__init__(shared, arguments)
-        self._is_total = is_total
-
-    def alone(self, of: Sequence[Argument]) -> bool:
-        """Return True if these are one row, of which a column can hold all that is read."""
-        return super().alone(of) and not self._is_total(of[0])
-
-    def value(self, expression: s.Expression) -> str:
-        """Emit the instructions that push a number, and return its type."""
-        if not isinstance(expression, s.Attribute) or not self._is_total(argument_of(expression)):
-            return super().value(expression)
-        column = self.single.inputs.column(of_event(expression).name)
-        self.read(argument_of(expression), Raw(column))
-        return t.F8 if column.dtype == t.F8 else t.I8
-
-
 @dataclass(frozen=True)
 class BoundSearch:
     """Conditions on other rows bound to a schema; made by `Searched.bind`."""
 
     asked: Searched
     binder: _Binder
-    programs: Mapping[str, tuple[Code, ...]]
+    programs: Mapping[str, tuple[Condition, ...]]
     made: Mapping[str, pa.DataType]
 
     def over(self, rows: OrderedRows, program: Program, skip: Skip) -> Callable[[Tables], Walked]:
@@ -239,7 +210,7 @@ class _Search:
             values,
         )
         constants = np.array(list(bound.binder.constants) or [0], np.int64)
-        work = np.zeros((len(code) + 1, 2), np.int64)
+        work = np.zeros((len(code) + 1, 3), np.int64)
         self._filters = Filters(
             np.zeros((1, 9), np.int32),
             np.array(code, np.int64).reshape(-1, 3),
@@ -327,9 +298,9 @@ class _Search:
         code: list[tuple[int, int, int]] = []
         begins = [0]
         for variable in self._places:
-            for of, lines in self._bound.programs.get(variable, ()):
-                mine = [arguments.setdefault(self._argument(each), len(arguments)) for each in of]
-                code += [(op, mine[a], 1 + b) if op == COLUMN else (op, a, b) for op, a, b in lines]
+            for program in self._bound.programs.get(variable, ()):
+                mine = [arguments.setdefault(self._argument(each), len(arguments)) for each in program.arguments]
+                code += [(op, mine[a], b) if op == COLUMN else (op, a, b) for op, a, b in program.instructions]
                 code.append((k.CHECK, 0, 0))
             begins.append(len(code))
         return list(arguments), code, np.array(begins, np.int64)

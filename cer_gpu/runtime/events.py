@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
-from cer_gpu.predicates.side_columns import TextNumbers
+from cer_gpu.expressions.side_columns import TextNumbers
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.parallel_tables import ParallelTables
 

@@ -60,7 +60,7 @@ class InstanceGraph(Joining):
         self._fresh = np.zeros(n_atoms, np.int64)
         self._scratch = np.zeros(INITIAL_DEPTH, np.int64)
         self._picked = np.zeros(PICKED, np.int64)
-        self._work = np.zeros((joins.depth, 2), np.int64)
+        self._work = np.zeros((joins.depth, 3), np.int64)
         self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
         self._stacks = self._room(INITIAL_SIZE)
         self._make_indexes()

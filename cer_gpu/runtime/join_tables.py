@@ -18,11 +18,10 @@ import numpy.typing as npt
 
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
-from cer_gpu.backend.joins import filters
 from cer_gpu.backend.joins.whole_paths import BARRING_EVENT, EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
-from cer_gpu.predicates.relation_terms import EACH, FIRST, LAST, PREV, Argument, Comparison, Condition
-from cer_gpu.predicates.relations import BoundRelations
-from cer_gpu.predicates.terms import COMPARISONS, MIRRORED
+from cer_gpu.expressions.relation_terms import EACH, FIRST, LAST, PREV, Argument, Comparison, Condition
+from cer_gpu.expressions.relations import BoundRelations
+from cer_gpu.expressions.terms import COMPARISONS, MIRRORED
 
 Int32 = npt.NDArray[np.int32]
 
@@ -274,7 +273,7 @@ class JoinTables:
         self.graph = self._graph()
         self.conditions = _table(self._rows, 9)
         self.code = np.array(self._code or [(0, 0, 0)], np.int64)
-        self.depth = 1 + max((len(instructions(c)) for c in plan.bound.conditions), default=0)
+        self.depth = 1 + max((len(c.instructions) for c in plan.bound.conditions), default=0)
 
     @property
     def n_indexes(self) -> int:
@@ -314,7 +313,7 @@ class JoinTables:
         """Return the lines of the program of a relation; a comparison becomes one, too."""
         if relation not in self._lines:
             begin = len(self._code)
-            self._code += instructions(self.plan.bound.conditions[relation])
+            self._code += self.plan.bound.conditions[relation].instructions
             self._lines[relation] = begin, len(self._code)
         return self._lines[relation]
 
@@ -501,18 +500,6 @@ def _choices(relation: PlacedRelation, condition: Condition) -> list[int]:
     if not local:
         return [-1, *variables]
     return [local[0], *(v for v in variables if v != local[0])]
-
-
-def instructions(condition: Condition) -> list[tuple[int, int, int]]:
-    """Return a condition as the lines of a program, for which the columns of instances begin after their valid bits."""
-    if not isinstance(condition, Comparison):
-        return [(code, a, 1 + b) if code == filters.COLUMN else (code, a, b) for code, a, b in condition.code]
-    compare = filters.COMPARE_RANKS if condition.ranked else filters.COMPARE_I
-    return [
-        (filters.COLUMN, 0, 1 + condition.left_column),
-        (filters.COLUMN, 1, 1 + condition.right_column),
-        (compare, COMPARISONS.index(condition.op), 0),
-    ]
 
 
 def _table(rows: list[Any], width: int) -> Int32:

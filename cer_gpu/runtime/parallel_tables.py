@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cer_gpu.automaton.parallel_pattern import ParallelPattern, ParallelTable, ParallelTransition
 from cer_gpu.backend.products.keys import Automaton
-from cer_gpu.predicates.relations import BoundRelations
+from cer_gpu.expressions.relations import BoundRelations
 
 Int32 = npt.NDArray[np.int32]
 
@@ -22,7 +22,7 @@ class ParallelTables:
     ----------
     pattern
     bound
-        Its columns (`cer_gpu.predicates.join_keys.bind_keys`).
+        Its columns (`cer_gpu.expressions.join_keys.bind_keys`).
     columns
         For each member of each variable its column in `bound`.
 

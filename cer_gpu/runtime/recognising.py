@@ -13,11 +13,10 @@ from cer_gpu.backend.arguments import Matches, plain
 from cer_gpu.backend.joins import recognition as loop
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.status import Status
-from cer_gpu.predicates.relation_terms import Comparison
-from cer_gpu.predicates.relations import BoundRelations
-from cer_gpu.predicates.terms import COMPARISONS
+from cer_gpu.expressions.relation_terms import Comparison
+from cer_gpu.expressions.relations import BoundRelations
+from cer_gpu.expressions.terms import COMPARISONS
 from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
-from cer_gpu.runtime.join_tables import instructions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 
@@ -48,7 +47,7 @@ class Recognising(Runtime):
         self._values = np.zeros((1, 1 + len(bound.columns), recogniser.n_registers + 1), np.int64)
         self._conditions, self._arguments, self._code = _tests_of(table, bound)
         self._constants = np.array(bound.constants or (0,), np.int64)
-        self._work = np.zeros((1 + len(self._code), 2), np.int64)
+        self._work = np.zeros((1 + len(self._code), 3), np.int64)
         self._atoms = np.zeros(self._arguments.shape[1], np.int64)
         self._instances = np.zeros(self._arguments.shape[1], np.int64)
         self._out = OutputBuffers(timed=options.timed, labelled=False)
@@ -126,7 +125,7 @@ def _tests_of(table: RecogniserTable, bound: BoundRelations) -> tuple[Int32, Int
             row = [kind, COMPARISONS.index(condition.op), *columns, 0, 0, 0]
         else:
             begin = len(code)
-            code += instructions(condition)
+            code += condition.instructions
             row = [codes.PROGRAM, 0, 0, 0, 0, begin, len(code)]
         conditions.append([*row, test.relation, codes.NO_ZONE])
         arguments.append([registers[argument.variable] for argument in condition.arguments])

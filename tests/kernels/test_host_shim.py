@@ -28,11 +28,34 @@ WRAPPERS = """
 ALL_OF(i8_i8, cer_i64, cer_i64)
 ALL_OF(u8_u8, cer_u64, cer_u64)
 ALL_OF(f8_f8, cer_f64, cer_f64)
-ALL_OF(i8_u8, cer_i64, cer_u64)
+#define WIDE(x) cer_widened(x, 1000000000000000000LL)
+EACH(eq_wide, cer_i64, cer_u64, bool, cer_eq(WIDE(a[i]), WIDE(b[i])))
+EACH(ne_wide, cer_i64, cer_u64, bool, cer_ne(WIDE(a[i]), WIDE(b[i])))
+EACH(lt_wide, cer_i64, cer_u64, bool, cer_lt(WIDE(a[i]), WIDE(b[i])))
+EACH(le_wide, cer_i64, cer_u64, bool, cer_le(WIDE(a[i]), WIDE(b[i])))
+EACH(gt_wide, cer_i64, cer_u64, bool, cer_gt(WIDE(a[i]), WIDE(b[i])))
+EACH(ge_wide, cer_i64, cer_u64, bool, cer_ge(WIDE(a[i]), WIDE(b[i])))
+#define ALL_OF_MIXED(name, T) \\
+  EACH(eq_f8_##name, cer_f64, T, bool, cer_eq(a[i], cer_widened(b[i], 1))) \\
+  EACH(ne_f8_##name, cer_f64, T, bool, cer_ne(a[i], cer_widened(b[i], 1))) \\
+  EACH(lt_f8_##name, cer_f64, T, bool, cer_lt(a[i], cer_widened(b[i], 1))) \\
+  EACH(le_f8_##name, cer_f64, T, bool, cer_le(a[i], cer_widened(b[i], 1))) \\
+  EACH(gt_f8_##name, cer_f64, T, bool, cer_gt(a[i], cer_widened(b[i], 1))) \\
+  EACH(ge_f8_##name, cer_f64, T, bool, cer_ge(a[i], cer_widened(b[i], 1)))
+ALL_OF_MIXED(i8, cer_i64)
+ALL_OF_MIXED(u8, cer_u64)
+extern "C" void difference(const cer_i64* a, const cer_i64* b, cer_i64 factor, cer_i64 n, cer_i64* high, cer_u64* low) {
+  for (cer_i64 i = 0; i < n; ++i) {
+    const cer_wide found = cer_sub(cer_widened(a[i], factor), cer_widened(b[i], 1));
+    high[i] = found.high, low[i] = found.low;
+  }
+}
 OF_TWO(i8, cer_i64)
 OF_TWO(f8, cer_f64)
 EACH(float_i8, cer_i64, cer_i64, cer_f64, cer_to_f64(a[i]))
 EACH(float_u8, cer_u64, cer_u64, cer_f64, cer_to_f64(a[i]))
+EACH(abs_i8, cer_i64, cer_i64, cer_i64, cer_abs(a[i]))
+EACH(abs_f8, cer_f64, cer_f64, cer_f64, cer_abs(a[i]))
 EACH(int_u8, cer_u64, cer_u64, cer_i64, cer_to_i64(a[i]))
 EACH(bits, cer_u64, cer_u64, cer_f64, cer_f64_of_bits(a[i]))
 EACH(overflow, cer_i64, cer_i64, cer_i64, a[i] + b[i])
@@ -150,16 +173,28 @@ def test_the_sanitizer_sees_an_overflow(shim, capfd):
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS, ids=lambda c: c.__name__)
-@pytest.mark.parametrize("types", ["i8_i8", "u8_u8", "f8_f8", "i8_u8"])
+@pytest.mark.parametrize("types", ["i8_i8", "u8_u8", "f8_f8", "f8_i8", "f8_u8", "wide"])
 def test_comparisons(shim, types, comparison):
-    left, right = types.split("_")
+    left, right = ("i8", "u8") if types == "wide" else types.split("_")
     a, b = pairs(VALUES[left], VALUES[right])
     exact = [comparison(x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
     assert apply(shim, f"{comparison.__name__}_{types}", a, b, np.bool_).tolist() == exact
 
 
+@pytest.mark.parametrize("factor", [1, 1000, 86_400 * 10**9, 10**18])
+def test_differences_of_wide_integers(shim, factor):
+    a, b = pairs(VALUES["i8"], VALUES["i8"])
+    high, low = np.empty(len(a), np.int64), np.empty(len(a), np.uint64)
+    sizes = ctypes.c_longlong(factor), ctypes.c_longlong(len(a))
+    shim.difference(pointer(a), pointer(b), *sizes, pointer(high), pointer(low))
+    found = [(above << 64) + below for above, below in zip(high.tolist(), low.tolist(), strict=True)]
+    assert found == [x * factor - y for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+
+
 def test_conversions(shim):
     integers, naturals, floats = VALUES["i8"], VALUES["u8"], VALUES["f8"]
+    assert apply(shim, "abs_i8", integers, integers, np.int64).tolist() == [wrapped(abs(x)) for x in INTEGERS]
+    np.testing.assert_array_equal(apply(shim, "abs_f8", floats, floats, np.float64), np.abs(floats))
     assert apply(shim, "float_i8", integers, integers, np.float64).tolist() == [float(x) for x in INTEGERS]
     assert apply(shim, "float_u8", naturals, naturals, np.float64).tolist() == [float(x) for x in NATURALS]
     assert apply(shim, "int_u8", naturals, naturals, np.int64).tolist() == [wrapped(x) for x in NATURALS]

@@ -9,7 +9,7 @@ from programs import random_program, random_sides
 from strategies import EXAMPLES
 
 from cer_gpu.backend.kernel_source import kernel_folder, kernel_names, read_kernel_source
-from cer_gpu.predicates import terms as t
+from cer_gpu.expressions import terms as t
 from cer_gpu.predicates.cuda.selection import GROUP_TILES, TILE_ROWS
 from cer_gpu.predicates.cuda.source import select_source_of, sides_source_of, struct_of
 
@@ -25,14 +25,16 @@ CER_DEVICE bool cer_test_comparisons(A a, B b) {
 }
 template <typename T>
 CER_DEVICE T cer_test_arithmetic(T a, T b) {
-  return cer_add(cer_sub(cer_mul(a, b), cer_neg(b)), cer_div(cer_mod(a, b), b));
+  return cer_add(cer_sub(cer_mul(a, b), cer_neg(b)), cer_div(cer_mod(cer_abs(a), b), b));
 }
 CER_KERNEL cer_test_all(cer_i64* a, cer_u64* b, double* x, bool* out) {
   const cer_i64 i = CER_WARP + CER_LANE;
   a[i] = cer_test_arithmetic(a[i], cer_to_i64(b[i]));
   x[i] = cer_test_arithmetic(x[i], cer_to_f64(b[i]) + cer_to_f64(a[i]) + cer_f64_of_bits(b[i]));
+  const cer_wide wide = cer_sub(cer_widened(a[i], 10), cer_widened(b[i], 1)), other = cer_wide_of(b[i], b[0]);
   out[i] = cer_test_comparisons(a[i], a[0]) && cer_test_comparisons(b[i], b[0]) && cer_test_comparisons(x[i], x[0]) &&
-           cer_test_comparisons(a[i], b[i]) && cer_is_valid(b[i], 0, i) && cer_bit(b[i], cer_entry(b[i], out[i], 3));
+           cer_test_comparisons(wide, other) && cer_test_comparisons(x[i], wide) &&
+           cer_is_valid(b[i], 0, i) && cer_bit(b[i], cer_entry(b[i], out[i], 3));
 }
 """
 
@@ -88,7 +90,7 @@ def test_the_entry_points_have_plain_names(nvrtc):
 
 def test_subnormal_float32_are_kept_under_the_options_that_cupy_adds(nvrtc):
     above_0 = t.Compare(">", t.Column(0, "f4"), t.Constant(0, t.F8), negated=False)
-    source = select_source_of(t.Program(1, None, None, ((0, above_0),)))
+    source = select_source_of(t.GuardProgram(1, None, None, ((0, above_0),)))
     ptx, log = nvrtc.compile(source, "compute_90", *ADDED_BY_CUPY)
     assert log == ""
     assert b"cvt.f64.f32" in ptx

@@ -1,6 +1,6 @@
 """Predicates over columns of every type, equal to plain three-valued Python, and errors of types that do not fit.
 
-The arithmetic of cer_gpu/predicates/numbers.py is written once more here, row by row.
+The arithmetic of cer_gpu/expressions/numbers.py is written once more here, row by row.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 import cer_gpu
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
-from cer_gpu.predicates.binder import Binder
-from cer_gpu.predicates.interpreter import rows_of
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.targets.numpy import rows_of
 
 OPERATORS = {
     "=": operator.eq,

@@ -23,15 +23,15 @@ from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend import cupy_backend
 from cer_gpu.backend.kernel_source import read_kernel_source
 from cer_gpu.columnar.columns import Block
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers
 from cer_gpu.predicates import guards as predicates
 from cer_gpu.predicates import placement, symbols
-from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.cuda import blocks as device_blocks
 from cer_gpu.predicates.cuda import selection as cuda
 from cer_gpu.predicates.cuda.source import struct_of
 from cer_gpu.predicates.guards import COMPILED, CUDA, INTERPRETED
-from cer_gpu.predicates.inputs import Inputs
-from cer_gpu.predicates.side_columns import OrderKey, Raw, SideColumns, TextNumber, TextNumbers
 from cer_gpu.predicates.symbols import SymbolTable
 
 N_PROGRAMS = 5
@@ -131,8 +131,19 @@ def test_sides_equal_those_of_the_host(device, n_bytes, monkeypatch):
     batch = side_batch(5000)
     inputs = Inputs(batch.schema)
     i1, i4, i8, u8, f4, f8, flag, wide = map(inputs.column, ["i1", "i4", "i8", "u8", "f4", "f8", "flag", "wide"])
-    terms = [i1, u8, f4, f8, flag, wide, t.Negative(i8), t.ToFloat(u8), t.ToInt64(u8), t.Arithmetic("*", f4, f8)]
-    terms += [t.Arithmetic(op, i8, i4) for op in "+*/%"] + [t.Arithmetic("+", i4, inputs.constant(7, t.I8))]
+    terms = [
+        i1,
+        u8,
+        f4,
+        f8,
+        flag,
+        wide,
+        t.Apply("negative", (i8,)),
+        t.ToFloat(u8),
+        t.ToInt64(u8),
+        t.Apply("*", (f4, f8)),
+    ]
+    terms += [t.Apply(op, (i8, i4)) for op in "+*/%"] + [t.Apply("+", (i4, inputs.constant(7, t.I8)))]
     columns = [kind(term) for term in terms for kind in (Raw, OrderKey)]
     columns.insert(3, TextNumber("name"))
     on_host, on_device = (SideColumns(columns, inputs, TextNumbers()) for _ in range(2))

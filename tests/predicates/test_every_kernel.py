@@ -13,19 +13,24 @@ import re
 from collections.abc import Callable, Iterable
 
 import numpy as np
+import pyarrow as pa
 from random_predicates import SCHEMA, AsTheyAppear, answers, batch_of, guard_words, guards_of, tree
 
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.backend.kernel_source import kernel_folder
 from cer_gpu.columnar.columns import Block
+from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.operators import OPERATORS
+from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumns, TextNumbers
+from cer_gpu.expressions.targets import cuda as cuda_target
+from cer_gpu.expressions.terms import COMPARISONS, STORED
 from cer_gpu.predicates.cuda import source as cuda_source
 from cer_gpu.predicates.guards import CUDA, INTERPRETED
-from cer_gpu.predicates.inputs import Inputs
-from cer_gpu.predicates.side_columns import OrderKey, Raw, SideColumns, TextNumbers
+from cer_gpu.predicates.placement import CPU
 from cer_gpu.predicates.symbols import SymbolTable
 
-GENERATORS = (cuda_source,)
-"""Modules whose text constants hold what generated kernels can call."""
+GENERATORS = (cuda_source, cuda_target)
+"""Modules whose text constants hold what generated kernels can call, besides the operators."""
 
 
 class Recording:
@@ -62,7 +67,9 @@ def entry_points() -> set[str]:
 
 def operations() -> set[str]:
     """Return the names of types and device functions that generated kernels can use, and a load of each type."""
-    found = {f"cer_load<{kind}>" for kind in cuda_source._TYPES.values()}
+    found = {f"cer_load<{kind}>" for name, kind in cuda_target.TYPES.items() if name in STORED}
+    spelled = [each.cuda for known in OPERATORS.values() for each in known.of.values()]
+    found |= {name for text in spelled for name in re.findall(r"\bcer_\w+", text)}
     for module in GENERATORS:
         text = ast.parse(inspect.getsource(module))
         constants = (node.value for node in ast.walk(text) if isinstance(node, ast.Constant))
@@ -98,6 +105,18 @@ def every_column() -> None:
     check(tuple(Guard("A", tree(text), None) for text in texts))
 
 
+def wide_integers() -> None:
+    """Numbers of unlike types, scales and units."""
+    schema = pa.schema({"n": pa.int64(), "u": pa.uint64(), "s": pa.timestamp("s"), "ns": pa.timestamp("ns")})
+    rows = [(-1, 2**64 - 1, 2**62, -(2**62)), (7, 7, 10**9, 10**18), (None, 0, 0, 1), (2**63 - 1, 2**63, 0, None)]
+    columns = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), schema.types, strict=True)]
+    batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+    texts = [f"{x} {op} {y}" for x, y in (("n", "u"), ("s", "ns"), ("s - ns", "1 DAY")) for op in COMPARISONS]
+    guards = tuple(Guard(None, tree(text)) for text in texts)
+    on_device, on_host = (guard_words(guards, schema, None, "", device=device) for device in (CUDA, CPU))
+    assert answers(on_device, [batch], CUDA) == answers(on_host, [batch], INTERPRETED)
+
+
 def sides() -> None:
     """Values of filters between events: integers as they are, and all numbers in their order."""
     inputs, block = Inputs(SCHEMA), Block(batch_of(random.Random(0), 600, 0.2))
@@ -120,6 +139,7 @@ CASES: list[Callable[[], None]] = [
     lambda: check(guards_of(random.Random(1), 14, True), "stream"),
     lambda: check(tuple(Guard("AB"[k % 2], tree(f"number3 > {k}")) for k in range(66))),
     every_column,
+    wide_integers,
     sides,
 ]
 

@@ -14,13 +14,14 @@ from random_predicates import guard_words
 from cer_gpu.automaton.cea import build_cea
 from cer_gpu.automaton.normal_form import normal_form
 from cer_gpu.ceql.parser import parse
+from cer_gpu.expressions.targets.numba import HEADER
 from cer_gpu.predicates.cuda.source import select_source_of, struct_of
-from cer_gpu.predicates.numba_source import HEADER, source_of
+from cer_gpu.predicates.numba_source import source_of
 
 WORDS = re.compile(
     r"def|run|for|in|range|while|if|else|return|min|[BFHIU]|fmod|prefetch|quotient|remainder|shape|n_rows|bits|integers"
-    r"|naturals|floats|types|streams|table|start|symbols|positions|n_selected|allowed|words|symbol|word|kept|begin|m|r|i"
-    r"|last_types|last_streams|(?:[bcgptvx]|integers_|naturals_|floats_|last_t)[0-9]+"
+    r"|widened|widened_natural|wide_difference|wide_order|wides|naturals|floats|types|streams|table|start|symbols|positions|n_selected|allowed|words|symbol|word|kept|begin|m|r|i"
+    r"|last_types|last_streams|(?:[bcgptvx]|integers_|naturals_|floats_|wides_|last_t)[0-9]+"
 )
 NUMBER = re.compile(r"[0-9]+")
 SIGNS = re.compile(r"[()\[\],.:=+*/&|^<>-]|<<|>>|<=|>=|==|!=|\+=")
@@ -34,8 +35,8 @@ CUDA_HEAD = """struct cer_query {
     (void)in, (void)row;
 """
 CUDA_TOKEN = re.compile(
-    r"const|bool|true|false|static_cast|word|in|row|w|x[0-9]+|[0-9]+(ULL)?|cer_[iuf](8|16|32|64)"
-    r"|cer_(load|bit|is_valid|entry|f64_of_bits|to_f64|to_i64|add|sub|mul|div|mod|neg|eq|ne|lt|le|gt|ge)"
+    r"const|bool|true|false|static_cast|word|in|row|w|x[0-9]+|[0-9]+(U?LL)?|cer_([iuf](8|16|32|64)|wide)"
+    r"|cer_(load|bit|is_valid|entry|f64_of_bits|to_f64|to_i64|add|sub|mul|div|mod|neg|widened|wide_of|eq|ne|lt|le|gt|ge)"
     r"|<<|&&|\|\||!=|[][()<>&|*+!=,;]"
 )
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from cer_gpu.columnar.columns import Block
-from cer_gpu.predicates.inputs import Inputs
-from cer_gpu.predicates.side_columns import (
+from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.side_columns import (
     Bound,
     OrderKey,
     RowsOfBlock,

@@ -1,6 +1,7 @@
 """Tests of filters between events over stored instances: comparisons of two columns, and programs over several.
 
-A truth is 1 (TRUE), 0 (FALSE) or 2 (unknown); a filter passes where it is TRUE.  papers: RMA, definition 4.2.
+A program is a list of instructions for a stack; it has the tests of `cer_gpu.expressions.terms`, which are TRUE (1) or
+not (0): NULL is in none of its truths.  papers: RMA, definition 4.2.
 """
 
 from __future__ import annotations
@@ -20,15 +21,52 @@ from cer_gpu.automaton.encoding import (
     COND_OTHER,
 )
 from cer_gpu.backend.jit import helper, kernel
-from cer_gpu.backend.operations import quotient, remainder
+from cer_gpu.backend.operations import (
+    DIVIDED,
+    MODULO,
+    compared,
+    float_compared,
+    of_one_float,
+    of_one_integer,
+    of_two_floats,
+    of_two_integers,
+    wide_difference,
+    wide_order,
+    widened,
+    widened_natural,
+)
 
 _U = np.uint64
 
-NOT_KNOWN = 2
+(
+    COLUMN,
+    CONSTANT,
+    TO_FLOAT,
+    TO_WIDE,
+    TO_WIDE_NATURAL,
+    ONE_INTEGER,
+    ONE_FLOAT,
+    TWO_INTEGERS,
+    TWO_FLOATS,
+    WIDE_DIFFERENCE,
+    COMPARE_INTEGERS,
+    COMPARE_FLOATS,
+    COMPARE_WIDE,
+    COMPARE_MIXED,
+    KNOWN,
+    AND,
+    OR,
+) = range(17)
+"""Instructions of a program, each with two numbers a and b.
 
-# instructions of a program, each with two numbers a and b; COLUMN pushes column b of the event of argument a
-COLUMN, CONSTANT, TO_FLOAT, NEGATIVE_I, NEGATIVE_F, ARITHMETIC_I, ARITHMETIC_F = range(7)
-COMPARE_I, COMPARE_F, COMPARE_IF, COMPARE_RANKS, AND, OR, NOT, IS_NULL, FIXED, ABS_I, ABS_F = range(7, 18)
+`COLUMN` pushes column b of the event of argument a, as it is or, where it is below 0, the rank of the text of column
+-b.  `CONSTANT` pushes constants a (the value) and b (its upper half, of a wide integer).  a is the factor of `TO_WIDE`
+and its twin for uint64, and the code of an operator in the instructions on one or two numbers and in comparisons, of
+which b = 1 is the negation, as of `KNOWN`.
+"""
+
+VALUE, HIGH, IS_KNOWN = range(3)
+"""Columns of the stack: int64, bits of a float64 or lower half of a wide integer; its upper half; and 0 for NULL."""
 
 
 class Filters(NamedTuple):
@@ -42,9 +80,9 @@ class Filters(NamedTuple):
     constants : int64, shape (at least 1,)
     ranks : int64, shape (at least 1,)
         Rank of each text by its number.
-    work : int64, shape (depth, 2), written
-        Stack of values of a program: the value, and 1 if it is known.
-    work_floats : float64, shape (depth, 2), written
+    work : int64, shape (depth, 3), written
+        Stack of values of a program, columns VALUE to IS_KNOWN.
+    work_floats : float64, shape (depth, 3), written
         The same memory.
     """
 
@@ -54,22 +92,6 @@ class Filters(NamedTuple):
     ranks: Any
     work: Any
     work_floats: Any
-
-
-@helper
-def compared(op, x, y):
-    """Return ``x op y`` of two values of one type; `op` counts = <> < <= > >= from 0."""
-    if op == 2:
-        return x < y
-    if op == 4:
-        return x > y
-    if op == 3:
-        return x <= y
-    if op == 5:
-        return x >= y
-    if op == 0:
-        return x == y
-    return x != y
 
 
 @helper
@@ -115,19 +137,15 @@ def run_pair(filters, values, c, p, i, q, k):
     bool
     """
     filters = Filters(*filters)
-    work, floats = filters.work, filters.work_floats
     top = 0
     for at in range(filters.conditions[c, COND_BEGIN], filters.conditions[c, COND_END]):
         line = _U(at)
         if filters.code[line, 0] == COLUMN:
             atom, instance = (p, i) if filters.code[line, 1] == 0 else (q, k)
-            column = filters.code[line, 2]
-            work[_U(top), 0] = values[_U(atom), _U(column), _U(instance)]
-            work[_U(top), 1] = values[_U(atom), 0, _U(instance)] >> (column - 1) & 1
-            top += 1
+            top = push(filters, values, _U(atom), _U(instance), filters.code[line, 2], top)
         else:
-            top = execute(filters, line, work, floats, top)
-    return work[0, 1] == 1 and work[0, 0] == 1
+            top = execute(filters, line, top)
+    return filters.work[0, VALUE] == 1
 
 
 @kernel
@@ -150,32 +168,42 @@ def run_events(filters, values, begin, end, atoms, instances):
     bool
     """
     filters = Filters(*filters)
-    work, floats = filters.work, filters.work_floats
     top = 0
     for at in range(begin, end):
         line = _U(at)
         if filters.code[line, 0] == COLUMN:
-            argument, column = _U(filters.code[line, 1]), filters.code[line, 2]
-            atom, instance = _U(atoms[argument]), _U(instances[argument])
-            work[_U(top), 0] = values[atom, _U(column), instance]
-            work[_U(top), 1] = values[atom, 0, instance] >> (column - 1) & 1
-            top += 1
+            argument = _U(filters.code[line, 1])
+            top = push(filters, values, _U(atoms[argument]), _U(instances[argument]), filters.code[line, 2], top)
         else:
-            top = execute(filters, line, work, floats, top)
-    return work[0, 1] == 1 and work[0, 0] == 1
+            top = execute(filters, line, top)
+    return filters.work[0, VALUE] == 1
+
+
+@helper
+def push(filters, values, atom, instance, column, top):
+    """Push a column of an instance of an atom (`COLUMN`), and return the height of the stack."""
+    put(filters, values[atom, 0, instance], values[atom, _U(abs(column)), instance], column, top)
+    return top + 1
+
+
+@helper
+def put(filters, valid, value, column, top):
+    """Put a value on top of the stack, given which columns of its event are valid (`COLUMN`)."""
+    known = valid >> (abs(column) - 1) & 1
+    if column < 0 and known == 1:
+        value = filters.ranks[_U(value)]
+    filters.work[_U(top), VALUE], filters.work[_U(top), IS_KNOWN] = value, known
 
 
 @kernel
-def execute(filters, line, work, floats, top):
+def execute(filters, line, top):
     """Execute one instruction other than COLUMN.
 
     Parameters
     ----------
-    filters : Filters, read
+    filters : Filters
     line : int
         Instruction.
-    work : int64, shape (depth, 2), written
-    floats : float64, shape (depth, 2), written
     top : int
         Height of the stack.
 
@@ -185,111 +213,65 @@ def execute(filters, line, work, floats, top):
         Height of the stack after it.
     """
     filters = Filters(*filters)
+    work, floats = filters.work, filters.work_floats
     code, a, b = filters.code[line, 0], filters.code[line, 1], filters.code[line, 2]
-    one, two = _U(top - 1), _U(top - 2)
+    x, y = _U(top - 2), _U(top - 1)  # the operands; of one operand, y
     if code == CONSTANT:
-        work[_U(top), 0] = filters.constants[_U(a)]
-        work[_U(top), 1] = 1
-        return top + 1
-    if code == FIXED:
-        work[_U(top), 0] = a & 1
-        work[_U(top), 1] = a != NOT_KNOWN
+        work[_U(top), VALUE], work[_U(top), HIGH] = filters.constants[_U(a)], filters.constants[_U(b)]
+        work[_U(top), IS_KNOWN] = 1
         return top + 1
     if code == TO_FLOAT:
-        floats[one, 0] = float(work[one, 0])
-        return top
-    if code == NEGATIVE_I:
-        work[one, 0] = -work[one, 0]
-        return top
-    if code == NEGATIVE_F:
-        floats[one, 0] = -floats[one, 0]
-        return top
-    if code == ABS_I:
-        work[one, 0] = abs(work[one, 0])
-        return top
-    if code == ABS_F:
-        floats[one, 0] = abs(floats[one, 0])
-        return top
-    if code == NOT:
-        work[one, 0] = 1 - work[one, 0]
-        return top
-    if code == IS_NULL:
-        work[one, 0] = work[one, 1] == 0
-        work[one, 1] = 1
-        return top
-    known = work[one, 1] & work[two, 1]
-    if code in (AND, OR):
-        # in AND a FALSE decides, in OR a TRUE
-        decides = np.int64(code == OR)
-        x_decides = work[two, 1] == 1 and work[two, 0] == decides
-        y_decides = work[one, 1] == 1 and work[one, 0] == decides
-        if x_decides or y_decides:
-            work[two, 0] = decides
-            known = np.int64(1)
-        else:
-            work[two, 0] = 1 - decides
-    elif code == ARITHMETIC_I:
-        y = work[one, 0]
-        if (a == 3 or a == 4) and y == 0:
-            known = np.int64(0)
-        else:
-            work[two, 0] = _integers(a, work[two, 0], y)
-    elif code == ARITHMETIC_F:
-        floats[two, 0] = _floats(a, floats[two, 0], floats[one, 0])
-    elif code == COMPARE_I:
-        work[two, 0] = compared(a, work[two, 0], work[one, 0])
-    elif code == COMPARE_F:
-        work[two, 0] = compared(a, floats[two, 0], floats[one, 0])
-    elif code == COMPARE_RANKS:
-        if known == 1:
-            work[two, 0] = compared(a, filters.ranks[_U(work[two, 0])], filters.ranks[_U(work[one, 0])])
-    elif b == 1:
-        work[two, 0] = _exactly(a, floats[two, 0], work[one, 0], True)
+        floats[y, VALUE] = float(work[y, VALUE])
+    elif code == TO_WIDE:
+        work[y, HIGH], low = widened(work[y, VALUE], a)
+        work[y, VALUE] = np.int64(low)
+    elif code == TO_WIDE_NATURAL:
+        work[y, HIGH], low = widened_natural(_U(work[y, VALUE]), a)
+        work[y, VALUE] = np.int64(low)
+    elif code == ONE_INTEGER:
+        work[y, VALUE] = of_one_integer(a, work[y, VALUE])
+    elif code == ONE_FLOAT:
+        floats[y, VALUE] = of_one_float(a, floats[y, VALUE])
+    elif code == KNOWN:
+        work[y, VALUE], work[y, IS_KNOWN] = work[y, IS_KNOWN] ^ b, 1
     else:
-        work[two, 0] = _exactly(a, floats[one, 0], work[two, 0], False)
-    work[two, 1] = known
-    return top - 1
+        _execute_two(filters, code, a, b, x, y)
+        return top - 1
+    return top
 
 
 @helper
-def _exactly(op, x, n, float_first):
-    """Return ``x op n``, or ``n op x`` unless `float_first`, of a float and an integer, compared exactly."""
-    if x != x:
-        return op == 1
-    order = 0  # of x and n: -1, 0 or 1
-    if x >= 9223372036854775808.0:
-        order = 1
-    elif x < -9223372036854775808.0:
-        order = -1
+def _execute_two(filters, code, a, b, x, y):
+    """Execute an instruction on the upper two values, which leaves its result in `x`."""
+    work, floats = filters.work, filters.work_floats
+    known = work[x, IS_KNOWN] & work[y, IS_KNOWN]
+    work[x, IS_KNOWN] = known
+    if code == AND:
+        work[x, VALUE] &= work[y, VALUE]
+    elif code == OR:
+        work[x, VALUE] |= work[y, VALUE]
+    elif code == TWO_INTEGERS:
+        work[x, IS_KNOWN] = known & np.int64(work[y, VALUE] != 0 or (a != DIVIDED and a != MODULO))
+        work[x, VALUE] = of_two_integers(a, work[x, VALUE], work[y, VALUE])
+    elif code == TWO_FLOATS:
+        floats[x, VALUE] = of_two_floats(a, floats[x, VALUE], floats[y, VALUE])
+    elif code == WIDE_DIFFERENCE:
+        work[x, HIGH], low = wide_difference(_wide(work, x), _wide(work, y))
+        work[x, VALUE] = np.int64(low)
     else:
-        whole = np.floor(x)
-        i = np.int64(whole)
-        if i > n or (i == n and whole < x):
-            order = 1
-        elif i < n:
-            order = -1
-    return compared(op, order, 0) if float_first else compared(op, 0, order)
+        if code == COMPARE_INTEGERS:
+            holds = compared(a, work[x, VALUE], work[y, VALUE])
+        elif code == COMPARE_FLOATS:
+            holds = compared(a, floats[x, VALUE], floats[y, VALUE])
+        elif code == COMPARE_WIDE:
+            holds = compared(a, wide_order(_wide(work, x), _wide(work, y)), np.int64(0))
+        else:
+            assert code == COMPARE_MIXED
+            holds = float_compared(a, floats[x, VALUE], _wide(work, y))
+        work[x, VALUE] = known & (np.int64(holds) ^ b)
 
 
 @helper
-def _integers(op, x, y):
-    """Return ``x op y`` of two int64; any value for a division by 0."""
-    if op == 0:
-        return x + y
-    if op == 1:
-        return x - y
-    if op == 2:
-        return x * y
-    return quotient(x, y) if op == 3 else remainder(x, y)
-
-
-@helper
-def _floats(op, x, y):
-    """Return ``x op y`` of two float64."""
-    if op == 0:
-        return x + y
-    if op == 1:
-        return x - y
-    if op == 2:
-        return x * y
-    return x / y if op == 3 else np.fmod(x, y)
+def _wide(work, at):
+    """Return the wide integer of a place of the stack."""
+    return work[at, HIGH], _U(work[at, VALUE])

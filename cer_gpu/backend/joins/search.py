@@ -29,8 +29,9 @@ from cer_gpu.automaton.encoding import (
     WATCHED_ENDED,
 )
 from cer_gpu.backend.jit import helper
-from cer_gpu.backend.joins.filters import compared, passes
+from cer_gpu.backend.joins.filters import passes
 from cer_gpu.backend.joins.instances import SHIFT, known
+from cer_gpu.backend.operations import compared
 
 _U = np.uint64
 

@@ -9,7 +9,7 @@ and evaluated.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -20,8 +20,9 @@ import numpy.typing as npt
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory, Queue
 from cer_gpu.columnar.columns import Block
 from cer_gpu.errors import CerError, DeviceError
-from cer_gpu.predicates.cuda.source import Places
-from cer_gpu.predicates.terms import BIT, Column
+from cer_gpu.expressions.inputs import BlockInputs
+from cer_gpu.expressions.targets.cuda import Places
+from cer_gpu.expressions.terms import BIT, WIDE, Column
 
 FEWEST_ROWS = 1 << 12
 """Fewest rows in a piece of a block; a device without memory for them is an error."""
@@ -30,7 +31,7 @@ _ALIGNMENT = 256
 
 
 class Stored(Protocol):
-    """A column in memory (`cer_gpu.predicates.inputs.Stored`)."""
+    """A column in memory (`cer_gpu.expressions.inputs.Stored`)."""
 
     @property
     def values(self) -> npt.NDArray[Any]: ...  # noqa: D102
@@ -42,26 +43,6 @@ class Stored(Protocol):
     def first_valid(self) -> int: ...  # noqa: D102
     @property
     def resident(self) -> bool: ...  # noqa: D102
-
-
-@dataclass(frozen=True)
-class BlockInputs:
-    """Inputs of a program for one block.
-
-    Attributes
-    ----------
-    n_rows : int
-    columns : dict from slot to Stored
-    constants : dict from type to array
-    tables : dict from "types", "streams" or slot to array
-    given : dict from slot to uint8 array, shape (n_rows,)
-    """
-
-    n_rows: int
-    columns: Mapping[int, Stored]
-    constants: Mapping[str, npt.NDArray[Any]]
-    tables: Mapping[str | int, npt.NDArray[Any]] = field(default_factory=dict)
-    given: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -304,7 +285,9 @@ def _numbers(
         if stored.valid is not None:
             put_bits(place + 2, stored.valid, stored.first_valid)
     for constant, place in places.constants.items():
-        numbers[place] = rows.constants[constant.dtype][constant.slot : constant.slot + 1].view(np.uint64)[0]
+        n = 2 if constant.dtype == WIDE else 1
+        bits = rows.constants[constant.dtype][n * constant.slot : n * constant.slot + n].view(np.uint64)
+        numbers[place : place + n] = bits
     for name, place in places.tables.items():
         table = rows.tables[name]
         put(place, table.reshape(-1))

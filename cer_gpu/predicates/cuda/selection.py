@@ -18,11 +18,11 @@ import numpy.typing as npt
 
 from cer_gpu.backend.device import Bytes, Device, Memory, OutOfDeviceMemory
 from cer_gpu.backend.kernel_source import read_kernel_source
+from cer_gpu.expressions.terms import NO_SIDES, GuardProgram, Sides
 from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
 from cer_gpu.predicates.cuda.source import places_of, select_source_of, sides_source_of
 from cer_gpu.predicates.cuda.words import in_parts
 from cer_gpu.predicates.numba_source import slots_of
-from cer_gpu.predicates.terms import NO_SIDES, Program, Sides
 
 TILE_ROWS = 256
 """CER_TILE of `kernels/common.cuh`."""
@@ -82,12 +82,12 @@ class CudaPass(DeviceBlocks[SelectedWithSides, Symbols]):
     Parameters
     ----------
     device : Device
-    program : Program
+    program : GuardProgram
     sides : Sides
         Values to compute of each relevant event.
     """
 
-    def __init__(self, device: Device, program: Program, sides: Sides = NO_SIDES) -> None:
+    def __init__(self, device: Device, program: GuardProgram, sides: Sides = NO_SIDES) -> None:
         reads = [Reads(slots_of(program).columns, places_of(program))]
         if sides.values:
             reads.append(Reads(sides.columns, places_of(sides)))
@@ -220,7 +220,7 @@ class CudaPass(DeviceBlocks[SelectedWithSides, Symbols]):
 
 
 @lru_cache(64)
-def _kernels(device: Device, program: Program, sides: Sides) -> dict[str, Any]:
+def _kernels(device: Device, program: GuardProgram, sides: Sides) -> dict[str, Any]:
     found = {
         **device.compile(select_source_of(program), ["cer_query_words", "cer_query_select"]),
         **device.compile(read_kernel_source("compaction.cu"), ["cer_group_tiles", "cer_pack_tiles"]),

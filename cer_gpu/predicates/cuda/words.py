@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.backend.device import Device
+from cer_gpu.expressions.terms import GuardProgram
 from cer_gpu.predicates.cuda.blocks import DeviceBlocks, Reads, Slot, aligned
 from cer_gpu.predicates.cuda.source import places_of, words_source_of
 from cer_gpu.predicates.numba_source import slots_of
-from cer_gpu.predicates.terms import Program
 
 Words = npt.NDArray[Any]
 
@@ -28,7 +28,7 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         Programs, at least one; a large one takes long to compile, so that several of some 64 guards are better.
     """
 
-    def __init__(self, device: Device, programs: Sequence[Program]) -> None:
+    def __init__(self, device: Device, programs: Sequence[GuardProgram]) -> None:
         super().__init__(device, [Reads(slots_of(program).columns, places_of(program)) for program in programs])
         self._programs = programs
         self._kernels = [_kernel(device, program) for program in programs]
@@ -66,7 +66,7 @@ class CudaWords(DeviceBlocks[list[Words], None]):
         return [np.concatenate(words) for words in zip(*pieces, strict=True)]
 
 
-def _n_bytes(program: Program, n_rows: int) -> int:
+def _n_bytes(program: GuardProgram, n_rows: int) -> int:
     """Return the bytes of the words of some rows."""
     return n_rows * program.n_parts * np.dtype(program.word).itemsize
 
@@ -77,5 +77,5 @@ def in_parts(words: Words, n_parts: int) -> Words:
 
 
 @lru_cache(64)
-def _kernel(device: Device, program: Program) -> Any:
+def _kernel(device: Device, program: GuardProgram) -> Any:
     return device.compile(words_source_of(program), ["cer_query_words"])["cer_query_words"]

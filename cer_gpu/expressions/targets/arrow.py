@@ -1,30 +1,22 @@
-"""Arithmetic between the columns of measures, typed as Arrow types it, and as filters define it (docs/language.md).
+"""Target Arrow: arithmetic between the columns of measures, typed as Arrow types it.
 
-Integers are int64, and a result that needs more is an error.  Integers divided by zero are NULL, and their quotient is
-truncated toward zero.
+The values are those of filters (docs/language.md, "Numbers"), but that a result which does not fit its type is an
+error: nobody should read a sum that has wrapped around.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of
 from cer_gpu.errors import EventsError
-from cer_gpu.predicates.functions import FUNCTIONS, compute
-from cer_gpu.predicates.numbers import INTEGER_ARITHMETIC
+from cer_gpu.expressions.operators import FUNCTIONS, OPERATORS
+from cer_gpu.expressions.terms import F8, I8
 
-_CHECKED = {
-    "+": pc.add_checked,
-    "-": pc.subtract_checked,
-    "*": pc.multiply_checked,
-    "/": pc.divide,
-}
-_FLOATS = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "/": pc.divide}
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -53,7 +45,7 @@ def negative(operand: Any) -> Any:
         raise ArithmeticTypeError(f"arithmetic needs numbers, and not {operand.type}")
     if kind == INTEGER and not pa.types.is_duration(operand.type):
         operand = operand.cast(pa.int64())
-    return operand if kind == NOTHING else _checked(pc.negate_checked, operand)
+    return operand if kind == NOTHING else _checked(OPERATORS["negative"].exact, operand)
 
 
 def operation(op: str, *operands: Any) -> Any:
@@ -73,7 +65,7 @@ def operation(op: str, *operands: Any) -> Any:
     EventsError
         When a result does not fit its type.
     """
-    if op not in "+-*/%":
+    if op in FUNCTIONS:
         return _call(op, *operands)
     left, right = operands
     kinds = {_kind(left), _kind(right)}
@@ -94,46 +86,23 @@ def operation(op: str, *operands: Any) -> Any:
 
 
 def _of_numbers(op: str, left: Any, right: Any, kinds: set[str | None]) -> Any:
-    if FLOAT in kinds or (DECIMAL in kinds and op == "%"):
-        left, right = left.cast(pa.float64()), right.cast(pa.float64())
-        return _remainder(left, right, np.fmod) if op == "%" else _FLOATS[op](left, right)
+    known: Any = OPERATORS[op]
+    if FLOAT in kinds or (DECIMAL in kinds and known.exact is None):
+        return known.of[F8].arrow(left.cast(pa.float64()), right.cast(pa.float64()))
     if DECIMAL in kinds:
-        if op == "/":
-            right = pc.if_else(pc.equal(right, 0), pa.scalar(None, right.type), right)
-        return _checked(_CHECKED[op], left, right)
-    left, right = (_checked(lambda x: x.cast(pa.int64()), x) for x in (left, right))
-    if op in "/%":
-        return _remainder(left, right, INTEGER_ARITHMETIC[op])
-    return _checked(_CHECKED[op], left, right)
+        return _checked(known.exact, left, right)
+    return _checked(known.of[I8].arrow, *(_checked(lambda x: x.cast(pa.int64()), x) for x in (left, right)))
 
 
 def _of_times(op: str, left: Any, right: Any) -> Any:
     """Return the sum or difference of times and durations, or a duration times or divided by an integer."""
-    if op == "%":
+    exact = OPERATORS[op].exact
+    if exact is None or (op == "/" and not pa.types.is_integer(right.type)):
         raise pa.ArrowTypeError(op)
-    if op == "/":
-        if not pa.types.is_integer(right.type):
-            raise pa.ArrowTypeError(op)
-        right = right.cast(pa.int64())
-        return pc.divide(left, pc.if_else(pc.equal(right, 0), pa.scalar(None, pa.int64()), right))
-    operands = [x.cast(pa.int64()) if pa.types.is_integer(x.type) else x for x in (left, right)]
-    found = _CHECKED[op](*operands)
+    found = exact(*(x.cast(pa.int64()) if pa.types.is_integer(x.type) else x for x in (left, right)))
     if kind_of(found.type) not in (INTEGER, MOMENT) or pa.types.is_integer(found.type):
         raise pa.ArrowTypeError(op)
     return found
-
-
-def _remainder(left: Any, right: Any, function: Any) -> Any:
-    """Return a function of NumPy over values; integers divided by zero are NULL."""
-    n = next((len(x) for x in (left, right) if not isinstance(x, pa.Scalar)), None)
-    x, y = (pa.repeat(each, 1 if n is None else n) if isinstance(each, pa.Scalar) else each for each in (left, right))
-    valid = np.asarray(pc.and_(x.is_valid(), y.is_valid()))
-    xs, ys = (each.fill_null(0).to_numpy(zero_copy_only=False) for each in (x, y))
-    if pa.types.is_integer(left.type):
-        valid = valid & (ys != 0)
-    with np.errstate(all="ignore"):
-        found = pa.array(function(xs, ys), left.type, mask=~valid)
-    return found if n is not None else found[0]
 
 
 def _null_like(left: Any, right: Any) -> Any:
@@ -151,7 +120,7 @@ def _call(function: str, operand: Any, digits: Any = None) -> Any:
         return operand
     if not known.takes(operand.type):
         raise ArithmeticTypeError(f"{function} takes {known.expected}, and not {operand.type}")
-    return compute(function, 0 if digits is None else digits.as_py(), operand.type)(operand)
+    return known.arrow(0 if digits is None else digits.as_py(), operand.type)(operand)
 
 
 def _kind(value: Any) -> str | None:

@@ -12,7 +12,7 @@ OrderKey   an integer in the order of the values: of int64, uint64 or float64 (-
 Bound      for ``x op value`` with an integer x and a value that need be none: the last integer that passes
 TextNumber the number of a text, one numbering for all columns and batches
 ExactText  the number of a number or time of any type, as an exact text; only where types are unlike
-Truth      1 where a predicate on the event alone is TRUE, 0 where it is FALSE
+Truth      1 where a test of the event alone is TRUE, else 0
 ========== =====================================================================================
 """
 
@@ -33,10 +33,9 @@ import pyarrow.compute as pc
 from cer_gpu.columnar.columns import Block, Bools, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.predicates.cuda.blocks import BlockInputs
-from cer_gpu.predicates.inputs import Inputs
-from cer_gpu.predicates.interpreter import rows_of, values_of
-from cer_gpu.predicates.terms import IN_ORDER, RAW, Sides, Test, Value
+from cer_gpu.expressions.inputs import BlockInputs, Inputs
+from cer_gpu.expressions.targets.numpy import rows_of, values_of
+from cer_gpu.expressions.terms import IN_ORDER, RAW, Sides, Test, Value
 
 Int64 = npt.NDArray[np.int64]
 Keys = tuple[Int64, Bools | None]
@@ -245,18 +244,14 @@ class ExactText:
 
 @dataclass(frozen=True)
 class Truth:
-    """1 where a predicate is TRUE, 0 where it is FALSE; not valid where it is neither."""
+    """1 where a test is TRUE, else 0."""
 
-    holds: Test
-    fails: Test
+    test: Test
 
     def keys(self, inputs: Inputs, view: RowsOfBlock, numbers: TextNumbers) -> Keys:
-        """Return the truth of a block's rows, and where it is known."""
-        true, false = (
-            np.broadcast_to(rows_of(test, inputs, view), view.n_rows)  # type: ignore[arg-type]
-            for test in (self.holds, self.fails)
-        )
-        return true.astype(np.int64), true | false
+        """Return the truth of a block's rows."""
+        rows = np.broadcast_to(rows_of(self.test, inputs, view), view.n_rows)  # type: ignore[arg-type]
+        return rows.astype(np.int64), None
 
 
 SideColumn = Raw | OrderKey | Bound | TextNumber | ExactText | Truth

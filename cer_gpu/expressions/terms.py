@@ -1,24 +1,26 @@
-"""Typed terms over numbered slots: the tests of a query as interpreter and generators of code see them.
+"""Typed terms over numbered slots: the one form of expressions and predicates that every target evaluates.
 
 A term names no column and holds no constant: it has their slots, and the few names below.  Code generated from it
 therefore holds no text of a query or of the data, and queries of one shape share their code.
 
-Values are int64, uint64 or float64 (`I8`, `U8`, `F8`).  A test has two values, TRUE or not TRUE: negated or not, it is
-not TRUE if anything that it reads is NULL (a column, a division of integers by zero).
+Values are int64, uint64 or float64 (`I8`, `U8`, `F8`), or integers of 128 bits (`WIDE`), in which numbers of unlike
+types, scales and units are compared exactly.  Coercions are terms of their own.  A test has two values, TRUE or not
+TRUE: negated or not, it is not TRUE if anything that it reads is NULL (a column, a division of integers by zero).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
-I8, U8, F8 = "i8", "u8", "f8"
+I8, U8, F8, WIDE = "i8", "u8", "f8", "wide"
 BIT = "bit"
 STORED = ("i1", "i2", "i4", I8, "u1", "u2", "u4", U8, "f4", F8, BIT)
 """Layouts of values in memory: kind and bytes, or packed bits."""
 COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
-ARITHMETIC = ("+", "-", "*", "/", "%")
 MIRRORED = {"=": "=", "<>": "<>", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+OPPOSITE = {"=": "<>", "<>": "=", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,54 @@ class ToInt64:
 
 
 @dataclass(frozen=True)
-class Negative:
-    """``-operand`` of an int64, which wraps around, or of a float64."""
+class ToWide:
+    """An int64 or uint64 times `factor`, exactly: 1 to 10^18, which takes scales and units to a finer one."""
 
+    operand: Value
+    factor: int = 1
+    dtype = WIDE
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operator of `cer_gpu.expressions.operators` on operands of one type, which is that of its value."""
+
+    op: str
+    operands: tuple[Value, ...]
+
+    @property
+    def dtype(self) -> str:
+        """Type of its operands."""
+        return self.operands[0].dtype
+
+    @property
+    def divides(self) -> bool:
+        """True for a division or remainder of integers, which is NULL if the divisor is 0."""
+        return self.op in ("/", "%") and self.dtype == I8
+
+
+@dataclass(frozen=True)
+class Text:
+    """The number of a text, one numbering for all columns; `ranked`: its place in the order of the texts."""
+
+    column: str
+    ranked: bool
+    dtype = I8
+
+
+@dataclass(frozen=True)
+class OfEvent:
+    """A value of one of several events: a column of it, for filters between events.
+
+    Attributes
+    ----------
+    event
+        Hashable name of the event (`cer_gpu.expressions.relation_terms.Argument`).
+    operand : Value
+        Over the columns of that event.
+    """
+
+    event: Any
     operand: Value
 
     @property
@@ -71,31 +118,12 @@ class Negative:
         return self.operand.dtype
 
 
-@dataclass(frozen=True)
-class Arithmetic:
-    """``left op right``, both int64 or both float64 (docs/language.md, "Numbers")."""
-
-    op: str
-    left: Value
-    right: Value
-
-    @property
-    def dtype(self) -> str:
-        """Type of its operands."""
-        return self.left.dtype
-
-    @property
-    def divides(self) -> bool:
-        """True for a division or remainder of integers, which is NULL if `right` is 0."""
-        return self.op in "/%" and self.dtype == I8
-
-
-Value = Column | Constant | ToFloat | ToInt64 | Negative | Arithmetic
+Value = Column | Constant | ToFloat | ToInt64 | ToWide | Apply | Text | OfEvent
 
 
 @dataclass(frozen=True)
 class Compare:
-    """``left op right``, or its negation, compared exactly: of one type, or an int64 (`left`) and a uint64."""
+    """``left op right``, or its negation, compared exactly: of one type, or a float64 (`left`) and a `WIDE`."""
 
     op: str
     left: Value
@@ -105,9 +133,10 @@ class Compare:
 
 @dataclass(frozen=True)
 class Known:
-    """Test that a value is not NULL."""
+    """Test that a value is not NULL, or that it is."""
 
     operand: Value
+    negated: bool = False
 
 
 @dataclass(frozen=True)
@@ -146,11 +175,19 @@ class Or:
     tests: tuple[Test, ...]
 
 
-Test = Compare | Known | Lookup | Given | Fixed | And | Or
+@dataclass(frozen=True)
+class TestOfEvent:
+    """A test of one of several events."""
+
+    event: Any
+    operand: Test
+
+
+Test = Compare | Known | Lookup | Given | Fixed | And | Or | TestOfEvent
 
 
 @dataclass(frozen=True)
-class Program:
+class GuardProgram:
     """All guards of a query, as the tests that set the bits of each event's word.
 
     Attributes
@@ -205,11 +242,14 @@ NO_SIDES = Sides()
 
 
 def parts(term: Value | Test) -> Iterator[Value | Test]:
-    """Yield the terms within a term in postorder, itself last."""
+    """Yield the terms within a term in postorder, itself last; of tables of codes, the column of codes."""
     match term:
-        case ToFloat() | ToInt64() | Negative() | Known():
+        case ToFloat() | ToInt64() | ToWide() | Known() | OfEvent() | TestOfEvent():
             yield from parts(term.operand)
-        case Arithmetic() | Compare():
+        case Apply():
+            for operand in term.operands:
+                yield from parts(operand)
+        case Compare():
             yield from parts(term.left)
             yield from parts(term.right)
         case Lookup():
@@ -227,4 +267,4 @@ def columns_in(term: Value | Test) -> list[Column]:
 
 def divisors_in(term: Value | Test) -> list[Value]:
     """Return the integers that a term divides by, in order, each once."""
-    return list(dict.fromkeys(part.right for part in parts(term) if isinstance(part, Arithmetic) and part.divides))
+    return list(dict.fromkeys(part.operands[1] for part in parts(term) if isinstance(part, Apply) and part.divides))

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.predicates.relations import BoundRelations, RelationBinder
-from cer_gpu.predicates.side_columns import SideColumn
+from cer_gpu.expressions.relations import BoundRelations, RelationBinder
+from cer_gpu.expressions.side_columns import SideColumn
 
 
 def bind_keys(
@@ -37,7 +37,7 @@ def bind_keys(
     for predicate in predicates:
         binder.condition(predicate)  # for its errors
     binder.columns.clear()
-    columns = [[binder.column(column) for column in _columns(binder, expressions)] for expressions in variables]
+    columns = [[binder.column_number(column) for column in _columns(binder, expressions)] for expressions in variables]
     return binder.bound((), predicates), columns
 
 

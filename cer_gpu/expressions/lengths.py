@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
-from cer_gpu.columnar.columns import MOMENT, Block, Bools, kind_of
+from cer_gpu.columnar.columns import MOMENT, kind_of
 from cer_gpu.columnar.moments import has_zone
-from cer_gpu.predicates.interpreter import OPERATORS
 
 LENGTH_HINT = "it is compared with a column of durations, or with the difference of two times: y.ts - x.ts <= 5 MINUTES"
 
@@ -25,38 +21,12 @@ def length_of(expression: s.Expression) -> Fraction | None:
     return expression.length if isinstance(expression, s.Duration) else None
 
 
-def is_length(later: pa.DataType, earlier: pa.DataType) -> bool:
+def differ_by_length(later: pa.DataType, earlier: pa.DataType) -> bool:
     """Return True if the difference of two types is a length of time."""
     if pa.types.is_duration(later) or pa.types.is_duration(earlier):
         return bool(pa.types.is_duration(later) and pa.types.is_duration(earlier))
     same = pa.types.is_time(later) == pa.types.is_time(earlier) and has_zone(later) == has_zone(earlier)
     return kind_of(later) == kind_of(earlier) == MOMENT and same
-
-
-def difference_rows(
-    op: str, names: tuple[str, str], units: tuple[Fraction, Fraction], length: Fraction, negated: bool, block: Block
-) -> Bools:
-    """Return the rows where the difference of two times (in units per second) is ``op`` a length, exactly."""
-    finer = math.lcm(*(unit.numerator for unit in units))
-    factors = [int(finer / unit) for unit in units]
-    op, bound, never_equal = with_integer(op, length * finer)
-    columns = [block.numbers(name).astype(np.int64) for name in names]
-    most = sum(_greatest(column) * factor for column, factor in zip(columns, factors, strict=True))
-    if max(most, abs(bound)) >= 2**63:  # rare: Python's integers do not wrap around
-        columns = [column.astype(object) for column in columns]
-    rows: Bools = np.full(block.n_rows, op == "<>", np.bool_)
-    if not never_equal:
-        rows = OPERATORS[op](columns[0] * factors[0] - columns[1] * factors[1], bound).astype(np.bool_)
-    rows = np.not_equal(rows, negated)
-    for name in names:
-        valid = block.valid(name)
-        rows = rows if valid is None else rows & valid
-    return rows
-
-
-def _greatest(column: npt.NDArray[np.int64]) -> int:
-    """Return the greatest absolute value."""
-    return max(int(column.max()), -int(column.min())) if len(column) else 0
 
 
 def with_integer(op: str, bound: Fraction) -> tuple[str, int, bool]:

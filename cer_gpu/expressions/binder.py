@@ -3,13 +3,11 @@
 Three-valued logic needs no third value: negations are pushed to the leaves, and a leaf, negated or not, is TRUE only
 if nothing that it reads is NULL.
 
-An integer that meets a float becomes a float64; integers divided by zero are NULL (`cer_gpu.predicates.numbers` has the
-rest).
+An integer that meets a float becomes a float64; integers divided by zero are NULL .
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Context, Decimal
 from fractions import Fraction
@@ -22,6 +20,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, names_of
+from cer_gpu.ceql.traversal import children
 from cer_gpu.columnar.columns import (
     BOOLEAN,
     DECIMAL,
@@ -30,34 +29,28 @@ from cer_gpu.columnar.columns import (
     MOMENT,
     NOTHING,
     STRING,
-    Block,
-    Bools,
     kind_of,
 )
 from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
-from cer_gpu.columnar.moments import ZoneError, has_zone, per_second, read_moment
+from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
-from cer_gpu.predicates import terms as t
-from cer_gpu.predicates.derived import DerivedColumn, derive, is_derived, shown
-from cer_gpu.predicates.inputs import CODES, FLOATS, Inputs
-from cer_gpu.predicates.interpreter import OPERATORS
-from cer_gpu.predicates.lengths import LENGTH_HINT, difference_rows, is_length, length_of, with_integer
-from cer_gpu.predicates.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, to_float, to_int64
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
+from cer_gpu.expressions.derived import DerivedColumn, derive, is_derived, shown
+from cer_gpu.expressions.hints import article, comparison_hint, moment_hint
+from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
+from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
+from cer_gpu.expressions.numbers import to_float, to_int64
+from cer_gpu.expressions.operators import OPERATORS, spelling
 
 Operand = t.Value | int | float | None
 """A term, or a constant of the query: an exact integer, a float, or None for NULL."""
 
-_ARROW = {
-    "=": "equal",
-    "<>": "not_equal",
-    "<": "less",
-    "<=": "less_equal",
-    ">": "greater",
-    ">=": "greater_equal",
-}
-_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _INT64 = range(-(2**63), 2**63)
 _UINT64 = range(2**64)
+_WIDE = 2**120
+"""More than any difference of times, in the finest unit, or than any scaled decimal that is made wide."""
+_MOST_FACTOR = 10**18
 
 
 class Binder:
@@ -105,17 +98,18 @@ class Binder:
         QueryTypeError
             When a column is unknown, or types do not go together.
         """
-        return self._bound(self.derive(predicate), negated)
+        return self.bound_test(self.derive(predicate), negated)
 
-    def _bound(self, predicate: s.Predicate, negated: bool) -> t.Test:
+    def bound_test(self, predicate: s.Predicate, negated: bool) -> t.Test:
+        """Return the test of a predicate without functions, or of its negation."""
         match predicate:
             case s.Not():
-                return self._bound(predicate.operand, not negated)
+                return self.bound_test(predicate.operand, not negated)
             case s.And() | s.Or():
                 # De Morgan: FALSE(p AND q) = FALSE(p) OR FALSE(q), also with NULL
                 kind = t.And if isinstance(predicate, s.And) != negated else t.Or
                 tests: list[t.Test] = []
-                for test in (self._bound(operand, negated) for operand in predicate.operands):
+                for test in (self.bound_test(operand, negated) for operand in predicate.operands):
                     tests += test.tests if isinstance(test, kind) else [test]
                 return kind(tuple(tests))
             case s.Comparison():
@@ -131,14 +125,17 @@ class Binder:
         """Bind ``left op right``."""
         self.check_names(left, right)
         self.check_names(right, left)
-        if length_of(left) is not None or length_of(right) is not None:
+        sides = left, right
+        if any(length_of(side) is not None for side in sides) or (
+            all(map(self.is_length, sides)) and any(map(self.is_distance, sides))
+        ):
             return self.length(op, left, right, negated, span)
         left_kind, right_kind = self.kind(left), self.kind(right)
         kinds = {left_kind, right_kind}
         if NOTHING in kinds:
             return t.Fixed(False)
         if kinds == {MOMENT} or self.are_durations(left, right):
-            return self.moments(op, left, right, negated, span)
+            return self.moments(op, left, right, negated)
         if kinds <= {INTEGER, FLOAT}:
             return self.numeric(op, left, right, negated)
         if kinds <= {INTEGER, FLOAT, DECIMAL}:
@@ -156,7 +153,7 @@ class Binder:
         raise self.error(
             f"cannot compare {self.describe(left)} with {self.describe(right)}",
             span,
-            _comparison_hint(kinds, left, right),
+            comparison_hint(kinds, left, right),
         )
 
     def membership(self, predicate: s.Membership, negated: bool) -> t.Test:
@@ -164,7 +161,8 @@ class Binder:
         if self.kind(predicate.operand) == STRING and all(_is_text(v) for v in predicate.values):
             values = pa.array([v.value for v in predicate.values], pa.string())  # type: ignore[union-attr]
             return self.by_value(predicate.operand, lambda texts: pc.is_in(texts, values), negated)
-        tests = [self.comparison("=", predicate.operand, value, negated, value.span) for value in predicate.values]
+        equal = (s.Comparison("=", predicate.operand, value, value.span) for value in predicate.values)
+        tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
 
     def like(self, predicate: s.Like, negated: bool) -> t.Test:
@@ -182,14 +180,14 @@ class Binder:
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
-        kind = self.kind(operand)
+        kind = INTEGER if self.is_length(operand) and self.is_distance(operand) else self.kind(operand)
         match operand:
-            case s.Attribute() if negated and kind not in (NOTHING, STRING):
-                return t.Known(self.inputs.column(operand.name))
+            case s.Attribute() if kind not in (NOTHING, STRING):
+                return t.Known(self.stored(operand), not negated)
             case s.Attribute() if kind != NOTHING:
-                return self.inputs.give(partial(_null_rows, name=operand.name, negated=negated))
-            case s.Negative():
-                return self.is_null(operand.operand, negated)
+                return self.inputs.give(partial(null_rows, name=operand.name, negated=negated))
+            case s.Negative() | s.Call():
+                return self.is_null(children(operand)[0], negated)
             case s.Arithmetic() if kind != NOTHING:
                 tests = [self.is_null(part, negated) for part in (operand.left, operand.right)]
                 if operand.op in "/%" and kind == INTEGER:
@@ -204,10 +202,10 @@ class Binder:
     def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
         """Compare integers, floats or booleans."""
         as_float = FLOAT in (self.kind(left), self.kind(right))
-        return _compare(self.inputs, op, self.number(left), self.number(right), negated, as_float)
+        return self._compare(op, self.number(left), self.number(right), negated, as_float)
 
     def decimal(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
-        """Compare decimals exactly: with a literal, with an integer or with each other."""
+        """Compare decimals exactly: with a literal, with integers or with each other."""
         if isinstance(right, s.Attribute) and not isinstance(left, s.Attribute):
             left, right, op = right, left, t.MIRRORED[op]
         constant = _exact(right)
@@ -217,104 +215,145 @@ class Binder:
             if data_type.precision <= 18:
                 return self.integers_with_rational(op, left, bound, negated)
             return self.wide_decimal_with_rational(op, left, bound, negated)
-        columns = isinstance(left, s.Attribute) and isinstance(right, s.Attribute)
-        if columns and FLOAT not in (self.kind(left), self.kind(right)):
-            return self.columns_by_arrow(op, left, right, negated, span)
-        return self.numeric(op, left, right, negated)
+        if FLOAT in (self.kind(left), self.kind(right)):
+            return self.numeric(op, left, right, negated)
+        scales = [self._scale(side) for side in (left, right)]
+        if None not in scales:
+            scale = max(scales)  # type: ignore[type-var]
+            factors = [10 ** (scale - each) for each in scales]  # type: ignore[operator]
+            if max(factors) <= _MOST_FACTOR:
+                x, y = (self._as_integer(side) for side in (left, right))
+                return _compare_scaled(op, x, factors[0], y, factors[1], negated)
+        return self.columns_by_arrow(op, left, right, negated, span)
+
+    def _scale(self, side: s.Expression) -> int | None:
+        """Return the scale of an integer or of a decimal of at most 18 digits; None: of a longer one."""
+        if self.kind(side) != DECIMAL:
+            return 0
+        assert isinstance(side, s.Attribute)  # other expressions of decimals are floats
+        data_type = self.column(side)
+        return data_type.scale if data_type.precision <= 18 and data_type.scale >= 0 else None
+
+    def _as_integer(self, side: s.Expression) -> t.Value:
+        """Return a decimal column in units of its last digit, or an integer."""
+        if isinstance(side, s.Attribute):
+            return self.stored(side)
+        number = self.number(side)
+        return number if isinstance(number, t.Value) else self.inputs.constant(number, t.I8)
 
     def integers_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare values stored as integers with an exact number that may lie between two integers."""
         op, floor, never_equal = with_integer(op, bound)
-        values = self.inputs.column(column.name)
+        values = self.stored(column)
         if never_equal:
             return t.Known(values) if (op == "<>") != negated else t.Fixed(False)
-        return _compare(self.inputs, op, values, floor, negated)
+        return self._compare(op, values, floor, negated)
 
     def wide_decimal_with_rational(self, op: str, column: s.Attribute, bound: Fraction, negated: bool) -> t.Test:
         """Compare a decimal column of more than 18 digits with a number, given in units of its last digit."""
         data_type, name = self.column(column), column.name
         op, floor, never_equal = with_integer(op, bound)
         if never_equal or abs(floor) >= 10**data_type.precision:
-            holds = ((op == "<>") if never_equal else OPERATORS[op](0, floor)) != negated
-            return t.Known(self.inputs.column(name)) if holds else t.Fixed(False)
+            holds = ((op == "<>") if never_equal else _holds(op, 0, floor)) != negated
+            return t.Known(self.stored(column)) if holds else t.Fixed(False)
         # Arrow compares no decimals of negative scale
         common = data_type if data_type.scale >= 0 else pa.decimal256(76, 0)
         scalar = pa.scalar(Decimal(floor).scaleb(-data_type.scale, Context(prec=76)), common)
-        return self.inputs.give(
-            lambda block: _arrow_rows(pc.call_function(_ARROW[op], [block.array(name).cast(common), scalar]), negated)
-        )
+        arrow = of_arrow(op)
+        return self.inputs.give(lambda block: arrow_rows(arrow(block.array(name).cast(common), scalar), negated))
 
     def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
         """Compare two columns of strings, or of decimals (one of them may be of integers)."""
         if not (isinstance(left, s.Attribute) and isinstance(right, s.Attribute)):
             raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
-        function, a, b = _ARROW[op], left.name, right.name
+        function, a, b = of_arrow(op), left.name, right.name
         if self.kind(left) == STRING:
-            return self.inputs.give(
-                lambda block: _arrow_rows(pc.call_function(function, [block.texts(a), block.texts(b)]), negated)
-            )
-        common = _common_decimal(self.column(left), self.column(right))
+            return self.inputs.give(lambda block: arrow_rows(function(block.texts(a), block.texts(b)), negated))
+        common = common_decimal(self.column(left), self.column(right))
         if common is None:
             raise self.error(
                 f"cannot compare {self.describe(left)} with {self.describe(right)} exactly in 76 digits", span
             )
         return self.inputs.give(
-            lambda block: _arrow_rows(
-                pc.call_function(function, [_decimals(block.array(name), common) for name in (a, b)]), negated
-            )
+            lambda block: arrow_rows(function(*(decimals(block.array(name), common) for name in (a, b))), negated)
         )
 
     def are_durations(self, left: s.Expression, right: s.Expression) -> bool:
         """Return True if both operands are columns of durations, whose units may differ."""
         return all(isinstance(x, s.Attribute) and pa.types.is_duration(self.column(x)) for x in (left, right))
 
-    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+    def moments(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
         """Compare two columns of moments, or of durations, exactly: their units may differ."""
         assert isinstance(left, s.Attribute)
         assert isinstance(right, s.Attribute)
-        x_type, y_type = self.column(left), self.column(right)
-        if pa.types.is_time(x_type) != pa.types.is_time(y_type) or has_zone(x_type) != has_zone(y_type):
-            raise self.error(f"cannot compare {self.describe(left)} with {self.describe(right)}", span)
-        if per_second(x_type) > per_second(y_type):
-            left, right, op = right, left, t.MIRRORED[op]
-            x_type, y_type = y_type, x_type
-        ratio = int(per_second(y_type) / per_second(x_type))
-        a, b, compare = left.name, right.name, OPERATORS[op]
-        if ratio == 1:
-            return t.Compare(op, self.inputs.column(a), self.inputs.column(b), negated)
+        self.check_comparable(left, right)
+        units = [per_second(self.column(side)) for side in (left, right)]
+        factors = [int(max(units) / unit) for unit in units]
+        return _compare_scaled(op, self.stored(left), factors[0], self.stored(right), factors[1], negated)
 
-        def test(block: Block) -> Bools:
-            # x * ratio against y: compare x with y // ratio, and on equality 0 with the remainder
-            x, y = block.numbers(a), block.numbers(b)
-            whole, rest = np.divmod(y.astype(np.int64), np.int64(ratio))
-            rows: Bools = np.where(x == whole, compare(0, rest), compare(x, whole)) != negated
-            for valid in (block.valid(a), block.valid(b)):
-                rows = rows if valid is None else rows & valid
-            return rows
+    def check_comparable(self, x: s.Attribute, y: s.Attribute) -> None:
+        """Refuse a time of day beside a date, and a local time beside an instant."""
+        if not differ_by_length(self.column(x), self.column(y)):
+            span = (min(x.span[0], y.span[0]), max(x.span[1], y.span[1]))
+            raise self.error(f"cannot compare {self.describe(x)} with {self.describe(y)}", span)
 
-        return self.inputs.give(test)
+    # ---- lengths of time ------------------------------------------------------------------------------------
+
+    def is_distance(self, side: s.Expression) -> bool:
+        """Return True for a difference of times, or its absolute value."""
+        match side:
+            case s.Call(function="abs"):
+                return self.is_distance(side.operands[0])
+            case s.Arithmetic(op="-"):
+                return any(self.is_distance(part) or self._is_moment(part) for part in (side.left, side.right))
+        return False
+
+    def _is_moment(self, side: s.Expression) -> bool:
+        return isinstance(side, s.Attribute) and kind_of(self.column(side)) == MOMENT
 
     def length(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
-        """Compare a difference of times or durations, or a column of durations, with a length such as 5 MINUTES."""
-        if length_of(right) is None:
-            left, right, op = right, left, t.MIRRORED[op]
-        length, first = length_of(left), length_of(right)
-        assert first is not None
+        """Compare lengths of time: literals such as 5 MINUTES, columns of durations, and differences, exactly."""
+        lengths = length_of(left), length_of(right)
+        if lengths[0] is not None:
+            left, right, op, lengths = right, left, t.MIRRORED[op], lengths[::-1]
+        length = lengths[1]
         if length is not None:
-            return t.Fixed(bool(OPERATORS[op](length, first)) != negated)
-        match left:
-            case s.Attribute() if pa.types.is_duration(self.column(left)):
-                return self.integers_with_rational(op, left, first * per_second(self.column(left)), negated)
+            if lengths[0] is not None:
+                return t.Fixed(_holds(op, lengths[0], length) != negated)
+            if isinstance(left, s.Attribute) and pa.types.is_duration(self.column(left)):
+                return self.integers_with_rational(op, left, length * per_second(self.column(left)), negated)
+        if not self.is_length(left) or not (length is not None or self.is_length(right)):
+            raise self.error(
+                f"cannot compare {self.text[slice(*left.span)]} with the length {self.text[slice(*right.span)]}",
+                span,
+                LENGTH_HINT,
+            )
+        unit = max(per_second(self.column(a)) for side in (left, right) for a in s.attributes(side))
+        x = self._wide_length(left, unit)
+        if length is None:
+            return t.Compare(op, x, self._wide_length(right, unit), negated)
+        op, bound, never_equal = with_integer(op, length * unit)
+        if never_equal:
+            return t.Known(x) if (op == "<>") != negated else t.Fixed(False)
+        return t.Compare(op, x, self.inputs.constant(max(-_WIDE, min(bound, _WIDE)), t.WIDE), negated)
+
+    def is_length(self, side: s.Expression) -> bool:
+        """Return True for a column of durations, or a difference of times or durations."""
+        match side:
+            case s.Attribute():
+                return bool(pa.types.is_duration(self.column(side)))
             case s.Arithmetic(op="-", left=s.Attribute() as later, right=s.Attribute() as earlier):
-                types = self.column(later), self.column(earlier)
-                if is_length(*types):
-                    names, units = (later.name, earlier.name), (per_second(types[0]), per_second(types[1]))
-                    return self.inputs.give(partial(difference_rows, op, names, units, first, negated))
-        raise self.error(
-            f"cannot compare {self.text[slice(*left.span)]} with the length {self.text[slice(*right.span)]}",
-            span,
-            LENGTH_HINT,
-        )
+                return differ_by_length(self.column(later), self.column(earlier))
+            case s.Arithmetic(op="-"):
+                return self.is_length(side.left) and self.is_length(side.right)
+        return False
+
+    def _wide_length(self, side: s.Expression, unit: Fraction) -> t.Value:
+        """Return times and lengths in units, of which there are so many in a second, as wide integers."""
+        if isinstance(side, s.Attribute):
+            return t.ToWide(self.stored(side), int(unit / per_second(self.column(side))))
+        assert isinstance(side, s.Arithmetic)
+        return t.Apply("-", (self._wide_length(side.left, unit), self._wide_length(side.right, unit)))
 
     def moment(self, op: str, column: s.Expression, text: s.Expression, negated: bool) -> t.Test:
         """Compare a timestamp, date or time of day with a quoted one."""
@@ -326,7 +365,7 @@ class Binder:
             bound = read_moment(str(text.value), data_type)
         except ValueError as error:
             raise self.error(
-                f"cannot read {text.value!r} as {_article(data_type)}", text.span, _moment_hint(data_type, error)
+                f"cannot read {text.value!r} as {article(data_type)}", text.span, moment_hint(data_type, error)
             ) from None
         return self.integers_with_rational(op, column, bound, negated)
 
@@ -336,9 +375,9 @@ class Binder:
             left, right, op = right, left, t.MIRRORED[op]
         if isinstance(right, s.Literal):
             if isinstance(left, s.Literal):
-                return t.Fixed(OPERATORS[op](str(left.value), str(right.value)) != negated)
-            value = pa.scalar(str(right.value), pa.string())
-            return self.by_value(left, lambda texts: pc.call_function(_ARROW[op], [texts, value]), negated)
+                return t.Fixed(_holds(op, str(left.value), str(right.value)) != negated)
+            value, compare = pa.scalar(str(right.value), pa.string()), of_arrow(op)
+            return self.by_value(left, lambda texts: compare(texts, value), negated)
         return self.columns_by_arrow(op, left, right, negated, span)
 
     def by_value(self, column: s.Expression, test: Callable[[pa.Array], pa.Array], negated: bool) -> t.Test:
@@ -346,7 +385,7 @@ class Binder:
         if not isinstance(column, s.Attribute):
             raise self.error(f"expected a column, found {self.describe(column)}", column.span)
         codes = self.inputs.column(column.name, CODES)
-        return t.Lookup(codes, self.inputs.table(codes, lambda values: _arrow_rows(test(values), negated)))
+        return t.Lookup(codes, self.inputs.table(codes, lambda values: arrow_rows(test(values), negated)))
 
     # ---- expressions ----------------------------------------------------------------------------------------
 
@@ -362,7 +401,7 @@ class Binder:
                 kind = kind_of(self.column(expression))
                 if kind is None:
                     data_type, name = self.column(expression), expression.name
-                    message = f"column {dotted(name)!r} is {_article(data_type)}, which no predicate can read"
+                    message = f"column {dotted(name)!r} is {article(data_type)}, which no predicate can read"
                     raise self.error(message, expression.span, fields_hint(name, data_type))
                 return kind
             case s.Negative():
@@ -370,9 +409,11 @@ class Binder:
             case s.Arithmetic():
                 kinds = {self.arithmetic_kind(expression.left), self.arithmetic_kind(expression.right)}
                 return NOTHING if NOTHING in kinds else FLOAT if FLOAT in kinds else INTEGER
-            case s.Call():
-                message = f"{expression.function} of a difference of times is a length of time, and no number"
-                raise self.error(message, expression.span, LENGTH_HINT)
+            case s.Call():  # of one event it is a column
+                if self.is_distance(expression):
+                    message = f"{expression.function} of a difference of times is a length of time, and no number"
+                    raise self.error(message, expression.span, LENGTH_HINT)
+                return self.arithmetic_kind(expression.operands[0])
         raise AssertionError(expression)
 
     def arithmetic_kind(self, operand: s.Expression) -> str:
@@ -396,15 +437,54 @@ class Binder:
             case s.Duration():
                 raise AssertionError("`kind` refuses it")
             case s.Attribute():
-                return self.inputs.column(expression.name, *([FLOATS] if self.kind(expression) == DECIMAL else []))
+                return self.stored(expression, *([FLOATS] if self.kind(expression) == DECIMAL else []))
             case s.Negative(operand=s.Literal(value=int(value))):
                 return -value  # exact, also outside of int64
-            case s.Negative():
-                return _negative(self.number(expression.operand), self.kind(expression) == FLOAT)
-            case s.Arithmetic():
-                x, y = self.number(expression.left), self.number(expression.right)
-                return _arithmetic(self.inputs, expression.op, x, y, self.kind(expression) == FLOAT)
+            case s.Negative() | s.Call() | s.Arithmetic():
+                op = "negative" if isinstance(expression, s.Negative) else None
+                op = op or (expression.op if isinstance(expression, s.Arithmetic) else expression.function)  # type: ignore[union-attr]
+                operands = [self.number(part) for part in children(expression)]
+                return self._applied(op, operands, t.F8 if self.kind(expression) == FLOAT else t.I8)
         raise AssertionError(expression)
+
+    def stored(self, attribute: s.Attribute, read: str = NUMBERS) -> t.Value:
+        """Return the values of a column as they are stored (`Inputs.column`)."""
+        return self.inputs.column(attribute.name, read)
+
+    def _applied(self, op: str, operands: Sequence[Operand], dtype: str) -> Operand:
+        """Return an operator on numbers; NULL if an operand is NULL, or constants are divided by 0."""
+        if None in operands:
+            return None
+        if any(isinstance(operand, t.Value) for operand in operands):
+            convert = _to_float if dtype == t.F8 else _to_int64
+            return t.Apply(op, tuple(convert(self.inputs, operand) for operand in operands))
+        constants = [(to_float if dtype == t.F8 else to_int64)(operand) for operand in operands]
+        if op in ("/", "%") and dtype == t.I8 and constants[1] == 0:
+            return None
+        with np.errstate(all="ignore"):
+            return np.asarray(spelling(op, dtype).numpy(*constants)).item()  # type: ignore[no-any-return]
+
+    def _compare(self, op: str, x: Operand, y: Operand, negated: bool, as_float: bool = False) -> t.Test:
+        """Return ``x op y`` or its negation, as floats if either is one or with `as_float`."""
+        if x is None or y is None:
+            return t.Fixed(False)
+        if not isinstance(x, t.Value):
+            x, y, op = y, x, t.MIRRORED[op]
+        if not isinstance(x, t.Value):
+            assert not isinstance(y, t.Value)
+            x, y = (float(x), float(y)) if as_float else (x, y)
+            return t.Fixed(_holds(op, x, y) != negated)
+        if as_float or x.dtype == t.F8 or (isinstance(y, t.Value) and y.dtype == t.F8):
+            return self.floats_compared(op, x, y, negated)
+        if isinstance(y, t.Value):
+            return _compare_scaled(op, x, 1, y, 1, negated)
+        if y not in (_UINT64 if x.dtype == t.U8 else _INT64):  # all values of x are on one side of y
+            return t.Known(x) if _holds(op, 0, y) != negated else t.Fixed(False)
+        return t.Compare(op, x, self.inputs.constant(y, x.dtype), negated)
+
+    def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.Test:
+        """Compare numbers of which one is a float: as floats."""
+        return t.Compare(op, _to_float(self.inputs, x), _to_float(self.inputs, y), negated)
 
     def check_names(self, name: s.Expression, other: s.Expression) -> None:
         """Raise an error for a name that is no column, and was meant as NULL or as a text."""
@@ -455,82 +535,36 @@ def type_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str)
     return errors
 
 
-# ---- rows ------------------------------------------------------------------------------------------------------
-
-
-def _arrow_rows(answer: pa.Array, negated: bool) -> Bools:
-    """Return the rows for which Arrow's three-valued answer is TRUE (FALSE when negated)."""
-    if negated:
-        answer = pc.invert(answer)
-    return np.asarray(answer.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
-
-
-def _null_rows(block: Block, name: str, negated: bool) -> Bools:
-    """Return the rows of a column that are NULL, or those that are not."""
-    valid = block.valid(name)
-    rows: Bools = np.ones(block.n_rows, np.bool_) if valid is None else valid
-    return rows if negated else np.logical_not(rows)
-
-
 # ---- numbers -----------------------------------------------------------------------------------------------------
 
 
-def _compare(inputs: Inputs, op: str, x: Operand, y: Operand, negated: bool, as_float: bool = False) -> t.Test:
-    """Return ``x op y`` or its negation, as floats if either is one or with `as_float`."""
-    if x is None or y is None:
-        return t.Fixed(False)
-    if not isinstance(x, t.Value):
-        x, y, op = y, x, t.MIRRORED[op]
-    if not isinstance(x, t.Value):
-        assert not isinstance(y, t.Value)
-        x, y = (float(x), float(y)) if as_float else (x, y)
-        return t.Fixed(bool(OPERATORS[op](x, y)) != negated)
-    if as_float or x.dtype == t.F8 or (isinstance(y, t.Value) and y.dtype == t.F8):
-        return t.Compare(op, _to_float(inputs, x), _to_float(inputs, y), negated)
-    if isinstance(y, t.Value):
-        if (x.dtype, y.dtype) == (t.U8, t.I8):
-            x, y, op = y, x, t.MIRRORED[op]
+def _holds(op: str, x: Any, y: Any) -> bool:
+    """Return ``x op y`` of two constants."""
+    return bool(OPERATORS[op].of[t.I8].numpy(x, y))
+
+
+def _compare_scaled(op: str, x: t.Value, x_factor: int, y: t.Value, y_factor: int, negated: bool) -> t.Test:
+    """Return ``x * x_factor op y * y_factor`` of integers, or its negation, compared exactly."""
+    if x_factor == y_factor and x.dtype == y.dtype:
         return t.Compare(op, x, y, negated)
-    if y not in (_UINT64 if x.dtype == t.U8 else _INT64):  # all values of x are on one side of y
-        return t.Known(x) if bool(OPERATORS[op](0, y)) != negated else t.Fixed(False)
-    return t.Compare(op, x, inputs.constant(y, x.dtype), negated)
-
-
-def _negative(x: Operand, as_float: bool) -> Operand:
-    """Return ``-x``, of an int64 or a float64."""
-    if x is None:
-        return None
-    if isinstance(x, t.Value):
-        return t.Negative(x if x.dtype != t.U8 else t.ToInt64(x))
-    with np.errstate(all="ignore"):
-        return (-(to_float if as_float else to_int64)(x)).item()  # type: ignore[no-any-return]
-
-
-def _arithmetic(inputs: Inputs, op: str, x: Operand, y: Operand, as_float: bool) -> Operand:
-    """Return ``x op y`` of int64 or of float64; NULL if an operand is NULL, or an integer is divided by 0."""
-    if x is None or y is None:
-        return None
-    if isinstance(x, t.Value) or isinstance(y, t.Value):
-        convert = _to_float if as_float else _to_int64
-        return t.Arithmetic(op, convert(inputs, x), convert(inputs, y))
-    x, y = (to_float(x), to_float(y)) if as_float else (to_int64(x), to_int64(y))
-    if op in "/%" and not as_float and y == 0:
-        return None
-    with np.errstate(all="ignore"):
-        value = (FLOAT_ARITHMETIC if as_float else INTEGER_ARITHMETIC)[op](x, y)
-    return np.asarray(value).item()  # type: ignore[no-any-return]
+    return t.Compare(op, t.ToWide(x, x_factor), t.ToWide(y, y_factor), negated)
 
 
 def _to_float(inputs: Inputs, x: Any) -> t.Value:
     if not isinstance(x, t.Value):
         return inputs.constant(float(x), t.F8)
-    return x if x.dtype == t.F8 else t.ToFloat(x)
+    return x if x.dtype == t.F8 else _coerced(t.ToFloat, x)
 
 
 def _to_int64(inputs: Inputs, x: Any) -> t.Value:
     if not isinstance(x, t.Value):
         return inputs.constant(int(to_int64(x)), t.I8)
-    return t.ToInt64(x) if x.dtype == t.U8 else x
+    return _coerced(t.ToInt64, x) if x.dtype == t.U8 else x
+
+
+def _coerced(coercion: Callable[[t.Value], t.Value], x: t.Value) -> t.Value:
+    """Return a value in another type; one of several events, within the event."""
+    return t.OfEvent(x.event, coercion(x.operand)) if isinstance(x, t.OfEvent) else coercion(x)
 
 
 def _exact(expression: s.Expression) -> Fraction | None:
@@ -543,51 +577,8 @@ def _exact(expression: s.Expression) -> Fraction | None:
     return None
 
 
-def _decimals(array: pa.Array, common: pa.DataType) -> pa.Array:
-    """Cast decimals, integers or durations (which Arrow does not cast directly) to a decimal type."""
-    return (array.cast(pa.int64()) if pa.types.is_duration(array.type) else array).cast(common)
-
-
-def _common_decimal(a: pa.DataType, b: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds all values of two decimal (or integer) types; None: there is none."""
-    digits = [(t.precision, t.scale) if kind_of(t) == DECIMAL else (20, 0) for t in (a, b)]
-    scale = max(0, *(scale for _, scale in digits))
-    fits = max(precision - scale for precision, scale in digits) + scale <= 76
-    return pa.decimal256(76, scale) if fits else None
-
-
-# ---- messages -----------------------------------------------------------------------------------------------------
-
-
 def _is_text(expression: s.Expression) -> bool:
     return isinstance(expression, s.Literal) and isinstance(expression.value, str)
-
-
-def _article(data_type: pa.DataType) -> str:
-    name = str(data_type)
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
-
-
-def _moment_hint(data_type: pa.DataType, error: ValueError) -> str:
-    if isinstance(error, ZoneError):
-        return str(error)
-    if pa.types.is_time(data_type):
-        return "write '12:30:00'"
-    return "write it as in '2013-01-31' or '2013-01-31 12:30:00'"
-
-
-def _comparison_hint(kinds: set[str], left: s.Expression, right: s.Expression) -> str | None:
-    if MOMENT in kinds:
-        return "write moments in quotes: '2013-01-31 12:30:00'"
-    if BOOLEAN in kinds:
-        return "booleans are compared with TRUE and FALSE"
-    number = next((x.text for x in (left, right) if isinstance(x, s.Literal) and x.text), None)
-    if number is not None:
-        return f"write '{number}' to compare it as a text, character by character"
-    text = next((x.value for x in (left, right) if isinstance(x, s.Literal) and isinstance(x.value, str)), None)
-    if text is not None and _NUMBER.fullmatch(text):
-        return f"write {text} without quotes to compare it as a number"
-    return None
 
 
 def columns_of(predicates: Sequence[s.Predicate]) -> list[str]:

@@ -7,7 +7,6 @@ Arrow; floats become float64.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import pyarrow as pa
@@ -25,33 +24,7 @@ _WHOLE = 2.0**52
 Compute = Callable[[pa.Array], pa.Array]
 
 
-@dataclass(frozen=True)
-class Function:
-    """A function of one value, and perhaps of a number of digits.
-
-    Attributes
-    ----------
-    expected : str
-        Values that it takes, for messages.
-    takes : callable
-        True for a type of its values.
-    gives : callable
-        Type of the result, from that of the values.
-    most_operands : int
-    """
-
-    expected: str
-    takes: Callable[[pa.DataType], bool]
-    gives: Callable[[pa.DataType], pa.DataType]
-    most_operands: int = 1
-
-    @property
-    def of_text(self) -> bool:
-        """True if it is computed once for each distinct text."""
-        return self.takes(pa.string())
-
-
-def _number(data_type: pa.DataType) -> pa.DataType:
+def number_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type in which a number is computed."""
     if pa.types.is_signed_integer(data_type):
         return pa.int64()
@@ -62,72 +35,61 @@ def _number(data_type: pa.DataType) -> pa.DataType:
     return data_type
 
 
-def _rounded(data_type: pa.DataType) -> pa.DataType:
+def rounded_type(data_type: pa.DataType) -> pa.DataType:
     """Return the type of a rounded number: a decimal may have one digit more."""
     if not pa.types.is_decimal(data_type):
-        return _number(data_type)
+        return number_type(data_type)
     digits, scale = data_type.precision + 1, data_type.scale
     return pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(min(digits, 76), scale)
 
 
-def _is_number(data_type: pa.DataType) -> bool:
+def is_number(data_type: pa.DataType) -> bool:
+    """Return True for integers, floats and decimals."""
     return kind_of(data_type) in (INTEGER, FLOAT, DECIMAL) and not pa.types.is_duration(data_type)
 
 
-def _is_date(data_type: pa.DataType) -> bool:
+def is_date(data_type: pa.DataType) -> bool:
+    """Return True for timestamps and dates."""
     return kind_of(data_type) == MOMENT and not pa.types.is_time(data_type)
 
 
-def _int64(_: pa.DataType) -> pa.DataType:
+def integer_type(_: pa.DataType) -> pa.DataType:
+    """Return the type of integers that are made."""
     return pa.int64()
 
 
-FUNCTIONS: dict[str, Function] = {
-    "abs": Function("a number or a duration", lambda t: kind_of(t) in (INTEGER, FLOAT, DECIMAL), _number),
-    "round": Function("a number", _is_number, _rounded, most_operands=2),
-    "lower": Function("a text", is_string, lambda _: pa.large_string()),
-    "upper": Function("a text", is_string, lambda _: pa.large_string()),
-    "length": Function("a text", is_string, _int64),
-    "hour": Function(
-        "a timestamp or a time of day",
-        lambda t: kind_of(t) == MOMENT and not pa.types.is_date(t),
-        _int64,
-    ),
-    "day": Function("a timestamp or a date", _is_date, _int64),
-    "weekday": Function("a timestamp or a date", _is_date, _int64),
-}
-"""The functions by name; hours, days and weekdays (0 is Monday) are those of the time zone of a timestamp."""
+def text_type(_: pa.DataType) -> pa.DataType:
+    """Return the type of texts that are made."""
+    return pa.large_string()
 
 
-def compute(function: str, digits: int, data_type: pa.DataType) -> Compute:
-    """Return the function of an array without a dictionary whose values have this type.
+def absolute(_: int, data_type: pa.DataType) -> Compute:
+    """Return the function ``abs``."""
+    return lambda values: pc.abs(values.cast(number_type(data_type)))
 
-    Parameters
-    ----------
-    function
-        Name in `FUNCTIONS`.
-    digits
-        Digits after the point, of `round`.
-    data_type
-    """
-    match function:
-        case "abs":
-            return lambda values: pc.abs(values.cast(_number(data_type)))
-        case "round" if pa.types.is_integer(data_type):
-            return lambda values: values.cast(_number(data_type))
-        case "round" if pa.types.is_floating(data_type):
-            return partial(_round_floats, digits=digits)
-        case "round":
-            return lambda values: pc.round(values.cast(_rounded(data_type)), min(digits, max(0, data_type.scale)))
-        case "lower":
-            return lambda values: pc.utf8_lower(plain_texts(values)).cast(pa.large_string())
-        case "upper":
-            return lambda values: pc.utf8_upper(plain_texts(values)).cast(pa.large_string())
-        case "length":
-            return lambda values: pc.utf8_length(plain_texts(values)).cast(pa.int64())
-        case _:
-            part = {"hour": pc.hour, "day": pc.day, "weekday": pc.day_of_week}[function]
-            return lambda values: part(values).cast(pa.int64())
+
+def rounded(digits: int, data_type: pa.DataType) -> Compute:
+    """Return the function ``round`` to some digits after the point, half to even."""
+    if pa.types.is_integer(data_type):
+        return lambda values: values.cast(number_type(data_type))
+    if pa.types.is_floating(data_type):
+        return partial(_round_floats, digits=digits)
+    return lambda values: pc.round(values.cast(rounded_type(data_type)), min(digits, max(0, data_type.scale)))
+
+
+def of_texts(function: Compute) -> Callable[[int, pa.DataType], Compute]:
+    """Return a function of texts, which gives texts or integers."""
+
+    def computed(values: pa.Array) -> pa.Array:
+        found = function(plain_texts(values))
+        return found.cast(pa.large_string() if is_string(found.type) else pa.int64())
+
+    return lambda digits, data_type: computed
+
+
+def part_of_time(function: Compute) -> Callable[[int, pa.DataType], Compute]:
+    """Return a function of times in the time zone of their type: hours, days, or weekdays, of which 0 is Monday."""
+    return lambda digits, data_type: lambda values: function(values).cast(pa.int64())
 
 
 def _round_floats(values: pa.Array, digits: int) -> pa.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,8 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.memory import read_only
 from cer_gpu.columnar.resident import is_resident
-from cer_gpu.predicates.numbers import floats
-from cer_gpu.predicates.terms import BIT, F8, I8, STORED, U8, Column, Constant, Given
+from cer_gpu.expressions.numbers import floats
+from cer_gpu.expressions.terms import BIT, F8, I8, STORED, U8, WIDE, Column, Constant, Given
 
 Rows = Bools | bool
 """Answer for each row, or one for all of them."""
@@ -52,6 +52,26 @@ class Stored:
     resident: bool = False
 
 
+@dataclass(frozen=True)
+class BlockInputs:
+    """Inputs of a program for one block.
+
+    Attributes
+    ----------
+    n_rows : int
+    columns : dict from slot to Stored
+    constants : dict from type to array
+    tables : dict from "types", "streams" or slot to array
+    given : dict from slot to uint8 array, shape (n_rows,)
+    """
+
+    n_rows: int
+    columns: Mapping[int, Stored]
+    constants: Mapping[str, npt.NDArray[Any]]
+    tables: Mapping[str | int, npt.NDArray[Any]] = field(default_factory=dict)
+    given: Mapping[int, npt.NDArray[np.uint8]] = field(default_factory=dict)
+
+
 @dataclass
 class Inputs:
     """Slots of the terms of one query over one schema.
@@ -69,7 +89,7 @@ class Inputs:
 
     schema: pa.Schema
     columns: list[tuple[str, str]] = field(default_factory=list)
-    constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: []})
+    constants: dict[str, list[Any]] = field(default_factory=lambda: {I8: [], U8: [], F8: [], WIDE: []})
     tables: list[tuple[Column, PerDictionary]] = field(default_factory=list)
     given: list[Callable[[Block], Rows]] = field(default_factory=list)
 
@@ -141,8 +161,19 @@ class Inputs:
         return {column.slot: self.stored(column, block) for column in columns}
 
     def constant_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the constants of each type."""
-        return {dtype: read_only(np.array(values, dtype)) for dtype, values in self.constants.items()}
+        """Return the constants of each type; wide integers by their halves, two int64 each, the upper one first."""
+        plain = {dtype: values for dtype, values in self.constants.items() if dtype != WIDE}
+        halves = [half for value in self.constants[WIDE] for half in halves_of(value)]
+        return {
+            **{dtype: read_only(np.array(values, dtype)) for dtype, values in plain.items()},
+            WIDE: read_only(np.array(halves, np.int64)),
+        }
+
+
+def halves_of(value: int) -> tuple[int, int]:
+    """Return the upper and the lower half of a wide integer, each as an int64."""
+    low = value & (2**64 - 1)
+    return value >> 64, low - (2**64 if low >= 2**63 else 0)
 
 
 def _validity(array: pa.Array) -> tuple[npt.NDArray[np.uint8] | None, int]:

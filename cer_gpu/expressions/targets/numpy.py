@@ -1,4 +1,4 @@
-"""Interpreter of terms in NumPy, one operation at a time over the rows of a block: the definition for generated code.
+"""Target NumPy: terms over the rows of a block, one operation at a time; the definition for compiled code.
 
 Three-valued logic needs no third value: a test is TRUE only if nothing that it reads is NULL.
 """
@@ -6,24 +6,15 @@ Three-valued logic needs no third value: a test is TRUE only if nothing that it 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from cer_gpu.columnar.columns import Block, Bools
-from cer_gpu.predicates import terms as t
-from cer_gpu.predicates.inputs import FLOATS, Inputs, Rows
-from cer_gpu.predicates.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64
-
-OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "<>": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.inputs import FLOATS, Inputs, Rows
+from cer_gpu.expressions.numbers import floats, to_float, to_int64, widened
+from cer_gpu.expressions.operators import compare_type, spelling
 
 
 def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
@@ -45,18 +36,19 @@ def rows_of(test: t.Test, inputs: Inputs, block: Block) -> Rows:
         case t.Compare():
             x, x_valid = values_of(test.left, inputs, block)
             y, y_valid = values_of(test.right, inputs, block)
-            rows = OPERATORS[test.op](x, y)
+            rows = spelling(test.op, compare_type(test.left.dtype, test.right.dtype)).numpy(x, y)
             rows = np.logical_not(rows) if test.negated else rows
             return _and_valid(_and_valid(rows, x_valid), y_valid)
         case t.Known():
             valid = values_of(test.operand, inputs, block)[1]
-            return True if valid is None else valid
+            return not test.negated if valid is None else valid != test.negated
         case t.Lookup():
             name = inputs.columns[test.codes.slot][0]
             coded = block.coded(name)
             return _and_valid(inputs.tables[test.table][1](coded.values)[coded.codes], block.valid(name))
         case t.Given():
             return inputs.given[test.slot](block)
+    raise AssertionError(test)  # it reads several events
 
 
 def values_of(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools | None]:
@@ -70,24 +62,21 @@ def values_of(term: t.Value, inputs: Inputs, block: Block) -> tuple[Any, Bools |
         case t.ToFloat() | t.ToInt64():
             x, valid = values_of(term.operand, inputs, block)
             return (to_float if term.dtype == t.F8 else to_int64)(x), valid
-        case t.Negative():
+        case t.ToWide():
             x, valid = values_of(term.operand, inputs, block)
-            with np.errstate(all="ignore"):
-                return -_widened(x, term.dtype), valid
-        case t.Arithmetic():
-            x, x_valid = values_of(term.left, inputs, block)
-            y, y_valid = values_of(term.right, inputs, block)
-            x, y = _widened(x, term.dtype), _widened(y, term.dtype)
-            valid = _both(x_valid, y_valid)
+            return widened(x, term.factor), valid
+        case t.Apply():
+            operands, valid = [], None
+            for operand in term.operands:
+                x, x_valid = values_of(operand, inputs, block)
+                # constants, and integers of fewer bits, in 64 bits
+                operands.append(x if term.dtype == t.WIDE else to_float(x) if term.dtype == t.F8 else to_int64(x))
+                valid = _both(valid, x_valid)
             if term.divides:
-                valid = _both(valid, np.broadcast_to(y != 0, (block.n_rows,)))
+                valid = _both(valid, np.broadcast_to(operands[1] != 0, (block.n_rows,)))
             with np.errstate(all="ignore"):
-                return (FLOAT_ARITHMETIC if term.dtype == t.F8 else INTEGER_ARITHMETIC)[term.op](x, y), valid
-
-
-def _widened(x: Any, dtype: str) -> Any:
-    """Return a constant, or integers of fewer bits, in 64 bits."""
-    return (to_float if dtype == t.F8 else to_int64)(x)
+                return spelling(term.op, term.dtype).numpy(*operands), valid
+    raise AssertionError(term)
 
 
 def _and_valid(rows: Any, valid: Bools | None) -> Rows:

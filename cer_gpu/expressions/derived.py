@@ -20,13 +20,14 @@ from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, S
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.errors import did_you_mean
-from cer_gpu.predicates.functions import FUNCTIONS, MOST_DIGITS, OfTexts, compute
-from cer_gpu.predicates.inputs import Inputs
-from cer_gpu.predicates.interpreter import values_of
-from cer_gpu.predicates.terms import MIRRORED, Value
+from cer_gpu.expressions.functions import MOST_DIGITS, OfTexts
+from cer_gpu.expressions.inputs import Inputs
+from cer_gpu.expressions.operators import FUNCTIONS
+from cer_gpu.expressions.targets.numpy import values_of
+from cer_gpu.expressions.terms import MIRRORED, Value
 
 if TYPE_CHECKING:
-    from cer_gpu.predicates.binder import Binder
+    from cer_gpu.expressions.binder import Binder
 
 MOST_LAG = 1_000_000
 """Most events that LAG goes back: so many values are kept, for each key of PARTITION BY that has as many events."""
@@ -62,7 +63,7 @@ class FunctionColumn:
         """Return a function that makes the column of a block, for the blocks of one stream."""
         if pa.types.is_null(self.operand_type):
             return lambda block: pa.nulls(block.n_rows)
-        made, operand = compute(self.function, self.digits, self.operand_type), self.operand
+        made, operand = FUNCTIONS[self.function].arrow(self.digits, self.operand_type), self.operand
         if not isinstance(operand, str):
             return lambda block: made(_numbers(*operand, block))
         if FUNCTIONS[self.function].of_text:
@@ -256,7 +257,7 @@ def _check(call: s.Call, operand: s.Expression, data_type: pa.DataType, binder: 
         )
     if has_zone(data_type):
         try:
-            compute(call.function, 0, data_type)(pa.array([0]).cast(data_type))
+            FUNCTIONS[call.function].arrow(0, data_type)(pa.array([0]).cast(data_type))
         except pa.ArrowException as error:
             raise binder.error(f"{call.function} of {binder.describe(operand)}: {error}", call.span) from None
 
@@ -275,7 +276,7 @@ def _constant(call: s.Call, digits: int, binder: Binder) -> s.Literal:
         raise binder.error(f"{call.function} takes {FUNCTIONS[call.function].expected}", call.span)
     array = pa.array([value])
     _check(call, operand, array.type, binder)
-    result = compute(call.function, digits, array.type)(array)[0].as_py()
+    result = FUNCTIONS[call.function].arrow(digits, array.type)(array)[0].as_py()
     return s.Literal(result, "" if isinstance(result, str) else repr(result), call.span)
 
 

@@ -1,0 +1,269 @@
+"""The operators of expressions and predicates: one record for each, with its spelling in every target.
+
+A target is a way to compute: NumPy over the rows of a block, source for Numba or CUDA over one row, programs of joins
+and row patterns (`cer_gpu.backend.joins.filters`), and Arrow for measures.  All of them give the same values, which
+docs/language.md defines ("Numbers"); tests/expressions holds each of them to Python's exact numbers.
+
+A new operator is a record here, and for compiled code a function in `cer_gpu.backend.operations` and one in
+``kernels/numbers.cuh``.  Functions of one event are columns that Arrow makes, which every target reads.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cer_gpu.backend import operations
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, is_string, kind_of
+from cer_gpu.expressions import functions, numbers
+from cer_gpu.expressions.terms import COMPARISONS, F8, I8, U8, WIDE
+
+MIXED = "float and wide"
+"""Operands of a comparison: a float64 at the left, and a wide integer."""
+
+
+@dataclass(frozen=True)
+class Spelling:
+    """An operator on operands of one type, in each target.
+
+    Attributes
+    ----------
+    numpy : callable
+        Function of arrays or scalars, one for each operand.
+    numba : str
+        Expression of operands ``{x}`` and ``{y}``; a truth is a uint8, 0 or 1.
+    cuda : str
+        The same in CUDA C++; a truth is a bool.
+    program : int or None
+        Code within the instructions of a program for such operands; None: they have it as an instruction of its own.
+    arrow : callable or None
+        Function of arrays or scalars, of measures; it refuses integers that do not fit.  None: Arrow has no such type.
+    """
+
+    numpy: Callable[..., Any]
+    numba: str
+    cuda: str
+    program: int | None
+    arrow: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An operator on numbers, or a comparison.
+
+    Attributes
+    ----------
+    symbol : str
+        As it is written, but ``negative``.
+    n_operands : int
+    of : dict from str to Spelling
+        By the type of the operands: `I8`, `U8`, `F8`, `WIDE` (of terms), or `MIXED`.
+    exact : callable or None
+        Function of Arrow for decimals and times, of measures; None: there is none.
+    null : str
+        Operands for which a number is NULL, or a comparison is not TRUE, nor its negation.
+    overflow : str
+        The integer where the exact one does not fit 64 bits.
+    """
+
+    symbol: str
+    n_operands: int
+    of: Mapping[str, Spelling]
+    exact: Callable[..., Any] | None = None
+    null: str = "any operand is NULL"
+    overflow: str = "none does"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of one value, and perhaps of a number of digits, which Arrow computes for a column at once.
+
+    Attributes
+    ----------
+    symbol : str
+        Name, in lower case.
+    expected : str
+        Values that it takes, for messages.
+    takes : callable
+        True for a type of its values.
+    gives : callable
+        Type of the result, from that of the values.
+    arrow : callable
+        Returns the function of an array without a dictionary, given the digits and the type of its values.
+    most_operands : int
+    of : dict from str to Spelling
+        As of `Operator`, for functions that may read several events.
+    """
+
+    symbol: str
+    expected: str
+    takes: Callable[[pa.DataType], bool]
+    gives: Callable[[pa.DataType], pa.DataType]
+    arrow: Callable[[int, pa.DataType], functions.Compute]
+    most_operands: int = 1
+    of: Mapping[str, Spelling] = field(default_factory=dict)
+
+    @property
+    def of_text(self) -> bool:
+        """True if it is computed once for each distinct text."""
+        return self.takes(pa.string())
+
+
+_WRAPS = "its low 64 bits: it wraps around; a measure refuses to show it"
+_BY_ZERO = "any operand is NULL, or an integer is divided by 0"
+
+
+def _comparison(symbol: str, holds: Callable[[Any, Any], Any], device: str, arrow: Callable[..., Any]) -> Operator:
+    """Return a comparison, given as functions of Python, CUDA and Arrow."""
+    code, written = COMPARISONS.index(symbol), {"=": "==", "<>": "!="}.get(symbol, symbol)
+    cuda = f"{device}({{x}}, {{y}})"
+
+    def of_mixed(x: Any, y: Any) -> Any:
+        order = numbers.float_order(x, y)
+        return np.where(order == 2, symbol == "<>", holds(order, 0))
+
+    one_type = Spelling(holds, f"B({{x}} {written} {{y}})", cuda, code, arrow)
+    wide = Spelling(partial(numbers.compare_wide, holds), f"B(wide_order({{x}}, {{y}}) {written} I(0))", cuda, code)
+    mixed = Spelling(of_mixed, f"B(float_compared(I({code}), {{x}}, {{y}}))", cuda, code)
+    return Operator(symbol, 2, {I8: one_type, U8: one_type, F8: one_type, WIDE: wide, MIXED: mixed})
+
+
+# Numba assumes that signed integers do not overflow, so LLVM would turn x + d < x into d < 0; unsigned ones wrap around
+_RECORDS: tuple[Operator | Function, ...] = (
+    _comparison("=", operator.eq, "cer_eq", pc.equal),
+    _comparison("<>", operator.ne, "cer_ne", pc.not_equal),
+    _comparison("<", operator.lt, "cer_lt", pc.less),
+    _comparison("<=", operator.le, "cer_le", pc.less_equal),
+    _comparison(">", operator.gt, "cer_gt", pc.greater),
+    _comparison(">=", operator.ge, "cer_ge", pc.greater_equal),
+    Operator(
+        "+",
+        2,
+        {
+            I8: Spelling(operator.add, "I(U({x}) + U({y}))", "cer_add({x}, {y})", operations.PLUS, pc.add_checked),
+            F8: Spelling(operator.add, "{x} + {y}", "cer_add({x}, {y})", operations.PLUS, pc.add),
+        },
+        exact=pc.add_checked,
+        overflow=_WRAPS,
+    ),
+    Operator(
+        "-",
+        2,
+        {
+            I8: Spelling(
+                operator.sub, "I(U({x}) - U({y}))", "cer_sub({x}, {y})", operations.MINUS, pc.subtract_checked
+            ),
+            F8: Spelling(operator.sub, "{x} - {y}", "cer_sub({x}, {y})", operations.MINUS, pc.subtract),
+            WIDE: Spelling(numbers.wide_difference, "wide_difference({x}, {y})", "cer_sub({x}, {y})", None),
+        },
+        exact=pc.subtract_checked,
+        overflow=_WRAPS,
+    ),
+    Operator(
+        "*",
+        2,
+        {
+            I8: Spelling(
+                operator.mul, "I(U({x}) * U({y}))", "cer_mul({x}, {y})", operations.TIMES, pc.multiply_checked
+            ),
+            F8: Spelling(operator.mul, "{x} * {y}", "cer_mul({x}, {y})", operations.TIMES, pc.multiply),
+        },
+        exact=pc.multiply_checked,
+        overflow=_WRAPS,
+    ),
+    Operator(
+        "/",
+        2,
+        {
+            I8: Spelling(
+                numbers.divide,
+                "quotient({x}, {y})",
+                "cer_div({x}, {y})",
+                operations.DIVIDED,
+                partial(numbers.by_numpy, numbers.divide),
+            ),
+            F8: Spelling(operator.truediv, "{x} / {y}", "cer_div({x}, {y})", operations.DIVIDED, pc.divide),
+        },
+        exact=numbers.divide_exactly,
+        null=_BY_ZERO,
+        overflow="0, as in Arrow: there is one, the least by -1",
+    ),
+    Operator(
+        "%",
+        2,
+        {
+            I8: Spelling(
+                numbers.remainder,
+                "remainder({x}, {y})",
+                "cer_mod({x}, {y})",
+                operations.MODULO,
+                partial(numbers.by_numpy, numbers.remainder),
+            ),
+            F8: Spelling(
+                np.fmod, "fmod({x}, {y})", "cer_mod({x}, {y})", operations.MODULO, partial(numbers.by_numpy, np.fmod)
+            ),
+        },
+        null=_BY_ZERO,
+    ),
+    Operator(
+        "negative",
+        1,
+        {
+            I8: Spelling(operator.neg, "I(U(0) - U({x}))", "cer_neg({x})", operations.NEGATIVE, pc.negate_checked),
+            F8: Spelling(operator.neg, "-{x}", "cer_neg({x})", operations.NEGATIVE, pc.negate),
+        },
+        exact=pc.negate_checked,
+        overflow=_WRAPS,
+    ),
+    Function(
+        "abs",
+        "a number or a duration",
+        lambda t: kind_of(t) in (INTEGER, FLOAT, DECIMAL),
+        functions.number_type,
+        functions.absolute,
+        of={
+            I8: Spelling(np.abs, "absolute({x})", "cer_abs({x})", operations.ABSOLUTE),
+            F8: Spelling(np.abs, "abs({x})", "cer_abs({x})", operations.ABSOLUTE),
+        },
+    ),
+    Function("round", "a number", functions.is_number, functions.rounded_type, functions.rounded, most_operands=2),
+    Function("lower", "a text", is_string, functions.text_type, functions.of_texts(pc.utf8_lower)),
+    Function("upper", "a text", is_string, functions.text_type, functions.of_texts(pc.utf8_upper)),
+    Function("length", "a text", is_string, functions.integer_type, functions.of_texts(pc.utf8_length)),
+    Function(
+        "hour",
+        "a timestamp or a time of day",
+        lambda t: kind_of(t) == MOMENT and not pa.types.is_date(t),
+        functions.integer_type,
+        functions.part_of_time(pc.hour),
+    ),
+    Function("day", "a timestamp or a date", functions.is_date, functions.integer_type, functions.part_of_time(pc.day)),
+    Function(
+        "weekday",
+        "a timestamp or a date",
+        functions.is_date,
+        functions.integer_type,
+        functions.part_of_time(pc.day_of_week),
+    ),
+)
+OPERATORS: Mapping[str, Operator] = {each.symbol: each for each in _RECORDS if isinstance(each, Operator)}
+"""Operators by their symbols."""
+FUNCTIONS: Mapping[str, Function] = {each.symbol: each for each in _RECORDS if isinstance(each, Function)}
+"""Functions by their names."""
+
+
+def spelling(symbol: str, dtype: str) -> Spelling:
+    """Return an operator, or a function of several events, on operands of a type."""
+    return (OPERATORS[symbol] if symbol in OPERATORS else FUNCTIONS[symbol]).of[dtype]
+
+
+def compare_type(left: str, right: str) -> str:
+    """Return the key of `Operator.of` for a comparison of two types of terms."""
+    return left if left == right else MIXED

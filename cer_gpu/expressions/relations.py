@@ -1,0 +1,348 @@
+"""Binding of filters between events to a schema: comparisons of two columns, or small programs over several.
+
+A filter is *separable* if it compares an expression over one event with an expression over another: both sides are
+then columns (`cer_gpu.expressions.side_columns`), and an index can find what passes.  Every other filter becomes a
+program (`cer_gpu.expressions.targets.program`), which tests one choice of events.
+
+papers: RMA, definition 4.2 (a guard is a formula over the current event and the contents of registers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.traversal import children as children_of
+from cer_gpu.ceql.traversal import fold, with_children
+from cer_gpu.columnar.columns import DECIMAL, FLOAT, MOMENT, kind_of
+from cer_gpu.columnar.fields import column_type
+from cer_gpu.columnar.moments import per_second
+from cer_gpu.errors import QueryTooLargeError, QueryTypeError
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.binder import Binder, Operand
+from cer_gpu.expressions.derived import of_event
+from cer_gpu.expressions.inputs import NUMBERS
+from cer_gpu.expressions.lengths import length_of
+from cer_gpu.expressions.relation_terms import Argument, Comparison, Condition, argument_of, arguments_of
+from cer_gpu.expressions.side_columns import (
+    MAX_COLUMNS,
+    Bound,
+    ExactText,
+    OrderKey,
+    Raw,
+    SideColumn,
+    TextNumber,
+    Truth,
+    inclusive,
+    sides_of,
+)
+from cer_gpu.expressions.targets.program import ProgramWriter
+
+_BY_DIFFERENCE = (
+    "a difference of two times is compared with a length of time: b.ts - a.ts <= 5 MINUTES; of integers, a number"
+)
+
+
+@dataclass(frozen=True)
+class BoundRelations:
+    """All filters between events of a query, bound to one schema; immutable.
+
+    Attributes
+    ----------
+    conditions : tuple of Condition
+        One for each relation.
+    columns : tuple of SideColumn
+    constants : tuple of int
+        Constants of the programs: int64, or the bits of a float64.
+    names : tuple of str
+        Columns of the events that they read.
+    binder : Binder
+        Inputs of the terms.
+    """
+
+    conditions: tuple[Condition, ...]
+    columns: tuple[SideColumn, ...]
+    constants: tuple[int, ...]
+    names: tuple[str, ...]
+    binder: Binder = field(compare=False)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """Kinds of columns and comparisons, which batches of another schema must share."""
+        kinds = tuple((type(c), getattr(c, "op", ""), getattr(c, "unsigned", False), _dtype(c)) for c in self.columns)
+        return self.conditions, kinds, tuple(_units(column_type(self.binder.schema, n, None, None)) for n in self.names)
+
+    @property
+    def names_on_host(self) -> tuple[str, ...]:
+        """Columns of `names` that the host reads even if a device computes what it can (`sides_of`)."""
+        if any(isinstance(column, Truth) for column in self.columns):
+            return self.names  # its tests may read any of them
+        others: list[str] = []
+        for column in self.columns:
+            if isinstance(column, TextNumber):
+                others.append(column.column)
+            elif isinstance(column, Bound | ExactText):
+                others += self._read_by(t.columns_in(column.term))
+        computed = set(self._read_by(sides_of(self.columns).columns)) - set(others)
+        return tuple(name for name in self.names if name not in computed)
+
+    def _read_by(self, columns: Iterable[t.Column]) -> list[str]:
+        return [self.binder.inputs.columns[column.slot][0] for column in columns]
+
+
+def _units(data_type: pa.DataType) -> Fraction:
+    """Return how many stored numbers of a type make up one; 1 for types that store no other numbers."""
+    if pa.types.is_decimal(data_type):
+        return Fraction(10 ** int(data_type.scale))
+    timed = pa.types.is_temporal(data_type) and kind_of(data_type) is not None
+    return per_second(data_type) if timed else Fraction(1)
+
+
+def _dtype(column: SideColumn) -> str:
+    return column.term.dtype if isinstance(column, Raw | OrderKey) else ""
+
+
+def bind_relations(predicates: Sequence[s.Predicate], schema: pa.Schema, text: str) -> BoundRelations:
+    """Bind the predicates of filters between events.
+
+    Raises
+    ------
+    QueryTypeError
+        When a column is unknown, or types do not go together.
+    QueryTooLargeError
+        When they read too many different expressions.
+    """
+    binder = RelationBinder(schema, text)
+    conditions = tuple(binder.condition(predicate) for predicate in predicates)
+    return binder.bound(conditions, predicates)
+
+
+def relation_errors(predicates: Iterable[s.Predicate], schema: pa.Schema, text: str) -> list[QueryTypeError]:
+    """Return the type errors of filters between events, one for each wrong test."""
+    binder, errors = RelationBinder(schema, text), []
+    for leaf in (leaf for predicate in predicates for leaf in s.leaves(predicate)):
+        try:
+            binder.condition(leaf)
+        except QueryTypeError as error:
+            errors.append(error)
+    return errors
+
+
+class RelationBinder(Binder):
+    """Binder of filters over several events, which binds what reads one event by a binder of its own.
+
+    Attributes
+    ----------
+    single : Binder
+        Binder of expressions and predicates over one event.
+    columns : dict from SideColumn to int
+    constants : dict from int to int
+        Constants of programs: int64, or the bits of a float64.
+    """
+
+    def __init__(self, schema: pa.Schema, text: str) -> None:
+        super().__init__(schema, text)
+        self.single = Binder(schema, text)
+        self.columns: dict[SideColumn, int] = {}
+        self.constants: dict[int, int] = {}
+
+    def derive(self, node: Any) -> Any:
+        """Return a predicate or expression with derived columns in place of functions and LAG."""
+        node = self.single.derive(node)
+        self.schema = self.single.schema
+        return node
+
+    def alone(self, of: Sequence[Argument]) -> bool:
+        """Return True if these events are one, of which a column can hold all that is read."""
+        return len(of) == 1
+
+    def column_number(self, column: SideColumn) -> int:
+        """Return the number of a column."""
+        return self.columns.setdefault(column, len(self.columns))
+
+    def condition(self, predicate: s.Predicate) -> Condition:
+        """Bind one filter: as a comparison of two columns where it is one."""
+        test = self.bind(predicate)
+        sides = self._separated(test)
+        if sides is None:
+            return self.program(predicate, test)
+        op, left, right = sides
+        (one, other), ranked = _events(test), any(isinstance(part, t.Text) and part.ranked for part in t.parts(test))
+        return Comparison(op, one, self.column_number(left), other, self.column_number(right), ranked)
+
+    def program(self, predicate: s.Predicate, test: t.Test) -> Condition:
+        """Return the program of a filter, given its test."""
+
+        def constant(value: int) -> int:
+            return self.constants.setdefault(value, len(self.constants))
+
+        arguments = arguments_of(self.derive(predicate))
+        return ProgramWriter(arguments, self.column_number, constant, self.inputs).program(test)
+
+    def bound(self, conditions: tuple[Condition, ...], predicates: Sequence[s.Predicate]) -> BoundRelations:
+        """Return conditions with the columns and constants so far, for filters of these predicates."""
+        if len(self.columns) > MAX_COLUMNS:
+            raise QueryTooLargeError(
+                f"filters between events read more than {MAX_COLUMNS} different expressions", hint="write fewer of them"
+            )
+        names = dict.fromkeys(a.name for predicate in predicates for a in s.attributes(predicate))
+        return BoundRelations(conditions, tuple(self.columns), tuple(self.constants), tuple(names), self.single)
+
+    # ---- what reads one event, and what reads several --------------------------------------------------------
+
+    def bound_test(self, predicate: s.Predicate, negated: bool) -> t.Test:
+        """Return the test of a predicate without functions, or of its negation."""
+        of = arguments_of(predicate)
+        if self.alone(of):
+            return t.TestOfEvent(of[0], self.single.bound_test(of_event(predicate), negated))
+        return super().bound_test(predicate, negated)
+
+    def comparison(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+        """Bind ``left op right``."""
+        for side, other in ((left, right), (right, left)):
+            if self.is_distance(side) and length_of(other) is None and not self.is_length(other):
+                written = f"the value of {self.text[slice(*side.span)]}"
+                raise self.error(f"cannot compare {written} with {self.describe(other)}", span, _BY_DIFFERENCE)
+        return super().comparison(op, left, right, negated, span)
+
+    def number(self, expression: s.Expression) -> Operand:
+        """Bind a numeric or boolean expression."""
+        of = arguments_of(expression)
+        if not self.alone(of):
+            return super().number(expression)
+        value = self.single.number(of_event(expression))
+        return t.OfEvent(of[0], value) if isinstance(value, t.Value) else value
+
+    def stored(self, attribute: s.Attribute, read: str = NUMBERS) -> t.Value:
+        """Return the values of a column as they are stored."""
+        return t.OfEvent(argument_of(attribute), self.single.stored(of_event(attribute), read))
+
+    def floats_compared(self, op: str, x: t.Value, y: t.Value | float, negated: bool) -> t.Test:
+        """Compare numbers of which one is a float: a float with an integer exactly."""
+        if isinstance(y, t.Value) and t.F8 in (x.dtype, y.dtype) and x.dtype != y.dtype:
+            if y.dtype == t.F8:
+                x, y, op = y, x, t.MIRRORED[op]
+            return t.Compare(op, x, t.ToWide(y), negated)
+        return super().floats_compared(op, x, y, negated)
+
+    def numeric(self, op: str, left: s.Expression, right: s.Expression, negated: bool) -> t.Test:
+        """Compare integers, floats or booleans, and decimals with floats."""
+        if DECIMAL in (self.kind(left), self.kind(right)):
+            return super().numeric(op, left, right, negated)
+        return self._compare(op, self.number(left), self.number(right), negated)
+
+    def columns_by_arrow(self, op: str, left: s.Expression, right: s.Expression, negated: bool, span: s.Span) -> t.Test:
+        """Compare texts of two events, by their numbers or in their order."""
+        sides = []
+        for side in (left, right):
+            if self.kind(side) == DECIMAL and isinstance(side, s.Attribute):
+                raise self.error(
+                    f"{self.describe(side)} has more than 18 digits, and cannot be compared between events",
+                    span,
+                    "cast it to a decimal of at most 18 digits, or to a float",
+                )
+            if not isinstance(side, s.Attribute):
+                raise self.error(f"expected a column, found {self.describe(side)}", side.span)
+            sides.append(t.OfEvent(argument_of(side), t.Text(side.name, op not in ("=", "<>"))))
+        return t.Compare(op, sides[0], sides[1], negated)
+
+    # ---- equal values -------------------------------------------------------------------------------------
+
+    def equal_columns(self, x: s.Expression, y: s.Expression) -> tuple[SideColumn, SideColumn] | None:
+        """Return columns of two expressions over one event each that are equal where the values are; None: none are."""
+        sides = [
+            fold(self.derive(side), partial(_of_another, name), children_of) for side, name in ((x, "x"), (y, "y"))
+        ]
+        test = self.bound_test(s.Comparison("=", sides[0], sides[1], x.span), False)
+        found = self._separated(test)
+        if found is None:
+            return None
+        return found[1:] if _events(test)[0].variable == "x" else found[:0:-1]
+
+    def check_transitive(self, expressions: Sequence[s.Expression]) -> None:
+        """Refuse decimals and floats among three values or more that are to be equal, as a decimal is compared rounded.
+
+        Raises
+        ------
+        QueryTypeError
+        """
+        kinds = {self.single.kind(of_event(self.derive(expression))) for expression in expressions}
+        if {DECIMAL, FLOAT} <= kinds:
+            raise self.error(
+                "decimals and floats are among three values or more that are to be equal",
+                expressions[0].span,
+                "cast these columns to one type",
+            )
+
+    def exact_column(self, expression: s.Expression) -> SideColumn:
+        """Return a column of an expression over one event that equals those of any types for equal values."""
+        x = of_event(self.derive(expression))
+        kind, scale = self.single.kind(x), Fraction(1)
+        if isinstance(x, s.Attribute) and (kind == MOMENT or self.single.are_durations(x, x)):
+            scale = per_second(self.single.column(x))
+        elif isinstance(x, s.Attribute) and kind == DECIMAL:
+            scale = Fraction(10) ** self.single.column(x).scale
+        plain = scale == 1 and kind != DECIMAL
+        value = self.single.number(x) if plain else self.single.stored(x)
+        assert isinstance(value, t.Value)  # it reads an event
+        return ExactText(value, scale)
+
+    # ---- separable comparisons ----------------------------------------------------------------------------
+
+    def _separated(self, test: t.Test) -> tuple[str, SideColumn, SideColumn] | None:
+        """Return a comparison of two events as an operator on columns of integers; None: it is none."""
+        if not isinstance(test, t.Compare) or len(_events(test)) != 2:
+            return None
+        op, left, right = test.op, test.left, test.right
+        if test.negated:
+            if t.F8 in (left.dtype, right.dtype):
+                return None  # NOT (NaN < 1) is TRUE
+            op = t.OPPOSITE[op]
+        match left, right:
+            case t.OfEvent(operand=t.Text() as x), t.OfEvent(operand=t.Text() as y):
+                return op, TextNumber(x.column), TextNumber(y.column)
+            case t.OfEvent(), t.OfEvent():
+                return (
+                    None if left.dtype == t.F8 and op == "<>" else (op, OrderKey(left.operand), OrderKey(right.operand))
+                )
+            case t.OfEvent(), t.ToWide(operand=t.OfEvent() as y):
+                bound = Bound(left.operand, t.MIRRORED[op], unsigned=y.dtype == t.U8)
+                return None if op == "<>" else (inclusive(op), bound, OrderKey(y.operand))
+            case t.ToWide(), t.ToWide():
+                return _scaled(op, left, right)
+            case t.Apply(operands=(t.ToWide() as x, t.ToWide() as y)), t.Constant():
+                return _scaled(op, x, y, self.inputs.constants[t.WIDE][right.slot])
+        return None
+
+
+def _events(test: t.Test) -> list[Argument]:
+    """Return the events of a comparison, in order, each once."""
+    return list(dict.fromkeys(part.event for part in t.parts(test) if isinstance(part, t.OfEvent)))
+
+
+def _scaled(op: str, left: t.ToWide, right: t.ToWide, plus: int = 0) -> tuple[str, SideColumn, SideColumn] | None:
+    """Return ``left op right + plus`` as an operator on columns, where one of the factors is 1."""
+    if not isinstance(left.operand, t.OfEvent) or not isinstance(right.operand, t.OfEvent):
+        return None
+    x, y = left.operand.operand, right.operand.operand
+    if left.factor == right.factor == 1 and not plus and x.dtype == y.dtype:
+        return op, OrderKey(x), OrderKey(y)
+    if op == "<>":
+        return None
+    if right.factor == 1:  # x op (y + plus) / factor
+        return inclusive(op), OrderKey(x), Bound(y, op, left.factor, plus, unsigned=x.dtype == t.U8)
+    assert left.factor == 1
+    return inclusive(op), Bound(x, t.MIRRORED[op], right.factor, -plus, unsigned=y.dtype == t.U8), OrderKey(y)
+
+
+def _of_another(name: str, node: Any, parts: list[Any]) -> Any:
+    """Return a node that reads an event of another name."""
+    if isinstance(node, s.Attribute):
+        return replace(node, variable=s.Name(name), event="EACH")
+    return with_children(node, parts)

@@ -1,0 +1,122 @@
+"""Target program: instructions for a stack (`cer_gpu.backend.joins.filters`), from tests of several events.
+
+papers: RMA, definition 4.2 (a guard is a formula over the current event and the contents of registers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cer_gpu.backend.joins import filters as code
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.inputs import Inputs, halves_of
+from cer_gpu.expressions.operators import compare_type, spelling
+from cer_gpu.expressions.relation_terms import Argument, FilterProgram
+from cer_gpu.expressions.side_columns import OrderKey, Raw, SideColumn, TextNumber, Truth
+
+_COMPARE = {
+    t.I8: code.COMPARE_INTEGERS,
+    t.U8: code.COMPARE_INTEGERS,
+    t.F8: code.COMPARE_FLOATS,
+    t.WIDE: code.COMPARE_WIDE,
+}
+_APPLY = {
+    (1, t.I8): code.ONE_INTEGER,
+    (1, t.F8): code.ONE_FLOAT,
+    (2, t.I8): code.TWO_INTEGERS,
+    (2, t.F8): code.TWO_FLOATS,
+}
+
+
+class ProgramWriter:
+    """Writer of one program.
+
+    Parameters
+    ----------
+    arguments
+        Events that it reads.
+    column, constant
+        Number of a column of events, and of an int64 among the constants, which may be new.
+    inputs
+        Constants of the terms.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[Argument],
+        column: Callable[[SideColumn], int],
+        constant: Callable[[int], int],
+        inputs: Inputs,
+    ) -> None:
+        self._arguments, self._column, self._constant, self._inputs = tuple(arguments), column, constant, inputs
+        self._code: list[tuple[int, int, int]] = []
+
+    def program(self, test: t.Test) -> FilterProgram:
+        """Return the program of a test."""
+        self._test(test)
+        return FilterProgram(self._arguments, tuple(self._code))
+
+    def _emit(self, instruction: int, a: int = 0, b: int = 0) -> None:
+        self._code.append((instruction, a, b))
+
+    def _read(self, event: Argument, column: SideColumn, *, ranked: bool = False) -> None:
+        number = self._column(column)
+        self._emit(code.COLUMN, self._arguments.index(event), -1 - number if ranked else number)
+
+    def _push(self, value: int, high: int = 0) -> None:
+        self._emit(code.CONSTANT, self._constant(value), self._constant(high))
+
+    def _test(self, test: t.Test) -> None:
+        """Append the instructions that push 1 if a test is TRUE, else 0."""
+        match test:
+            case t.TestOfEvent():
+                self._read(test.event, Truth(test.operand))
+            case t.Fixed():
+                self._push(int(test.holds))
+            case t.And() | t.Or():
+                for i, each in enumerate(test.tests):
+                    self._test(each)
+                    if i:
+                        self._emit(code.AND if isinstance(test, t.And) else code.OR)
+            case t.Known():
+                self._value(test.operand)
+                self._emit(code.KNOWN, 0, int(test.negated))
+            case t.Compare():
+                of = compare_type(test.left.dtype, test.right.dtype)
+                for side in (test.left, test.right):
+                    self._value(side, in_order=of == t.U8)
+                number = spelling(test.op, of).program
+                assert number is not None
+                self._emit(_COMPARE.get(of, code.COMPARE_MIXED), number, int(test.negated))
+            case _:
+                raise AssertionError(test)
+
+    def _value(self, term: t.Value, in_order: bool = False) -> None:
+        """Append the instructions that push a value; with `in_order`, an integer in the order of the values."""
+        match term:
+            case t.OfEvent(operand=t.Text() as text):
+                self._read(term.event, TextNumber(text.column), ranked=text.ranked)
+            case t.OfEvent():
+                self._read(term.event, OrderKey(term.operand) if in_order else Raw(term.operand))
+            case t.Constant():
+                value = self._inputs.constants[term.dtype][term.slot]
+                if term.dtype == t.F8:
+                    value = int(np.float64(value).view(np.int64))
+                high, low = halves_of(value)
+                self._push(value - 2**63 if in_order else low, high)
+            case t.ToFloat():
+                self._value(term.operand)
+                self._emit(code.TO_FLOAT)
+            case t.ToWide():
+                self._value(term.operand)
+                self._emit(code.TO_WIDE_NATURAL if term.operand.dtype == t.U8 else code.TO_WIDE, term.factor)
+            case t.Apply():
+                for operand in term.operands:
+                    self._value(operand)
+                number = spelling(term.op, term.dtype).program
+                instruction = _APPLY.get((len(term.operands), term.dtype), code.WIDE_DIFFERENCE)
+                self._emit(instruction, 0 if number is None else number)
+            case _:
+                raise AssertionError(term)

@@ -1,0 +1,139 @@
+"""Source of compiled code from terms over one row; a term that occurs twice is computed once.
+
+The text depends only on the spellings of operators, on slots and on positions of bits: on the shape of the terms.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from cer_gpu.expressions import terms as t
+from cer_gpu.expressions.operators import Spelling, compare_type, spelling
+
+
+class TermWriter(ABC):
+    """Writer of statements that compute terms, each under a name of its own.
+
+    Attributes
+    ----------
+    TRUTH : str
+        Type of a truth, as `_named` takes it.
+    ZERO : str
+        The int64 0.
+    """
+
+    TRUTH = "truth"
+    ZERO = ""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lines: list[str] = []
+        self._names: dict[object, str] = {}
+
+    # ---- what differs between targets ---------------------------------------------------------------------
+
+    @abstractmethod
+    def _named(self, key: object, kind: str, expression: str) -> str:
+        """Append the statement that names an expression of a type (of terms, or `TRUTH`), and return the name."""
+
+    @abstractmethod
+    def _spelled(self, spelling: Spelling) -> str:
+        """Return an operator as this target has it."""
+
+    @abstractmethod
+    def _constant(self, term: t.Constant) -> str:
+        """Return an expression of a constant."""
+
+    @abstractmethod
+    def _column(self, term: t.Column) -> str:
+        """Return an expression of a column at the row."""
+
+    @abstractmethod
+    def _coerced(self, term: t.ToFloat | t.ToInt64 | t.ToWide, operand: str) -> str:
+        """Return an expression of an operand in another type."""
+
+    @abstractmethod
+    def _valid(self, column: t.Column) -> str | None:
+        """Return the name of the truth that a column is not NULL at the row; None: it never is."""
+
+    @abstractmethod
+    def _looked_up(self, term: t.Lookup) -> str:
+        """Return an expression of the entry of a table at the row, a truth."""
+
+    @abstractmethod
+    def _given(self, term: t.Given) -> str:
+        """Return an expression of an answer computed before, a truth."""
+
+    @abstractmethod
+    def _truth(self, holds: bool) -> str:
+        """Return a constant truth."""
+
+    @abstractmethod
+    def _negation(self, truth: str) -> str:
+        """Return an expression of the negation of a truth."""
+
+    @abstractmethod
+    def _joined(self, truths: Sequence[str], every: bool) -> str:
+        """Return an expression of truths of which every one, or any one, is to hold."""
+
+    # ---- terms --------------------------------------------------------------------------------------------
+
+    def _value(self, term: t.Value) -> str:
+        """Return the name of a value."""
+        if term in self._names:
+            return self._names[term]
+        match term:
+            case t.Constant():
+                expression = self._constant(term)
+            case t.Column():
+                expression = self._column(term)
+            case t.ToFloat() | t.ToInt64() | t.ToWide():
+                expression = self._coerced(term, self._value(term.operand))
+            case t.Apply():
+                operands = dict(zip("xy", map(self._value, term.operands), strict=False))
+                expression = self._spelled(spelling(term.op, term.dtype)).format(**operands)
+            case _:
+                raise AssertionError(term)  # it reads several events
+        return self._named(term, term.dtype, expression)
+
+    def _test(self, term: t.Test) -> str:
+        """Return the name of the truth of a test."""
+        if term in self._names:
+            return self._names[term]
+        every = True
+        match term:
+            case t.Compare():
+                spelled = self._spelled(spelling(term.op, compare_type(term.left.dtype, term.right.dtype)))
+                holds = spelled.format(x=self._value(term.left), y=self._value(term.right))
+                truths = [self._negation(holds) if term.negated else holds, *self._known(term.left, term.right)]
+            case t.Known():
+                truths = self._known(term.operand) or [self._truth(True)]
+                if term.negated:
+                    truths = [self._negation(f"({self._joined(truths, True)})")]
+            case t.Lookup():
+                truths = [self._looked_up(term)]
+            case t.Given():
+                truths = [self._given(term)]
+            case t.Fixed():
+                truths = [self._truth(term.holds)]
+            case t.And() | t.Or():
+                truths, every = [self._test(test) for test in term.tests], isinstance(term, t.And)
+            case _:
+                raise AssertionError(term)
+        return self._named(term, self.TRUTH, self._joined(truths, every))
+
+    def _known(self, *terms: t.Value) -> list[str]:
+        """Return the names of truths that all hold if nothing in the terms is NULL."""
+        found: dict[str, None] = {}
+        for term in terms:
+            valid = (self._valid(column) for column in t.columns_in(term))
+            found |= dict.fromkeys(name for name in valid if name is not None)
+            for divisor in t.divisors_in(term):
+                name = self._value(divisor)
+                key = ("nonzero", name)
+                nonzero = self._spelled(spelling("<>", t.I8)).format(x=name, y=self.ZERO)
+                found[self._names.get(key) or self._named(key, self.TRUTH, nonzero)] = None
+        return list(found)
