@@ -348,6 +348,11 @@ class Binder:
                 return self.is_length(side.left) and self.is_length(side.right)
         return False
 
+    def length_of_event(self, side: s.Expression) -> tuple[t.Value, Fraction]:
+        """Return a difference of times as a wide integer, and its units in a second."""
+        unit = max(per_second(self.column(attribute)) for attribute in s.attributes(side))
+        return self._wide_length(side, unit), unit
+
     def _wide_length(self, side: s.Expression, unit: Fraction) -> t.Value:
         """Return times and lengths in units, of which there are so many in a second, as wide integers."""
         if isinstance(side, s.Attribute):

@@ -272,7 +272,8 @@ class RelationBinder(Binder):
         ------
         QueryTypeError
         """
-        kinds = {self.single.kind(of_event(self.derive(expression))) for expression in expressions}
+        sides = (of_event(self.derive(expression)) for expression in expressions)
+        kinds = {self.single.kind(side) for side in sides if not self.single.is_distance(side)}
         if {DECIMAL, FLOAT} <= kinds:
             raise self.error(
                 "decimals and floats are among three values or more that are to be equal",
@@ -283,6 +284,8 @@ class RelationBinder(Binder):
     def exact_column(self, expression: s.Expression) -> SideColumn:
         """Return a column of an expression over one event that equals those of any types for equal values."""
         x = of_event(self.derive(expression))
+        if self.single.is_distance(x):
+            return ExactText(*self.single.length_of_event(x))
         kind, scale = self.single.kind(x), Fraction(1)
         if isinstance(x, s.Attribute) and (kind == MOMENT or self.single.are_durations(x, x)):
             scale = per_second(self.single.column(x))

@@ -354,7 +354,7 @@ def _values(term: Value, inputs: Inputs, view: RowsOfBlock) -> tuple[npt.NDArray
     """Return the values of a term as int64, uint64 or float64, and a mask of those that are not NULL."""
     values, valid = values_of(term, inputs, view)  # type: ignore[arg-type]
     values = np.asarray(values)
-    kind = {"f": np.float64, "u": np.uint64}.get(values.dtype.kind, np.int64)
+    kind: Any = {"f": np.float64, "u": np.uint64, "O": object}.get(values.dtype.kind, np.int64)
     if kind == np.uint64 and values.dtype.itemsize < 8:
         kind = np.int64
     return np.broadcast_to(values.astype(kind), view.n_rows), valid
