@@ -22,7 +22,7 @@ from cer_gpu.query import Query
 from cer_gpu.query import analyse as analyse_ceql
 
 Result = TypeVar("Result")
-_SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot"}
+_SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
 OF_STATEMENTS = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
 """Parameters of commands that a statement with MATCH_RECOGNIZE takes."""
 _ORDER = "ORDER BY names the order of its rows"
