@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import pyarrow as pa
 
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.errors import QueryError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
 from cer_gpu.row_patterns.leaves import Leaf, Null, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
 from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
-from cer_gpu.row_patterns.program import program_of
+from cer_gpu.row_patterns.program import Program, program_of
 from cer_gpu.row_patterns.query import RowPatternQuery
 from cer_gpu.row_patterns.searching import Searched
 from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Named, Statement, parse_statement
+
+
+def analyse(
+    text: str, *, schema: pa.Schema | None = None, type_column: str | None = "type", **options: Any
+) -> tuple[RowPatternQuery | None, Sequence[CerError]]:
+    """Compile a statement and return it, or its error; parameters are those of `cer_gpu.compile`.
+
+    Raises
+    ------
+    OptionError
+        For any option but `schema`.
+    """
+    typed = None if type_column == "type" else type_column or "no type column"
+    for option, value in {"type_column": typed, **options}.items():
+        if value is not None:
+            raise OptionError(f"{option} is an option of CEQL; in MATCH_RECOGNIZE, ORDER BY names the order of rows")
+    try:
+        query = compile_row_pattern(text)
+        if schema is not None:
+            query.output_schema(schema)
+    except QueryError as error:
+        return None, [error]
+    return query, []
 
 
 def compile_row_pattern(text: str) -> RowPatternQuery:
@@ -31,18 +56,64 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     QueryError
         When it asks for something that is not supported, or has no meaning.
     """
-    statement = parse_statement(text)
-    program = program_of(statement.pattern)
-    primary = list(dict.fromkeys(variables_in(statement.pattern)))
-    _check(statement, primary)
-    known = frozenset([*primary, *statement.subsets])
-    translator = Translator(text, known)
-    conditions = Translator(text, known)
-    predicates = {each.name: conditions.predicate(each.span) for each in statement.define}
-    split = _split(statement, predicates, conditions.leaves)
-    expressions = {each.name: translator.measure(each.span) for each in statement.measures}
-    skip = _skip(statement, primary)
-    return RowPatternQuery(text, statement, program, split, Measures(expressions, translator.leaves), skip)
+    draft = Draft(parse_statement(text))
+    for _, run in PASSES:
+        run(draft)
+    return RowPatternQuery(text, draft.statement, draft.program, draft.conditions, draft.measures, draft.skip)
+
+
+@dataclass
+class Draft:
+    """Compiled statement in the making: each pass sets what later passes read; as the parts of a `RowPatternQuery`."""
+
+    statement: Statement
+    program: Program = field(init=False)
+    conditions: Conditions = field(init=False)
+    measures: Measures = field(init=False)
+    skip: Skip = field(init=False)
+
+    @property
+    def primary(self) -> list[str]:
+        """Variables of PATTERN."""
+        return list(dict.fromkeys(variables_in(self.statement.pattern)))
+
+    def translator(self) -> Translator:
+        """Return a translator of the expressions of a clause."""
+        return Translator(self.statement.text, frozenset([*self.primary, *self.statement.subsets]))
+
+
+def _place(draft: Draft) -> None:
+    draft.program = program_of(draft.statement.pattern)
+
+
+def _resolve(draft: Draft) -> None:
+    _check(draft.statement, draft.primary)
+
+
+def _condition(draft: Draft) -> None:
+    translator = draft.translator()
+    predicates = {each.name: translator.predicate(each.span) for each in draft.statement.define}
+    draft.conditions = _split(draft.statement, predicates, translator.leaves)
+
+
+def _measure(draft: Draft) -> None:
+    translator = draft.translator()
+    expressions = {each.name: translator.measure(each.span) for each in draft.statement.measures}
+    draft.measures = Measures(expressions, translator.leaves)
+
+
+def _go_on(draft: Draft) -> None:
+    draft.skip = _skip(draft.statement, draft.primary)
+
+
+PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
+    ("places", _place),
+    ("names", _resolve),
+    ("conditions", _condition),
+    ("measures", _measure),
+    ("skip", _go_on),
+)
+"""Passes from a statement to its query, in their order; `cer_gpu.row_patterns.explaining` tells what each did."""
 
 
 def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, Leaf]) -> Conditions:
