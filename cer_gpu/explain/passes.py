@@ -118,7 +118,9 @@ def formula_text(formula: NormalForm, streams: Collection[str] = ()) -> str:
 
 
 def _leads(part: NormalForm, around: NormalForm) -> bool:
-    """Return True for the left side of a node of its own kind, which needs no parentheses."""
+    """Return True for the left side of an operator of its own kind, which needs no parentheses."""
+    if isinstance(part, Then) and isinstance(around, Then):
+        return part is around.left and part.contiguous == around.contiguous
     return type(part) is type(around) and part is children(around)[0]
 
 

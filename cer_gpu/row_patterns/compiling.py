@@ -20,7 +20,7 @@ from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
 from cer_gpu.row_patterns.program import Program, program_of
 from cer_gpu.row_patterns.query import RowPatternQuery
 from cer_gpu.row_patterns.searching import Searched
-from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Named, Statement, parse_statement
+from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Statement, parse_statement
 
 
 def analyse(
@@ -127,7 +127,7 @@ def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: 
         here: list[s.Predicate] = []
         there: list[s.Predicate] = []
         for part in _conjuncts(predicates[each.name]):
-            read = {a.name: _refused(leaves[a.name], statement, each) for a in s.attributes(part)}
+            read = {a.name: _refused(leaves[a.name], statement, each.name, a.span) for a in s.attributes(part)}
             if all(_is_around(leaf, mine) for leaf in read.values()):
                 here.append(part)
                 around |= {name: leaf for name, leaf in read.items() if isinstance(leaf, RowValue | Null)}
@@ -135,7 +135,7 @@ def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: 
             names = {name: _name_of(_relative(leaf, mine), others) for name, leaf in read.items()}
             there.append(_renamed(part, names))
         if here:
-            local[each.name] = here[0] if len(here) == 1 else s.And(tuple(here), here[0].span)
+            local[each.name] = here[0] if len(here) == 1 else s.And(tuple(here), (here[0].span[0], here[-1].span[1]))
         if there:
             searched[each.name] = tuple(there)
     return Conditions(local, around, Searched(searched, others, statement.subsets) if searched else None)
@@ -160,7 +160,7 @@ def _relative(leaf: Leaf, mine: Container[str | None]) -> Leaf:
     return replace(leaf, variable=None) if isinstance(leaf, RowValue) and _is_around(leaf, mine) else leaf
 
 
-def _refused(leaf: Leaf, statement: Statement, each: Named) -> Leaf:
+def _refused(leaf: Leaf, statement: Statement, name: str, span: s.Span) -> Leaf:
     """Return a leaf that may stand in DEFINE; refuse others."""
     reason = ""
     if leaf.final:
@@ -168,7 +168,7 @@ def _refused(leaf: Leaf, statement: Statement, each: Named) -> Leaf:
     elif isinstance(leaf, RowAggregate) and leaf.function == "ARRAY_AGG":
         reason = "ARRAY_AGG is not supported in DEFINE"
     if reason:
-        raise QueryError(f"the condition of {each.name} names {shown(leaf)}: {reason}", statement.text, *each.span)
+        raise QueryError(f"the condition of {name} names {shown(leaf)}: {reason}", statement.text, *span)
     return leaf
 
 
