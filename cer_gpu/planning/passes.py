@@ -45,24 +45,20 @@ class Draft:
 
     Attributes
     ----------
-    syntax : QuerySyntax
-    type_column : str or None
     in_parallel : bool
         True if the pattern may become a parallelised automaton.
-    measures, variables, attributes, formula, trailing, guards, graph, parallel, against_parallel, cea
-        As those of `Plan`.
     selected : frozenset of str
         Variables whose events are kept.
     pattern : NormalForm
         The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.automaton.trailing`).
     alone : NormalForm
         `pattern` without its filters between events.
-    conjunction : bool
-        True if it has a conjunction.
     chain : tuple of Step or str
         Steps of `alone` as a chain, or the reason why it is none; "" for a conjunction.
     steps : tuple of Step or str
         Steps that stacks evaluate in place of an automaton, or the reason why there are none.
+
+    The others are those of `Plan`.
     """
 
     syntax: QuerySyntax

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -56,64 +56,33 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     QueryError
         When it asks for something that is not supported, or has no meaning.
     """
-    draft = Draft(parse_statement(text))
-    for _, run in PASSES:
-        run(draft)
-    return RowPatternQuery(text, draft.statement, draft.program, draft.conditions, draft.measures, draft.skip)
+    statement = parse_statement(text)
+    made = {name: run(statement) for name, run in PASSES}
+    return RowPatternQuery(text, statement, made["places"], made["conditions"], made["measures"], made["skip"])
 
 
-@dataclass
-class Draft:
-    """Compiled statement in the making: each pass sets what later passes read; as the parts of a `RowPatternQuery`."""
-
-    statement: Statement
-    program: Program = field(init=False)
-    conditions: Conditions = field(init=False)
-    measures: Measures = field(init=False)
-    skip: Skip = field(init=False)
-
-    @property
-    def primary(self) -> list[str]:
-        """Variables of PATTERN."""
-        return list(dict.fromkeys(variables_in(self.statement.pattern)))
-
-    def translator(self) -> Translator:
-        """Return a translator of the expressions of a clause."""
-        return Translator(self.statement.text, frozenset([*self.primary, *self.statement.subsets]))
+def _places(statement: Statement) -> Program:
+    return program_of(statement.pattern)
 
 
-def _place(draft: Draft) -> None:
-    draft.program = program_of(draft.statement.pattern)
+def _conditions(statement: Statement) -> Conditions:
+    translator = _translator(statement)
+    predicates = {each.name: translator.predicate(each.span) for each in statement.define}
+    return _split(statement, predicates, translator.leaves)
 
 
-def _resolve(draft: Draft) -> None:
-    _check(draft.statement, draft.primary)
+def _measures(statement: Statement) -> Measures:
+    translator = _translator(statement)
+    return Measures({each.name: translator.measure(each.span) for each in statement.measures}, translator.leaves)
 
 
-def _condition(draft: Draft) -> None:
-    translator = draft.translator()
-    predicates = {each.name: translator.predicate(each.span) for each in draft.statement.define}
-    draft.conditions = _split(draft.statement, predicates, translator.leaves)
+def _translator(statement: Statement) -> Translator:
+    return Translator(statement.text, frozenset([*_primary(statement), *statement.subsets]))
 
 
-def _measure(draft: Draft) -> None:
-    translator = draft.translator()
-    expressions = {each.name: translator.measure(each.span) for each in draft.statement.measures}
-    draft.measures = Measures(expressions, translator.leaves)
-
-
-def _go_on(draft: Draft) -> None:
-    draft.skip = _skip(draft.statement, draft.primary)
-
-
-PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
-    ("places", _place),
-    ("names", _resolve),
-    ("conditions", _condition),
-    ("measures", _measure),
-    ("skip", _go_on),
-)
-"""Passes from a statement to its query, in their order; `cer_gpu.row_patterns.explaining` tells what each did."""
+def _primary(statement: Statement) -> list[str]:
+    """Return the variables of PATTERN."""
+    return list(dict.fromkeys(variables_in(statement.pattern)))
 
 
 def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, Leaf]) -> Conditions:
@@ -187,9 +156,9 @@ def _renamed(predicate: s.Predicate, names: Mapping[str, str]) -> s.Predicate:
     return fold(predicate, combine, children)  # type: ignore[no-any-return]
 
 
-def _check(statement: Statement, primary: Sequence[str]) -> None:
+def _check(statement: Statement) -> None:
     """Refuse variables that are not there, and clauses that do not go together."""
-    text = statement.text
+    text, primary = statement.text, _primary(statement)
     if not (statement.all_rows or statement.measures or statement.partition):
         reason = "ONE ROW PER MATCH has no columns without MEASURES and PARTITION BY"
         raise QueryError(reason, text, 0, 0, hint="add MEASURES, or ALL ROWS PER MATCH")
@@ -212,15 +181,25 @@ def _check(statement: Statement, primary: Sequence[str]) -> None:
         raise QueryError("WITH UNMATCHED ROWS and {- -} exclude one another", text, *statement.pattern_span)
 
 
-def _skip(statement: Statement, primary: Sequence[str]) -> Skip:
+def _skip(statement: Statement) -> Skip:
     how = statement.skip[0]
     if len(statement.skip) == 1:
         return Skip(TO_NEXT_ROW if how == "TO NEXT ROW" else PAST_LAST_ROW)
     name = statement.skip[1]
-    members: Mapping[str, tuple[str, ...]] = {**{each: (each,) for each in primary}, **statement.subsets}
+    members: Mapping[str, tuple[str, ...]] = {**{each: (each,) for each in _primary(statement)}, **statement.subsets}
     if name not in members:
         hint = did_you_mean(name, list(members), "variables")
         raise QueryError(
             f"AFTER MATCH SKIP names {name}, which PATTERN does not have", statement.text, *statement.skip_span, hint
         )
     return Skip(TO_FIRST if how == "TO FIRST" else TO_LAST, frozenset(members[name]), name)
+
+
+PASSES: tuple[tuple[str, Callable[[Statement], Any]], ...] = (
+    ("places", _places),
+    ("names", _check),
+    ("conditions", _conditions),
+    ("measures", _measures),
+    ("skip", _skip),
+)
+"""Passes from a statement to the parts of its query; `cer_gpu.row_patterns.explaining` tells what each did."""
