@@ -125,9 +125,9 @@ class Translator:
             after = r"\s*(?:\(\s*)?\)" if isinstance(node, exp.Func) else after
         if spans:
             begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
-            left, right = re.search(before, self.text[self._span[0] : begin]), re.compile(after).match(self.text, end)
-            begin = self._span[0] + left.start() if before and left else begin
-            self._spans[id(node)] = begin, right.end() if right else end
+            left = re.search(before, self.text[self._span[0] : begin]) if before else None
+            right = re.compile(after).match(self.text, end)
+            self._spans[id(node)] = self._span[0] + left.start() if left else begin, right.end() if right else end
 
     def _at(self, node: Node) -> Span:
         """Return the place of a node in the statement; that of the whole expression where it is not known."""
