@@ -1,21 +1,133 @@
-"""The call that compiles anything: CEQL, or SQL with MATCH_RECOGNIZE."""
+"""The call that compiles anything: `LANGUAGES` tells the language of a text, and `CompiledQuery` what it becomes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import pyarrow as pa
 
-from cer_gpu.ceql.query_file import is_row_pattern, read_query_file
-from cer_gpu.errors import CerError, OptionError, QueryError
+from cer_gpu.ceql.query_file import read_query_file, with_hint_of_a_file
+from cer_gpu.errors import CerError, QueryError
+from cer_gpu.explain.explanation import Explanation
+from cer_gpu.io.source import Source
 from cer_gpu.query import Query
-from cer_gpu.query import analyse as analyse_ceql
-from cer_gpu.query import compile as compile_ceql
-from cer_gpu.row_patterns.query import RowPatternQuery
 
-Compiled: TypeAlias = Query | RowPatternQuery
+Asked = TypeVar("Asked")
+
+
+@runtime_checkable
+class CompiledQuery(Protocol):
+    """A compiled query of any language: all that callers ask of it, whatever its language is."""
+
+    @property
+    def text(self) -> str:
+        """The query as it was written."""
+
+    @property
+    def language(self) -> str:
+        """Its language, the name of one of `LANGUAGES`."""
+
+    @property
+    def syntax(self) -> Any:
+        """The formula with its clauses, or the statement, as immutable nodes that know their places in `text`."""
+
+    @property
+    def reads_whole_table(self) -> bool:
+        """True if its results begin when all rows are read; False: events are evaluated as they come (`Query`)."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Remarks of the compilation."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The event types that it names."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The forms that its results can have."""
+
+    @property
+    def default_output(self) -> str:
+        """The form of its results where none is asked for."""
+
+    def columns(self, schema: pa.Schema) -> list[str]:
+        """Return the names of the columns that it reads from events of a schema; QueryTypeError: it does not fit."""
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the schema of its results over events of a schema; QueryTypeError: it does not fit."""
+
+    @property
+    def evaluate(self) -> Callable[..., pa.Table]:
+        """Method that returns the results over anything that holds events (`cer_gpu.Query.evaluate`)."""
+
+    @property
+    def stream(self) -> Callable[..., pa.RecordBatchReader]:
+        """Method that returns the same batch by batch; nothing is read before the first."""
+
+    @property
+    def count(self) -> Callable[..., int]:
+        """Method that returns the number of results, which are not listed where that can be spared."""
+
+    def explain(self, events: Any = None, *, analyze: bool = False) -> Explanation:
+        """Explain its meaning, the passes of its compilation, and its evaluation."""
+
+    @property
+    def _source(self) -> Callable[..., Source]:
+        """Method that opens anything that `evaluate` takes."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language of queries.
+
+    Attributes
+    ----------
+    name : str
+    begins : re.Pattern
+        Recogniser of its texts, by their beginning up to the words that no other language has there.
+    front_end : str
+        Module, loaded for the first such text, whose function `analyse` takes a text and the options of `compile`,
+        and returns the compiled query, or its errors.
+    reads_whole_table : bool
+        As that of its queries.
+    instead : dict from str to str
+        Words on what it has in place of options of CEQL.
+    """
+
+    name: str
+    begins: re.Pattern[str]
+    front_end: str
+    reads_whole_table: bool = False
+    instead: Mapping[str, str] = field(default_factory=dict)
+
+
+_ORDER = "ORDER BY names the order of its rows"
+LANGUAGES = (
+    Language(
+        "MATCH_RECOGNIZE",
+        re.compile(r"(?is).*\bMATCH_RECOGNIZE\s*\("),
+        "cer_gpu.row_patterns.compiling",
+        reads_whole_table=True,
+        instead={
+            **dict.fromkeys(("time_column", "time_unit", "sort", "lateness", "late"), _ORDER),
+            **dict.fromkeys(("type_column", "no_type_column"), "it knows no types of events"),
+            "output": "ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows",
+        },
+    ),
+    Language("CEQL", re.compile(""), "cer_gpu.query"),
+)
+"""Languages of queries; the first one that recognises a text is its language.  CEQL has conjunctive queries, too."""
+
+
+def language_of(text: object) -> Language:
+    """Return the language of a text; of anything else, CEQL, which tells what is wrong with it."""
+    return next(each for each in LANGUAGES if each.begins.match(text if isinstance(text, str) else ""))
 
 
 def compile(
@@ -26,7 +138,7 @@ def compile(
     time_unit: str | None = None,
     schema: pa.Schema | None = None,
     relations: Mapping[str, Sequence[str]] | None = None,
-) -> Compiled:
+) -> CompiledQuery:
     """Compile a CEQL query, or a statement of SQL with MATCH_RECOGNIZE.
 
     Parameters
@@ -49,7 +161,8 @@ def compile(
 
     Returns
     -------
-    Query, or RowPatternQuery for MATCH_RECOGNIZE, which takes no option but `schema`
+    CompiledQuery
+        A `Query`, or for MATCH_RECOGNIZE a `RowPatternQuery`; it takes no option but `schema`.
 
     Raises
     ------
@@ -76,33 +189,44 @@ def compile(
     [{'high': 101, 'low': 90}]
     """
     given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    if not is_row_pattern(given):
-        return compile_ceql(
-            text,
+    return _compiled(
+        text,
+        analyse(
+            given,
             type_column=type_column,
             time_column=time_column,
             time_unit=time_unit,
             schema=schema,
             relations=relations,
-        )
-    typed = None if type_column == "type" else type_column or "no type column"
-    options = {"type_column": typed, "time_column": time_column, "time_unit": time_unit, "relations": relations}
-    for option, value in options.items():
-        if value is not None:
-            raise OptionError(f"{option} is an option of CEQL; in MATCH_RECOGNIZE, ORDER BY names the order of rows")
-    from cer_gpu.row_patterns.compiling import compile_row_pattern  # sqlglot takes long to import
+        ),
+    )
 
-    query = compile_row_pattern(given)
-    if schema is not None:
-        query.output_schema(schema)
+
+def compile_query(text: str | os.PathLike[str], **options: Any) -> Query:
+    """Compile a query that is evaluated event by event, as `compile` does; refuse others."""
+    given = read_query_file(text) if isinstance(text, os.PathLike) else text
+    return _compiled(text, analyse_query(given, **options))
+
+
+def _compiled(text: object, analysed: tuple[Asked | None, Sequence[CerError]]) -> Asked:
+    query, errors = analysed
+    if query is None:
+        raise with_hint_of_a_file(errors[0], text)
     return query
 
 
-def analyse(text: str, **options: Any) -> tuple[Compiled | None, Sequence[CerError]]:
-    """Compile a query or statement and return it, or its errors; parameters are those of `compile`."""
-    if not is_row_pattern(text):
-        return analyse_ceql(text, **options)
-    try:
-        return compile(text, **options), []
-    except QueryError as error:
-        return None, [error]
+def analyse(text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
+    """Compile a query of any language and return it, or its errors; parameters are those of `compile`."""
+    found: tuple[CompiledQuery | None, Sequence[CerError]]
+    found = import_module(language_of(text).front_end).analyse(text, **options)
+    return found
+
+
+def analyse_query(text: str, **options: Any) -> tuple[Query | None, Sequence[CerError]]:
+    """Compile a query that is evaluated event by event, as `analyse` does; a text of another language is an error."""
+    language = language_of(text)
+    if language.reads_whole_table:
+        hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/row_patterns.md"
+        return None, [QueryError(f"{language.name} is no CEQL, and is evaluated by itself", text, 0, 0, hint)]
+    query, errors = analyse(text, **options)
+    return cast(Query | None, query), errors

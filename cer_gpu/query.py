@@ -1,8 +1,7 @@
-"""Public API: `compile` a query once, evaluate it over anything that holds events."""
+"""Public API: a query, compiled once by `cer_gpu.compile`, and evaluated over anything that holds events."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.automaton.strategies import ALL
 from cer_gpu.ceql.checks import check
 from cer_gpu.ceql.parser import parse
-from cer_gpu.ceql.query_file import is_row_pattern, read_query_file, with_hint_of_a_file
+from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.variables import variables
 from cer_gpu.columnar.clocks import TIME_UNITS
 from cer_gpu.columnar.fields import column_type
@@ -32,43 +31,19 @@ from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
+from cer_gpu.output.arithmetic import exact_sum
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS, Output
 from cer_gpu.parallel.key_threads import on_threads_by_key
 from cer_gpu.parallel.ranges import Window, cut
 from cer_gpu.parallel.threads import on_threads, threads_that_help
 from cer_gpu.planning.binding import Binding, Bindings
-from cer_gpu.planning.outputs import output_of, with_aggregate
+from cer_gpu.planning.outputs import against_output, output_of, with_aggregate
 from cer_gpu.planning.passes import plan_of, schema_errors, strategy_notes
 from cer_gpu.planning.physical import PhysicalPlan, physical_plan
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.type_columns import check_type_column
 from cer_gpu.stages import NO_STAGES, Stages
-
-
-def compile(
-    text: str | os.PathLike[str],
-    *,
-    type_column: str | None = "type",
-    time_column: str | None = None,
-    time_unit: str | None = None,
-    schema: pa.Schema | None = None,
-    relations: Mapping[str, Sequence[str]] | None = None,
-) -> Query:
-    """Compile a CEQL query, as `cer_gpu.compile` does."""
-    given = read_query_file(text) if isinstance(text, os.PathLike) else text
-    query, errors = analyse(
-        given,
-        type_column=type_column,
-        time_column=time_column,
-        time_unit=time_unit,
-        schema=schema,
-        relations=relations,
-    )
-    if errors:
-        raise with_hint_of_a_file(errors[0], text)
-    assert query is not None
-    return query
 
 
 def analyse(
@@ -80,13 +55,7 @@ def analyse(
     schema: pa.Schema | None = None,
     relations: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[Query | None, Sequence[CerError]]:
-    """Compile a query and return it, or all its errors.
-
-    Parameters are those of `compile`.
-    """
-    if is_row_pattern(text):
-        hint = "cer_gpu.compile(text).evaluate(events), or cer-gpu run: docs/row_patterns.md"
-        return None, [QueryError("MATCH_RECOGNIZE is no CEQL, and is evaluated by itself", text, 0, 0, hint)]
+    """Compile a query in CEQL and return it, or all its errors; parameters are those of `cer_gpu.compile`."""
     if time_unit is not None and time_unit not in TIME_UNITS:
         raise OptionError(f"time_unit must be one of {', '.join(TIME_UNITS)}, got {time_unit!r}")
     try:
@@ -125,7 +94,7 @@ def _with_stream(schema: pa.Schema) -> pa.Schema:
 
 
 class Query:
-    """A compiled query; made by `compile`.  Immutable, and can be pickled and shared.
+    """A compiled query in CEQL; made by `cer_gpu.compile`.  Immutable, and can be pickled and shared.
 
     Attributes
     ----------
@@ -133,6 +102,10 @@ class Query:
         The query as it was written.
     notes : tuple of str
         Remarks: variables that are not bound in every match, or that can hold several events.
+    language : str
+        "CEQL".
+    reads_whole_table : bool
+        False: events are evaluated as they come.
 
     Examples
     --------
@@ -141,6 +114,9 @@ class Query:
     >>> query.evaluate(pa.table({"type": ["A", "B", "B"], "x": [2, 1, 3]})).to_pylist()
     [{'start': 0, 'end': 2, 'positions': [0, 2]}]
     """
+
+    language = "CEQL"
+    reads_whole_table = False
 
     def __init__(self, plan: Plan, notes: tuple[str, ...] = ()) -> None:
         self._plan = plan
@@ -155,6 +131,11 @@ class Query:
     def text(self) -> str:
         """The query as it was written."""
         return self._plan.text
+
+    @property
+    def syntax(self) -> QuerySyntax:
+        """The checked query, clause by clause."""
+        return self._plan.syntax
 
     @property
     def type_column(self) -> str | None:
@@ -195,6 +176,12 @@ class Query:
         if self._plan.measures.measures:
             return "measures"
         return "bindings" if self._drops_rows else "positions"
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The outputs that the query can have."""
+        plan = self._plan
+        return tuple(name for name, each in OUTPUTS.items() if against_output(plan, each) is None)
 
     def _output(self, name: str | None) -> type[Output]:
         return output_of(self._plan, self.default_output if name is None else name)
@@ -441,6 +428,15 @@ class Query:
         source = query._source(events, sort=sort, resident=True)
         schema = query.output_schema(source.schema, output)
         return pa.RecordBatchReader.from_batches(schema, query._matches(source, evaluator, threads))
+
+    def count(self, events: Any, **options: Any) -> int:
+        """Return the number of complex events, without listing them where that can be spared.
+
+        Parameters are those of `evaluate`, without `output`, `limit` and `aggregate`; with HAVING, the valuations that
+        pass are counted.
+        """
+        with self.stream(events, output=None if self._drops_rows else "count", **options) as reader:
+            return sum(batch.num_rows if self._drops_rows else exact_sum(batch["count"]) for batch in reader)
 
     def _source(self, events: Any, *, sort: bool = False, resident: bool = False) -> Source:
         """Open anything that `evaluate` takes; with `sort`, its events are read in the order of time.

@@ -18,6 +18,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import columns_with, narrowest
 from cer_gpu.columnar.recycling import Turn
 from cer_gpu.columnar.resident import refuse_resident
+from cer_gpu.compilation import compile_query
 from cer_gpu.engine.blocks import BLOCK_ROWS, Batch, Blocks, EventBlock
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.intake import Intake
@@ -28,7 +29,7 @@ from cer_gpu.explain.explanation import Explanation
 from cer_gpu.io.source import Source
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
-from cer_gpu.query import Query, compile
+from cer_gpu.query import Query
 
 QUERY_COLUMN = "query"
 """Column of `QuerySet.stream` that names the query of each row."""
@@ -79,7 +80,7 @@ def compile_all(
     options: dict[str, Any] = {"type_column": type_column, "time_column": time_column, "time_unit": time_unit}
     for name, text in queries.items():
         with _in_query(name):
-            compiled[name] = compile(text, schema=schema, relations=relations, **options)
+            compiled[name] = compile_query(text, schema=schema, relations=relations, **options)
     return QuerySet(compiled)
 
 
@@ -397,7 +398,7 @@ class QuerySetEvaluator:
         first = self._first
         if isinstance(query, str):
             with _in_query(name):
-                query = compile(
+                query = compile_query(
                     query, type_column=first.type_column, time_column=first.time_column, time_unit=first.time_unit
                 )
         check_same_events(query, name, first, self._first_name)

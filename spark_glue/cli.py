@@ -26,9 +26,9 @@ from cer_gpu.cli.command_line import (
     say_errors,
 )
 from cer_gpu.cli.signals import Signals
+from cer_gpu.compilation import analyse_query
 from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
-from cer_gpu.query import analyse
 from spark_glue.archive import package
 from spark_glue.deal import STRATEGIES, choose
 from spark_glue.errors import plain_errors
@@ -310,7 +310,7 @@ class _Given:
             "time_unit": self.time_unit,
         }
         if isinstance(self.text, str):
-            query, errors = analyse(self.text, **options)
+            query, errors = analyse_query(self.text, **options)
             if query is None:
                 say_errors(errors, self.file)
             return query

@@ -1,9 +1,8 @@
-"""Queries in files, and texts that are no CEQL: names of files, and statements of SQL."""
+"""Queries in files, and names of files in place of queries."""
 
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from cer_gpu.errors import CerError, OptionError, QuerySyntaxError
@@ -43,11 +42,6 @@ def queries_in(folder: str | os.PathLike[str]) -> dict[str, Path]:
     if not files:
         raise OptionError(f"{folder}: expected query files (*.ceql), found none")
     return dict(sorted(files.items()))
-
-
-def is_row_pattern(text: object) -> bool:
-    """Return True if a text is a statement of SQL with MATCH_RECOGNIZE, and not a CEQL query."""
-    return isinstance(text, str) and re.search(r"\bMATCH_RECOGNIZE\s*\(", text, re.IGNORECASE) is not None
 
 
 def with_hint_of_a_file(error: CerError, text: object) -> CerError:

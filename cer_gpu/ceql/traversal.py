@@ -6,7 +6,7 @@ It keeps its own stack, so that Python's recursion limit bounds no query.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar, TypeVar
 
 N = TypeVar("N")
@@ -17,6 +17,27 @@ class Node:
     """A node of a tree; `parts` names the fields that hold its children, from left to right."""
 
     parts: ClassVar[tuple[str, ...]] = ()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle the nodes of the tree one after the other, children first, each with places for its children."""
+        nodes: list[tuple[type, tuple[Any, ...]]] = []
+
+        def pack(node: Any, below: list[None]) -> None:
+            bare = with_children(node, [...] * len(below))
+            nodes.append((type(node), tuple(getattr(bare, each.name) for each in fields(bare))))
+
+        fold(self, pack, children)
+        return _unpacked, (nodes,)
+
+
+def _unpacked(nodes: list[tuple[type, tuple[Any, ...]]]) -> Any:
+    """Return the tree of nodes that were pickled."""
+    results: list[Any] = []
+    for kind, values in nodes:
+        node = kind(*values)
+        first = len(results) - len(children(node))
+        results[first:] = [with_children(node, results[first:])]
+    return results[0]
 
 
 def children(node: Node) -> list[Any]:

@@ -14,7 +14,7 @@ from cer_gpu.cli.given_events import Streams, given_streams
 from cer_gpu.cli.given_queries import GivenQueries, query_and_events_arguments, read_queries
 from cer_gpu.cli.json_output import error_facts, to_json
 from cer_gpu.cli.tally import counted
-from cer_gpu.compilation import Compiled
+from cer_gpu.compilation import CompiledQuery
 from cer_gpu.errors import CerError, QueryTypeError
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.rows import ROW_COLUMN
@@ -142,7 +142,7 @@ def _check(
     return found
 
 
-def _schema(query: Compiled | None, streams: Streams) -> pa.Schema | None:
+def _schema(query: CompiledQuery | None, streams: Streams) -> pa.Schema | None:
     """Return the schema of events, or None for named streams under a query with errors, which cannot merge them."""
     if not streams.are_named:
         return open_events(streams.open()).schema

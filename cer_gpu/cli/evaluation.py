@@ -6,22 +6,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from cer_gpu.cli.given_events import Streams
 from cer_gpu.cli.given_queries import for_each
 from cer_gpu.cli.progress import Watched
-from cer_gpu.cli.tally import ALL_ROWS, ONE_ROW
-from cer_gpu.compilation import Compiled
-from cer_gpu.engine.evaluator import Evaluator, first_rows
+from cer_gpu.compilation import CompiledQuery
+from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.io.source import Source
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import Query
 from cer_gpu.query_set import Found, QuerySet, QuerySetEvaluator
-from cer_gpu.row_patterns.query import RowPatternQuery
 from cer_gpu.stages import Stages
 
 
@@ -254,15 +252,15 @@ class QueriesTogether(OfQueries):
         return self.evaluator.notes
 
 
-class OneStatement(Evaluation):
-    """Evaluation of one statement with MATCH_RECOGNIZE, whose name is "": all rows are read, then the matches come."""
+class OfTable(Evaluation):
+    """Evaluation of one query over a whole table, whose name is "": all rows are read, then the matches come."""
 
     def __init__(
-        self, queries: Mapping[str, RowPatternQuery], streams: Streams, options: RunOptions, stages: Stages
+        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: RunOptions, stages: Stages
     ) -> None:
         ((name, self._query),) = queries.items()
         super().__init__(streams, options, self._query._source(streams.open()))
-        self.outputs = {name: ONE_ROW if self._query._row_each else ALL_ROWS}
+        self.outputs = {name: self._query.default_output}
         self.schemas = for_each(queries, lambda query: query.output_schema(self._source.schema))
         self._n_rows_read = 0
 
@@ -295,18 +293,16 @@ class OneStatement(Evaluation):
         (name,) = self.outputs
         with (
             source.locating(lambda: self._n_rows_read),
-            self._query.stream(counted, device=self.options.device) as results,
+            self._query.stream(counted, device=self.options.device, limit=self.options.limit) as results,
         ):
-            for batch in first_rows(results, self.options.limit):
+            for batch in results:
                 yield name, batch
 
 
 def evaluation_of(
-    queries: Mapping[str, Compiled], streams: Streams, options: RunOptions, stages: Stages, *, is_set: bool
+    queries: Mapping[str, CompiledQuery], streams: Streams, options: RunOptions, stages: Stages, *, is_set: bool
 ) -> Evaluation:
-    """Return the evaluation of one query or statement, or of the queries of a set in one pass."""
-    statements = {name: query for name, query in queries.items() if isinstance(query, RowPatternQuery)}
-    if statements:
-        return OneStatement(statements, streams, options, stages)
-    of_ceql = {name: query for name, query in queries.items() if isinstance(query, Query)}
-    return (QueriesTogether if is_set else OneQuery)(of_ceql, streams, options, stages)
+    """Return the evaluation of one query, or of the queries of a set in one pass."""
+    if any(query.reads_whole_table for query in queries.values()):
+        return OfTable(queries, streams, options, stages)
+    return (QueriesTogether if is_set else OneQuery)(cast(Mapping[str, Query], queries), streams, options, stages)

@@ -21,6 +21,7 @@ Examples:
   cer-gpu explain late.ceql --time-column ts
   cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
   cer-gpu explain late.ceql --events flights.parquet --analyze --time-column ts
+  cer-gpu explain late.ceql --time-column ts --passes
   cer-gpu explain late.ceql --time-column ts --json"""
 )
 @query_argument
@@ -34,6 +35,7 @@ Examples:
 @click.option("--analyze", is_flag=True, help="Run the query on the events and measure its stages.")
 @click.option("--svg", metavar="FILE", shell_complete=complete_files, help="Draw the automaton.")
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
+@click.option("--passes", is_flag=True, help="Print the passes to the plan instead, and what each did to QUERY.")
 @query_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
 def explain(
@@ -42,6 +44,7 @@ def explain(
     analyze: bool,
     svg: str | None,
     dot: str | None,
+    passes: bool,
     type_column: str | None,
     no_type_column: bool,
     time_column: str | None,
@@ -74,5 +77,6 @@ def explain(
     for draw, path in pictures:
         with result_file(path, inputs) as file, naming(str(path)):
             file.write(draw(explanation).encode())
-    click.echo(to_json(explanation.to_dict()) if as_json else str(explanation))
+    text = "\n".join(explanation.passes) if passes else str(explanation)
+    click.echo(to_json(explanation.to_dict()) if as_json else text)
     return 0

@@ -12,31 +12,18 @@ from typing import Any, TypeVar, cast
 import click
 from click.core import ParameterSource
 
-from cer_gpu.ceql.query_file import is_row_pattern, queries_in, read_query_file
+from cer_gpu.ceql.query_file import queries_in, read_query_file
 from cer_gpu.cli.command_line import Command, file_of, read_query, say_errors_of
 from cer_gpu.cli.given_events import Asked, Streams, analyse_over, are_events
 from cer_gpu.cli.options import complete_files
-from cer_gpu.compilation import Compiled, analyse
+from cer_gpu.compilation import CompiledQuery, analyse, analyse_query, language_of
 from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.query import Query
-from cer_gpu.query import analyse as analyse_ceql
 
 Result = TypeVar("Result")
-_SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot"}
-OF_STATEMENTS = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
-"""Parameters of commands that a statement with MATCH_RECOGNIZE takes."""
-_ORDER = "ORDER BY names the order of its rows"
-INSTEAD = {
-    "time_column": _ORDER,
-    "time_unit": _ORDER,
-    "sort": _ORDER,
-    "lateness": _ORDER,
-    "late": _ORDER,
-    "type_column": "it knows no types of events",
-    "no_type_column": "it knows no types of events",
-    "output": "ONE ROW PER MATCH or ALL ROWS PER MATCH tells its rows",
-}
-"""Words on what such a statement has in place of options."""
+_SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot", "passes"}
+OF_TABLES = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
+"""Parameters of commands that a query over a whole table takes."""
 
 
 class WrongQueries(Exception):
@@ -80,15 +67,15 @@ class GivenQueries:
 
     def compile(self, streams: Streams, **options: Any) -> dict[str, Query]:
         """Compile all queries, as `analyse_over` does; raise `WrongQueries` with the errors of all."""
-        return self._compile(analyse_ceql, streams, options)
+        return self._compile(analyse_query, streams, options)
 
-    def compile_any(self, streams: Streams, **options: Any) -> Mapping[str, Compiled]:
-        """As `compile`, where QUERY may also be a statement with MATCH_RECOGNIZE."""
+    def compile_any(self, streams: Streams, **options: Any) -> Mapping[str, CompiledQuery]:
+        """As `compile`, where QUERY may be of any language."""
         return self._compile(self.analyse, streams, options)
 
-    def analyse(self, text: str, **options: Any) -> tuple[Compiled | None, Sequence[CerError]]:
-        """Compile a query, or QUERY that may also be a statement, as `cer_gpu.query.analyse` does."""
-        return analyse_ceql(text, **options) if self.is_set else analyse(text, **options)
+    def analyse(self, text: str, **options: Any) -> tuple[CompiledQuery | None, Sequence[CerError]]:
+        """Compile a query, QUERY in any language, as `cer_gpu.compilation.analyse` does."""
+        return (analyse_query if self.is_set else analyse)(text, **options)
 
     def _compile(
         self,
@@ -108,16 +95,15 @@ class GivenQueries:
         return queries
 
     def refuse_options_of_ceql(self) -> None:
-        """Raise UsageError for an option that QUERY, a statement with MATCH_RECOGNIZE, does not take."""
-        if self.is_set or not is_row_pattern(self.texts[""]):
-            return
+        """Raise UsageError for an option that QUERY, in a language over whole tables, does not take."""
+        language = language_of("" if self.is_set else self.texts[""])
         context = click.get_current_context()
-        for parameter in context.command.params:
-            source = context.get_parameter_source(parameter.name or "")
-            if source is not ParameterSource.DEFAULT and parameter.name not in OF_STATEMENTS:
+        for parameter in context.command.params if language.reads_whole_table else ():
+            name = parameter.name or ""
+            if context.get_parameter_source(name) is not ParameterSource.DEFAULT and name not in OF_TABLES:
                 raise click.UsageError(
-                    f"{parameter.opts[0]} is an option of CEQL, and QUERY is a statement with MATCH_RECOGNIZE; "
-                    f"{INSTEAD.get(parameter.name or '', 'leave it out')}"
+                    f"{parameter.opts[0]} is an option of CEQL, and QUERY is a statement with {language.name}; "
+                    f"{language.instead.get(name, 'leave it out')}"
                 )
 
     def file_of(self, name: str, error: CerError) -> str | None:

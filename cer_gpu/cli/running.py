@@ -11,7 +11,7 @@ from cer_gpu.cli.preview import FirstRows, Preview, QueryTable, rows_to_show
 from cer_gpu.cli.progress import Display
 from cer_gpu.cli.signals import Signals
 from cer_gpu.cli.tally import FORMS, Pace, Totals, counted
-from cer_gpu.compilation import Compiled
+from cer_gpu.compilation import CompiledQuery
 from cer_gpu.io.sinks import Sink
 from cer_gpu.stages import MeasuredStages
 
@@ -38,7 +38,9 @@ class Run:
         The results so far.
     """
 
-    def __init__(self, queries: Mapping[str, Compiled], streams: Streams, options: RunOptions, *, is_set: bool) -> None:
+    def __init__(
+        self, queries: Mapping[str, CompiledQuery], streams: Streams, options: RunOptions, *, is_set: bool
+    ) -> None:
         self._queries = queries
         self._is_set = is_set
         self._stages = MeasuredStages()

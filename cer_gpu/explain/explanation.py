@@ -9,7 +9,8 @@ from typing import Any
 
 from cer_gpu.explain.dot import to_dot
 from cer_gpu.explain.drawing import to_svg
-from cer_gpu.explain.text import Section, sections
+from cer_gpu.explain.text import Section, aligned, sections
+from cer_gpu.explain.writing import printable
 
 MOST_STATES = 100
 """Most states of an automaton that a notebook draws unasked."""
@@ -40,6 +41,11 @@ class Explanation:
     def words(self) -> list[str]:
         """The query in plain words, line by line."""
         return list(self._facts["words"])
+
+    @property
+    def passes(self) -> list[str]:
+        """The passes from the query to its plan, line by line: the name of each, and what it did to this query."""
+        return [printable(line) for line in aligned([[each["name"], each["did"]] for each in self._facts["passes"]])]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all facts as plain data that JSON can hold."""

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, INITIAL, Transition
-from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain, normal_form
+from cer_gpu.automaton.normal_form import Atom, NormalForm, is_plain
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.rma_construction import UnboundedFilterError, build_rma
 from cer_gpu.automaton.trailing import TAKES_BACK, followed
-from cer_gpu.ceql.parser import parse
 from cer_gpu.ceql.properties import against_properties
 from cer_gpu.ceql.syntax import QuerySyntax
 from cer_gpu.ceql.traversal import walk
@@ -24,6 +23,7 @@ from cer_gpu.explain.graph_facts import graph_facts, kept_texts
 from cer_gpu.explain.joins import Places, join_plan
 from cer_gpu.explain.models import against_parallel, join_facts, model_facts, parallel_model_facts
 from cer_gpu.explain.parallel_facts import ParallelFacts
+from cer_gpu.explain.passes import pass_facts
 from cer_gpu.explain.rma_facts import rma_facts
 from cer_gpu.explain.step_names import place_names, step_names
 from cer_gpu.explain.words import in_words
@@ -51,7 +51,7 @@ def explain(
         Function that yields the complex events of a source, to measure the evaluation; None: no measurement.
     """
     plan = bindings.plan
-    syntax, formula = pattern_of(plan)
+    syntax, formula = plan.syntax, plan.formula
     binding = counts = analysis = None
     if source is not None:
         binding = bindings.bind(source.schema)
@@ -67,18 +67,12 @@ def explain(
         "properties": against_properties(syntax.formula),
         **_tests(plan, counts),
         "plan": choices(plan, binding),
+        "passes": pass_facts(plan),
         "events": None if counts is None else {"n": counts.n_events, "n_relevant": counts.n_relevant},
         "analysis": analysis,
         "notes": [*notes, *(counts.notes if counts is not None else ())],
     }
     return Explanation(facts)
-
-
-def pattern_of(plan: Plan) -> tuple[QuerySyntax, NormalForm]:
-    """Return the query of a plan, parsed again, and its formula in LP-normal form."""
-    syntax = parse(plan.text, dict(plan.relations))
-    streams = [name.name for name in syntax.streams]
-    return syntax, normal_form(syntax.formula, typed=plan.type_column is not None, streams=streams)
 
 
 def _model(plan: Plan, formula: NormalForm, binding: Binding | None) -> dict[str, Any]:

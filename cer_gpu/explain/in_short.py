@@ -7,7 +7,6 @@ from html import escape
 
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import attributes
-from cer_gpu.explain.facts import pattern_of
 from cer_gpu.explain.words import in_words
 from cer_gpu.planning.plan import Plan
 
@@ -23,12 +22,11 @@ def in_short(plan: Plan, notes: Sequence[str] = ()) -> str:
     """
     from cer_gpu.ceql.highlighting import to_html  # Pygments takes long to import
 
-    syntax, formula = pattern_of(plan)
     columns = [f"<code>{escape(dotted(name))}</code>" for name in columns_of(plan)]
     remarks = "".join(f"<p>note: {escape(note)}</p>" for note in notes)
     return (
         f"<div>{to_html(plan.text)}"
-        f"<pre>{escape(chr(10).join(in_words(syntax, formula, plan.strategy)))}</pre>"
+        f"<pre>{escape(chr(10).join(in_words(plan.syntax, plan.formula, plan.strategy)))}</pre>"
         f"<p>Columns: {', '.join(columns) or 'any'}</p>{remarks}</div>"
     )
 

@@ -7,19 +7,14 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any
 
-import pyarrow as pa
-
-from cer_gpu.compilation import compile
+from cer_gpu.compilation import CompiledQuery, compile
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.expressions.targets.arrow import exact_sum
-from cer_gpu.frames.kinds import Kind, kind_of
-from cer_gpu.io.sources import open_events
-from cer_gpu.query import Query
+from cer_gpu.frames.kinds import kind_of
 from cer_gpu.query_set import QuerySet, compile_all
-from cer_gpu.row_patterns.query import RowPatternQuery
 
-Compiled = Query | RowPatternQuery | QuerySet
+Compiled = CompiledQuery | QuerySet
 
 COMPILING = ("type_column", "time_column", "time_unit", "relations")
 """Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
@@ -68,7 +63,8 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
         return {name: kind.back(found) for name, found in compiled.evaluate(kind.events, **rest).items()}
     if kind.lazily is None:
         return kind.back(compiled.evaluate(kind.events, **rest))
-    return kind.lazily(_schema(compiled, kind, rest), lambda: _reader(compiled, kind, rest))
+    with compiled.stream(kind.events, **rest) as reader:  # no row is read for the schema
+        return kind.lazily(reader.schema, lambda: compiled.stream(kind.events, **rest))
 
 
 def count(frame: Any, query: Any, **options: Any) -> Any:
@@ -101,9 +97,9 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     kind = kind_of(frame)
     compiled, rest = checked(query, options, without=("output", "limit", "aggregate"))
     if not isinstance(compiled, QuerySet):
-        return _count(compiled, kind.events, rest)
+        return compiled.count(kind.events, **rest)
     if any(each._drops_rows for each in compiled.values()):  # these have no output "count"
-        return {name: _count(each, kind.events, rest) for name, each in compiled.items()}
+        return {name: each.count(kind.events, **rest) for name, each in compiled.items()}
     counts = compiled.evaluate(kind.events, output="count", **rest)
     return {name: exact_sum(found["count"]) for name, found in counts.items()}
 
@@ -180,27 +176,3 @@ def checked(
             hint = did_you_mean(name, [*known, *COMPILING], "options")
             raise OptionError(f"no option {name!r} here\nhint: {hint}")
     return compiled, rest
-
-
-def _schema(query: Query | RowPatternQuery, kind: Kind, options: Mapping[str, Any]) -> pa.Schema:
-    """Return the schema of results without reading a row of the frame."""
-    if isinstance(query, RowPatternQuery):
-        return query.output_schema(open_events(kind.events).schema)
-    with query.stream(kind.events, **options) as reader:
-        return reader.schema
-
-
-def _reader(query: Query | RowPatternQuery, kind: Kind, options: Mapping[str, Any]) -> pa.RecordBatchReader:
-    if isinstance(query, RowPatternQuery):  # it needs all rows in any case
-        return query.evaluate(kind.events, **options).to_reader()
-    return query.stream(kind.events, **options)
-
-
-def _count(query: Query | RowPatternQuery, events: Any, options: Mapping[str, Any]) -> int:
-    if isinstance(query, RowPatternQuery):
-        return query.evaluate(events, **options).num_rows  # type: ignore[no-any-return]
-    if query._drops_rows:
-        with query.stream(events, **options) as reader:
-            return sum(batch.num_rows for batch in reader)
-    with query.stream(events, output="count", **options) as reader:
-        return sum(exact_sum(batch["count"]) for batch in reader)

@@ -84,14 +84,23 @@ def output_of(plan: Plan, name: str) -> type[Output]:
     made = OUTPUTS[name]
     if made.counted and plan.aggregate is not None and plan.aggregate.function != "COUNT":
         return Weighed if isinstance(plan.weights, Linear) else Aggregated
+    reason = against_output(plan, made)
+    if reason is not None:
+        raise OptionError(reason)
+    return made
+
+
+def against_output(plan: Plan, made: type[Output]) -> str | None:
+    """Return the reason why a query cannot have an output, with a hint; None: it can."""
     if made.measured and not plan.measures.measures:
-        raise OptionError(
+        return (
             "output='measures' shows the measures of SELECT, and the query has none\n"
             "hint: name some: SELECT a.price, COUNT(b) AS n, MAX(b.price) FROM ..."
         )
     if plan.having is not None and not made.may_choose:
         those = " or ".join(repr(each.name) for each in OUTPUTS.values() if each.may_choose)
-        raise OptionError(
-            f"HAVING chooses among valuations, which the output {name!r} does not list one by one\nhint: output={those}"
+        return (
+            f"HAVING chooses among valuations, which the output {made.name!r} does not list one by one\n"
+            f"hint: output={those}"
         )
-    return made
+    return None

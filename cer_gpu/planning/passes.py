@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
 
-from cer_gpu.automaton.atom_graph import build_atom_graph
-from cer_gpu.automaton.cea import build_cea
+from cer_gpu.automaton.atom_graph import AtomGraph, build_atom_graph
+from cer_gpu.automaton.cea import CEA, build_cea
 from cer_gpu.automaton.chain import Step, are_neighbours, find_chain
-from cer_gpu.automaton.normal_form import Atom, Both, guards_of, normal_form, unrelated, variable_name
-from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
+from cer_gpu.automaton.normal_form import (
+    Atom,
+    Both,
+    Guard,
+    NormalForm,
+    guards_of,
+    normal_form,
+    unrelated,
+    variable_name,
+)
+from cer_gpu.automaton.parallel_pattern import NotParallelError, ParallelPattern, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.automaton.trailing import followed
 from cer_gpu.ceql.syntax import Name, QuerySyntax, relations, variable_filters
@@ -23,10 +33,148 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
 from cer_gpu.expressions.binder import type_errors
 from cer_gpu.expressions.relations import relation_errors
-from cer_gpu.output.measures import measures_of, type_errors_of
+from cer_gpu.output.measures import QueryMeasures, measures_of, type_errors_of
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.guards import type_column_type
+
+
+@dataclass
+class Draft:
+    """Plan in the making: each pass sets what later passes read.
+
+    Attributes
+    ----------
+    in_parallel : bool
+        True if the pattern may become a parallelised automaton.
+    selected : frozenset of str
+        Variables whose events are kept.
+    pattern : NormalForm
+        The formula that is evaluated: `formula`, or that of an absence at its end (`cer_gpu.automaton.trailing`).
+    alone : NormalForm
+        `pattern` without its filters between events.
+    chain : tuple of Step or str
+        Steps of `alone` as a chain, or the reason why it is none; "" for a conjunction.
+    steps : tuple of Step or str
+        Steps that stacks evaluate in place of an automaton, or the reason why there are none.
+
+    The others are those of `Plan`.
+    """
+
+    syntax: QuerySyntax
+    type_column: str | None
+    in_parallel: bool
+    measures: QueryMeasures = field(init=False)
+    variables: tuple[str, ...] = field(init=False)
+    attributes: tuple[Name, ...] | None = None
+    selected: frozenset[str] = field(init=False)
+    formula: NormalForm = field(init=False)
+    pattern: NormalForm = field(init=False)
+    trailing: bool = False
+    alone: NormalForm = field(init=False)
+    guards: tuple[Guard, ...] = field(init=False)
+    conjunction: bool = field(init=False)
+    chain: tuple[Step, ...] | str = field(init=False)
+    steps: tuple[Step, ...] | str = field(init=False)
+    parallel: ParallelPattern | None = None
+    against_parallel: str | None = None
+    graph: AtomGraph | None = None
+    cea: CEA | None = None
+
+    @property
+    def relates(self) -> bool:
+        """True if the pattern has filters between events, or a conjunction."""
+        return self.conjunction or self.alone is not self.pattern
+
+    @property
+    def n_steps(self) -> int:
+        """Number of steps of the chain; 0: there is none."""
+        return 0 if isinstance(self.chain, str) else len(self.chain)
+
+
+def _select(draft: Draft) -> None:
+    """Find the variables and attributes that SELECT and its measures keep."""
+    syntax = draft.syntax
+    draft.measures = measures_of(syntax, variables_of(syntax.formula))
+    items, everything = syntax.select.items, column_names(syntax.formula)
+    variables = everything if items is None else [variable_name(item.variable) for item in items]
+    for name in draft.measures.variables:
+        variables += everything if name is None else [name]
+    draft.variables, draft.selected = tuple(dict.fromkeys(variables)), frozenset(variables)
+    written = [item for item in items or () if item.written]
+    if written and all(item.attributes is not None for item in written):
+        draft.attributes = tuple({name.name: name for item in written for name in item.attributes or ()}.values())
+
+
+def _normalise(draft: Draft) -> None:
+    """Move every filter to the event that it filters."""
+    streams = [name.name for name in draft.syntax.streams]
+    draft.formula = normal_form(draft.syntax.formula, typed=draft.type_column is not None, streams=streams)
+
+
+def _follow(draft: Draft) -> None:
+    """Replace an absence at the end by the event that would take back what it follows."""
+    waiting = followed(draft.formula)
+    draft.trailing, draft.pattern = waiting is not None, waiting or draft.formula
+    if draft.trailing:  # what SELECT drops is needed until the absence is known
+        atoms = (part for part in walk(draft.pattern) if isinstance(part, Atom))
+        draft.selected = draft.selected.union(*(atom.labels for atom in atoms))
+
+
+def _guard(draft: Draft) -> None:
+    """Collect the tests of single events, and set the filters between events apart."""
+    draft.alone, draft.guards = unrelated(draft.pattern), guards_of(draft.pattern)
+    draft.conjunction = any(isinstance(part, Both) for part in walk(draft.pattern))
+
+
+def _chain(draft: Draft) -> None:
+    """Find the steps of a chain, and whether stacks can evaluate them in place of an automaton."""
+    syntax, relates = draft.syntax, draft.relates
+    strict = not relates and STRATEGIES[syntax.select.strategy].consecutive
+    draft.chain = "" if draft.conjunction else find_chain(draft.alone, draft.guards, draft.selected, strict=strict)
+    draft.steps = draft.chain
+    if relates:
+        draft.steps = f"the query has {'a conjunction' if draft.conjunction else 'filters between events'}"
+    elif not isinstance(draft.chain, str):
+        close = any(step.neighbour for step in draft.chain)
+        if syntax.within is None and close and not (syntax.partition and are_neighbours(draft.chain)):
+            draft.steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
+    if draft.trailing:
+        draft.steps = "an absence at the end may take back what was found"
+
+
+def _parallelise(draft: Draft) -> None:
+    """Build the parallelised automaton of a pattern that relates events, if its joins allow that."""
+    if not (draft.relates and draft.in_parallel):
+        return
+    try:
+        draft.parallel = build_parallel(draft.pattern, draft.guards, draft.selected, draft.n_steps)
+    except NotParallelError as error:
+        draft.against_parallel = str(error)
+
+
+def _place(draft: Draft) -> None:
+    """Place the filters between events of any other such pattern at its atoms."""
+    if draft.relates and draft.parallel is None:
+        draft.graph = build_atom_graph(draft.pattern, draft.guards, draft.selected, draft.n_steps)
+
+
+def _automaton(draft: Draft) -> None:
+    """Build the automaton, of linear size, of a pattern without conjunctions and without its filters between events."""
+    draft.cea = None if draft.conjunction else build_cea(draft.alone, draft.selected, draft.guards)
+
+
+PASSES: tuple[tuple[str, Callable[[Draft], None]], ...] = (
+    ("selection", _select),
+    ("normal form", _normalise),
+    ("trailing absence", _follow),
+    ("guards", _guard),
+    ("chain", _chain),
+    ("parallel", _parallelise),
+    ("atom graph", _place),
+    ("automaton", _automaton),
+)
+"""Passes from a checked query to its plan, in their order; `cer_gpu.explain.passes` tells what each did."""
 
 
 def plan_of(
@@ -37,72 +185,27 @@ def plan_of(
     *,
     in_parallel: bool = True,
 ) -> Plan:
-    """Run the passes from a checked query to its plan.
-
-    1. `normal_form`: every filter moves to the event that it filters.
-    2. `build_cea`: the automaton, of linear size, of a pattern without conjunctions.
-    3. `build_parallel`: the parallelised automaton of a pattern with filters between events, or with a conjunction, if
-       its joins allow that (and `in_parallel`).
-    4. `build_atom_graph`: else its atoms, and where the filters between events are tested.
-    5. `find_chain`: the steps of any other pattern that stacks can evaluate.
-    """
-    streams = tuple(name.name for name in syntax.streams)
-    known = variables_of(syntax.formula)
-    measures = measures_of(syntax, known)
-    items = syntax.select.items
-    everything = column_names(syntax.formula)
-    variables = everything if items is None else [variable_name(item.variable) for item in items]
-    for name in measures.variables:
-        variables += everything if name is None else [name]
-    attributes: dict[str, Name] | None = None
-    written = [item for item in items or () if item.written]
-    if written and all(item.attributes is not None for item in written):
-        attributes = {name.name: name for item in written for name in item.attributes or ()}
-    formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
-    selected = frozenset(variables)
-    waiting = followed(formula)
-    if waiting is not None:
-        # what SELECT drops is needed until the absence is known
-        formula = waiting
-        selected = selected.union(*(part.labels for part in walk(formula) if isinstance(part, Atom)))
-    alone = unrelated(formula)
-    guards = guards_of(formula)
-    conjunction = any(isinstance(part, Both) for part in walk(formula))
-    strategy = STRATEGIES[syntax.select.strategy]
-    graph, parallel, against_parallel = None, None, None
-    if conjunction or alone is not formula:
-        chain = "" if conjunction else find_chain(alone, guards, selected)
-        n_steps = 0 if isinstance(chain, str) else len(chain)
-        try:
-            parallel = build_parallel(formula, guards, selected, n_steps) if in_parallel else None
-        except NotParallelError as error:
-            against_parallel = str(error)
-        if parallel is None:
-            graph = build_atom_graph(formula, guards, selected, n_steps)
-        steps: tuple[Step, ...] | str = f"the query has {'a conjunction' if conjunction else 'filters between events'}"
-    else:
-        steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
-        close = not isinstance(steps, str) and any(step.neighbour for step in steps)
-        followed_at_once = syntax.partition and not isinstance(steps, str) and are_neighbours(steps)
-        if syntax.within is None and close and not followed_at_once:
-            steps = "there is no WITHIN, and stacks would keep what no neighbour followed"
-    if waiting is not None:
-        steps = "an absence at the end may take back what was found"
+    """Run the passes from a checked query to its plan."""
+    draft = Draft(syntax, type_column, in_parallel)
+    for _, run in PASSES:
+        run(draft)
     return Plan(
         text=syntax.text,
-        guards=guards,
-        cea=None if conjunction else build_cea(alone, selected, guards),
-        graph=graph,
-        parallel=parallel,
-        against_parallel=against_parallel,
-        chain=None if isinstance(steps, str) else steps,
-        against_chain=steps if isinstance(steps, str) else None,
-        strategy=strategy,
-        variables=tuple(dict.fromkeys(variables)),
-        attributes=None if attributes is None else tuple(attributes.values()),
+        syntax=syntax,
+        formula=draft.formula,
+        guards=draft.guards,
+        cea=draft.cea,
+        graph=draft.graph,
+        parallel=draft.parallel,
+        against_parallel=draft.against_parallel,
+        chain=None if isinstance(draft.steps, str) else draft.steps,
+        against_chain=draft.steps if isinstance(draft.steps, str) else None,
+        strategy=STRATEGIES[syntax.select.strategy],
+        variables=draft.variables,
+        attributes=draft.attributes,
         head=syntax.head,
         unread=syntax.unread,
-        streams=streams,
+        streams=tuple(name.name for name in syntax.streams),
         partition=syntax.partition,
         within=syntax.within,
         consume=syntax.consume,
@@ -112,8 +215,8 @@ def plan_of(
         time_unit=time_unit,
         relations=syntax.relations,
         chooses_first=syntax.chooses_first,
-        trailing=waiting is not None,
-        measures=measures,
+        trailing=draft.trailing,
+        measures=draft.measures,
     )
 
 

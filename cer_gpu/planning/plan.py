@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cer_gpu.automaton.atom_graph import AtomGraph
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.chain import Step
-from cer_gpu.automaton.normal_form import Guard
+from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.parallel_pattern import ParallelPattern
 from cer_gpu.automaton.strategies import Strategy
-from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, Within, attributes
+from cer_gpu.ceql.syntax import HeadVariable, Name, Predicate, QuerySyntax, Within, attributes
 from cer_gpu.output.measures import NO_MEASURES, QueryMeasures
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.output.weights import Linear
@@ -22,6 +22,10 @@ class Plan:
 
     Attributes
     ----------
+    syntax : QuerySyntax
+        The checked query.
+    formula : NormalForm
+        Its pattern in LP-normal form.
     guards : tuple of Guard
         Tests of single events.
     cea : CEA or None
@@ -45,7 +49,7 @@ class Plan:
     unread : tuple of Name
         Attributes of the atoms that nothing reads, but events must have.
     relations : tuple of (str, tuple of str)
-        Columns of types whose atoms have arguments by position: the option that reads `text` again.
+        Columns of types whose atoms have arguments by position.
     chooses_first : bool
         True if the strategy chooses before the window drops what is longer (THEN WITHIN).
     trailing : bool
@@ -59,6 +63,8 @@ class Plan:
     """
 
     text: str
+    syntax: QuerySyntax = field(compare=False, repr=False)
+    formula: NormalForm = field(compare=False, repr=False)
     guards: tuple[Guard, ...]
     cea: CEA | None
     graph: AtomGraph | None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import lru_cache
 
-from cer_gpu.automaton.normal_form import is_plain, normal_form
+from cer_gpu.automaton.normal_form import is_plain
 from cer_gpu.automaton.recogniser import Recogniser, build_recogniser
 from cer_gpu.automaton.rma_construction import UnboundedFilterError
 from cer_gpu.automaton.rma_determinize import SharedRegisterError
-from cer_gpu.ceql.parser import parse
 from cer_gpu.errors import QueryTooLargeError
-from cer_gpu.planning.passes import plan_of
 from cer_gpu.planning.plan import Plan
 
 WIDEST = 6
@@ -32,21 +31,26 @@ def recogniser_of(plan: Plan) -> Recogniser | None:
         return None
     if plan.strategy.name != "ALL":
         return None
-    return _made(plan.text, plan.relations, plan.type_column, int(plan.within.length))
+    return _made(_Asked(plan.text, plan.relations, plan.type_column, int(plan.within.length), plan))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Query and window that a recogniser is made for; equal queries share it, whatever else their plans say."""
+
+    text: str
+    relations: tuple[tuple[str, tuple[str, ...]], ...]
+    type_column: str | None
+    width: int
+    plan: Plan = field(compare=False)
 
 
 @lru_cache(maxsize=32)
-def _made(
-    text: str, relations: tuple[tuple[str, tuple[str, ...]], ...], type_column: str | None, width: int
-) -> Recogniser | None:
-    syntax = parse(text, dict(relations))
-    streams = [name.name for name in syntax.streams]
-    formula = normal_form(syntax.formula, typed=type_column is not None, streams=streams)
-    if not is_plain(formula):
+def _made(asked: _Asked) -> Recogniser | None:
+    plan = asked.plan
+    if plan.graph is None or not is_plain(plan.formula):
         return None
-    plan = plan_of(syntax, type_column, None, None, in_parallel=False)
-    assert plan.graph is not None
     try:
-        return build_recogniser(formula, plan.graph, plan.guards, width)
+        return build_recogniser(plan.formula, plan.graph, plan.guards, asked.width)
     except (UnboundedFilterError, QueryTooLargeError, SharedRegisterError):
         return None

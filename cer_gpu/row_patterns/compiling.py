@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
+
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import children, fold, with_children
-from cer_gpu.errors import QueryError, did_you_mean
+from cer_gpu.errors import CerError, OptionError, QueryError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
 from cer_gpu.row_patterns.leaves import Leaf, Null, RowAggregate, RowValue, shown
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
 from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
-from cer_gpu.row_patterns.program import program_of
+from cer_gpu.row_patterns.program import Program, program_of
 from cer_gpu.row_patterns.query import RowPatternQuery
 from cer_gpu.row_patterns.searching import Searched
-from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Named, Statement, parse_statement
+from cer_gpu.row_patterns.statement import WITH_UNMATCHED, Statement, parse_statement
+
+
+def analyse(
+    text: str, *, schema: pa.Schema | None = None, type_column: str | None = "type", **options: Any
+) -> tuple[RowPatternQuery | None, Sequence[CerError]]:
+    """Compile a statement and return it, or its error; parameters are those of `cer_gpu.compile`.
+
+    Raises
+    ------
+    OptionError
+        For any option but `schema`.
+    """
+    typed = None if type_column == "type" else type_column or "no type column"
+    for option, value in {"type_column": typed, **options}.items():
+        if value is not None:
+            raise OptionError(f"{option} is an option of CEQL; in MATCH_RECOGNIZE, ORDER BY names the order of rows")
+    try:
+        query = compile_row_pattern(text)
+        if schema is not None:
+            query.output_schema(schema)
+    except QueryError as error:
+        return None, [error]
+    return query, []
 
 
 def compile_row_pattern(text: str) -> RowPatternQuery:
@@ -32,17 +57,32 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
         When it asks for something that is not supported, or has no meaning.
     """
     statement = parse_statement(text)
-    program = program_of(statement.pattern)
-    primary = list(dict.fromkeys(variables_in(statement.pattern)))
-    _check(statement, primary)
-    known = frozenset([*primary, *statement.subsets])
-    translator = Translator(text, known)
-    conditions = Translator(text, known)
-    predicates = {each.name: conditions.predicate(each.span) for each in statement.define}
-    split = _split(statement, predicates, conditions.leaves)
-    expressions = {each.name: translator.measure(each.span) for each in statement.measures}
-    skip = _skip(statement, primary)
-    return RowPatternQuery(text, statement, program, split, Measures(expressions, translator.leaves), skip)
+    made = {name: run(statement) for name, run in PASSES}
+    return RowPatternQuery(text, statement, made["places"], made["conditions"], made["measures"], made["skip"])
+
+
+def _places(statement: Statement) -> Program:
+    return program_of(statement.pattern)
+
+
+def _conditions(statement: Statement) -> Conditions:
+    translator = _translator(statement)
+    predicates = {each.name: translator.predicate(each.span) for each in statement.define}
+    return _split(statement, predicates, translator.leaves)
+
+
+def _measures(statement: Statement) -> Measures:
+    translator = _translator(statement)
+    return Measures({each.name: translator.measure(each.span) for each in statement.measures}, translator.leaves)
+
+
+def _translator(statement: Statement) -> Translator:
+    return Translator(statement.text, frozenset([*_primary(statement), *statement.subsets]))
+
+
+def _primary(statement: Statement) -> list[str]:
+    """Return the variables of PATTERN."""
+    return list(dict.fromkeys(variables_in(statement.pattern)))
 
 
 def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, Leaf]) -> Conditions:
@@ -56,7 +96,7 @@ def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: 
         here: list[s.Predicate] = []
         there: list[s.Predicate] = []
         for part in _conjuncts(predicates[each.name]):
-            read = {a.name: _refused(leaves[a.name], statement, each) for a in s.attributes(part)}
+            read = {a.name: _refused(leaves[a.name], statement, each.name, a.span) for a in s.attributes(part)}
             if all(_is_around(leaf, mine) for leaf in read.values()):
                 here.append(part)
                 around |= {name: leaf for name, leaf in read.items() if isinstance(leaf, RowValue | Null)}
@@ -64,7 +104,7 @@ def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: 
             names = {name: _name_of(_relative(leaf, mine), others) for name, leaf in read.items()}
             there.append(_renamed(part, names))
         if here:
-            local[each.name] = here[0] if len(here) == 1 else s.And(tuple(here), here[0].span)
+            local[each.name] = here[0] if len(here) == 1 else s.And(tuple(here), (here[0].span[0], here[-1].span[1]))
         if there:
             searched[each.name] = tuple(there)
     return Conditions(local, around, Searched(searched, others, statement.subsets) if searched else None)
@@ -89,7 +129,7 @@ def _relative(leaf: Leaf, mine: Container[str | None]) -> Leaf:
     return replace(leaf, variable=None) if isinstance(leaf, RowValue) and _is_around(leaf, mine) else leaf
 
 
-def _refused(leaf: Leaf, statement: Statement, each: Named) -> Leaf:
+def _refused(leaf: Leaf, statement: Statement, name: str, span: s.Span) -> Leaf:
     """Return a leaf that may stand in DEFINE; refuse others."""
     reason = ""
     if leaf.final:
@@ -97,7 +137,7 @@ def _refused(leaf: Leaf, statement: Statement, each: Named) -> Leaf:
     elif isinstance(leaf, RowAggregate) and leaf.function == "ARRAY_AGG":
         reason = "ARRAY_AGG is not supported in DEFINE"
     if reason:
-        raise QueryError(f"the condition of {each.name} names {shown(leaf)}: {reason}", statement.text, *each.span)
+        raise QueryError(f"the condition of {name} names {shown(leaf)}: {reason}", statement.text, *span)
     return leaf
 
 
@@ -116,9 +156,9 @@ def _renamed(predicate: s.Predicate, names: Mapping[str, str]) -> s.Predicate:
     return fold(predicate, combine, children)  # type: ignore[no-any-return]
 
 
-def _check(statement: Statement, primary: Sequence[str]) -> None:
+def _check(statement: Statement) -> None:
     """Refuse variables that are not there, and clauses that do not go together."""
-    text = statement.text
+    text, primary = statement.text, _primary(statement)
     if not (statement.all_rows or statement.measures or statement.partition):
         reason = "ONE ROW PER MATCH has no columns without MEASURES and PARTITION BY"
         raise QueryError(reason, text, 0, 0, hint="add MEASURES, or ALL ROWS PER MATCH")
@@ -141,15 +181,25 @@ def _check(statement: Statement, primary: Sequence[str]) -> None:
         raise QueryError("WITH UNMATCHED ROWS and {- -} exclude one another", text, *statement.pattern_span)
 
 
-def _skip(statement: Statement, primary: Sequence[str]) -> Skip:
+def _skip(statement: Statement) -> Skip:
     how = statement.skip[0]
     if len(statement.skip) == 1:
         return Skip(TO_NEXT_ROW if how == "TO NEXT ROW" else PAST_LAST_ROW)
     name = statement.skip[1]
-    members: Mapping[str, tuple[str, ...]] = {**{each: (each,) for each in primary}, **statement.subsets}
+    members: Mapping[str, tuple[str, ...]] = {**{each: (each,) for each in _primary(statement)}, **statement.subsets}
     if name not in members:
         hint = did_you_mean(name, list(members), "variables")
         raise QueryError(
             f"AFTER MATCH SKIP names {name}, which PATTERN does not have", statement.text, *statement.skip_span, hint
         )
     return Skip(TO_FIRST if how == "TO FIRST" else TO_LAST, frozenset(members[name]), name)
+
+
+PASSES: tuple[tuple[str, Callable[[Statement], Any]], ...] = (
+    ("places", _places),
+    ("names", _check),
+    ("conditions", _conditions),
+    ("measures", _measures),
+    ("skip", _skip),
+)
+"""Passes from a statement to the parts of its query; `cer_gpu.row_patterns.explaining` tells what each did."""

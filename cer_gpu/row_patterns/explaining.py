@@ -90,8 +90,22 @@ def explain(
                 "memory": "the columns that are read, and four bytes for each row",
                 "order": "rows are moved only where they do not come partition by partition, each in its order",
             },
+            "passes": [{"name": name, "did": did} for name, did in _passes(statement, program, bits, searched)],
         }
     )
+
+
+def _passes(
+    statement: Statement, program: Program, bits: Sequence[str], searched: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield name and line of each pass, in the order of `cer_gpu.row_patterns.compiling.PASSES`."""
+    yield "places", f"places {len(program.places):,}, each for a row that a variable takes"
+    subsets = "".join(f"; {name} is any of {', '.join(held)}" for name, held in statement.subsets.items())
+    yield "names", f"variables {', '.join(dict.fromkeys(variables_in(statement.pattern)))}{subsets}"
+    by_search = f"; by search {', '.join(searched)}" if searched else ""
+    yield "conditions", f"bits of rows: {', '.join(bits) or 'none'}{by_search}"
+    yield "measures", ", ".join(each.name for each in statement.measures) or "none"
+    yield "skip", f"after a match, {' '.join(statement.skip)}"
 
 
 def _order(statement: Statement) -> list[str]:

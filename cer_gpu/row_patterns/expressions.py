@@ -26,6 +26,15 @@ Node = exp.Expr
 
 AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
 _SEMANTICS = ("RUNNING", "FINAL")
+_AROUND: dict[type[Node], tuple[str, str]] = {
+    exp.Paren: (r"\(\s*$", r"\s*\)"),
+    exp.In: ("", r"\s*\)"),
+    exp.Neg: (r"-\s*$", ""),
+    exp.Not: (r"(?i)\bNOT\s*$", ""),
+    exp.Interval: (r"(?i)\bINTERVAL\s*$", r"\s+\w+"),
+    exp.Is: ("", r"(?i)\s+IS\s+(?:NOT\s+)?NULL"),
+}
+"""Texts before and after the children of a node that belong to it; those of a function are its brackets."""
 MOST_ROWS = 10**9
 """Most rows that PREV, NEXT, FIRST and LAST go."""
 _COMPARISONS: dict[type[Node], str] = {
@@ -75,6 +84,7 @@ class Translator:
     variables: frozenset[str]
     leaves: dict[str, Leaf] = field(default_factory=dict)
     _span: Span = (0, 0)
+    _spans: dict[int, Span] = field(default_factory=dict)
     _of_match: s.Name | None = None
 
     def predicate(self, span: Span) -> s.Predicate:
@@ -90,7 +100,7 @@ class Translator:
         self._span = span
         written = self.text[slice(*span)]
         try:
-            return sqlglot.parse_one(_with_semantics_joined(written), read="trino")
+            parsed = sqlglot.parse_one(_with_semantics_joined(written), read="trino")
         except sqlglot.errors.SqlglotError as error:
             told = getattr(error, "errors", [])
             seen = told[0]["highlight"] if told else ""
@@ -101,25 +111,49 @@ class Translator:
             at = min(max(at, span[0]), span[1] - 1)
             reason = f"unexpected {seen!r} in an expression" if seen else f"no expression of SQL: {error}"
             raise QuerySyntaxError(reason, self.text, at, at + max(1, len(seen))) from None
+        self._spans = {}
+        for node in reversed(list(parsed.walk())):  # children before their parents
+            self._place(node)
+        return parsed
 
-    def _error(self, message: str, hint: str = "", name: str = "") -> QueryError:
-        """Return an error at a word of the expression, or at all of it."""
-        begin, end = self._span
-        found = re.search(rf"(?i)\b{re.escape(name)}", self.text[begin:end]) if name else None
-        if found:
-            begin, end = begin + found.start(), begin + found.end()
+    def _place(self, node: Node) -> None:
+        """Find the span of a node: from its first word or child to its last, with the signs around them."""
+        spans = [self._spans[id(child)] for child in node.iter_expressions() if id(child) in self._spans]
+        before, after = _AROUND.get(type(node), ("", ""))
+        if "start" in node.meta:  # the word of a leaf, or the name of a function
+            spans.append((self._span[0] + node.meta["start"], self._span[0] + node.meta["end"] + 1))
+            after = r"\s*(?:\(\s*)?\)" if isinstance(node, exp.Func) else after
+        if spans:
+            begin, end = min(begin for begin, _ in spans), max(end for _, end in spans)
+            left = re.search(before, self.text[self._span[0] : begin]) if before else None
+            right = re.compile(after).match(self.text, end)
+            self._spans[id(node)] = self._span[0] + left.start() if left else begin, right.end() if right else end
+
+    def _at(self, node: Node) -> Span:
+        """Return the place of a node in the statement; that of the whole expression where it is not known."""
+        return self._spans.get(id(node), self._span)
+
+    def _error(self, message: str, hint: str = "", name: str = "", node: Node | None = None) -> QueryError:
+        """Return an error at a word of a node, or of the whole expression, or at all of it."""
+        places = [self._span] if node is None else [self._at(node), self._span]
+        found = (re.search(rf"(?i)\b{re.escape(name)}", self.text[slice(*place)]) for place in places if name)
+        words = (
+            (place[0] + word.start(), place[0] + word.end()) for place, word in zip(places, found, strict=False) if word
+        )
+        begin, end = next(words, places[0])
         return QueryError(message, self.text, begin, end, hint)
 
     def _unsupported(self, node: Node) -> QueryError:
         name = node.sql_name() if isinstance(node, exp.Func) else node.key
         name = node.name if isinstance(node, exp.Anonymous) else name
         if type(node) in _COMPARISONS or isinstance(node, exp.Connector | exp.Not):
-            return self._error("conditions stand in DEFINE, and not in MEASURES")
-        return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", name=name)
+            return self._error("conditions stand in DEFINE, and not in MEASURES", node=node)
+        return self._error(f"{name.upper()} is not supported in MATCH_RECOGNIZE", name=name, node=node)
 
     # ---- conditions ------------------------------------------------------------------------------------------
 
     def _predicate(self, node: Node) -> s.Predicate:
+        span = self._at(node)
         match node:
             case exp.Paren():
                 return self._predicate(node.this)
@@ -128,106 +162,108 @@ class Translator:
                 parts: list[s.Predicate] = []
                 for part in (self._predicate(node.left), self._predicate(node.right)):
                     parts += part.operands if isinstance(part, kind) else [part]
-                return kind(tuple(parts), self._span)
+                return kind(tuple(parts), span)
             case exp.Not():
-                return s.Not(self._predicate(node.this), self._span)
+                return s.Not(self._predicate(node.this), span)
             case exp.Between():
                 value = self._value(node.this)
                 low, high = self._value(node.args["low"]), self._value(node.args["high"])
-                return s.And((self._comparison(">=", value, low), self._comparison("<=", value, high)), self._span)
+                return s.And(
+                    (self._comparison(">=", value, low, span), self._comparison("<=", value, high, span)), span
+                )
             case exp.In() if node.expressions:
                 values = tuple(self._value(each) for each in node.expressions)
-                return s.Membership(self._value(node.this), values, self._span)
+                return s.Membership(self._value(node.this), values, span)
             case exp.Is() if isinstance(node.expression, exp.Null):
-                return s.IsNull(self._value(node.this), self._span)
+                return s.IsNull(self._value(node.this), span)
             case exp.NullSafeEQ() | exp.NullSafeNEQ():
-                same = self._same(self._value(node.this), self._value(node.expression))
-                return same if isinstance(node, exp.NullSafeEQ) else s.Not(same, self._span)
+                same = self._same(self._value(node.this), self._value(node.expression), span)
+                return same if isinstance(node, exp.NullSafeEQ) else s.Not(same, span)
             case exp.Like() if isinstance(node.expression, exp.Literal) and node.expression.is_string:
-                return s.Like(self._value(node.this), _like(node.expression.name, None), self._span)
+                return s.Like(self._value(node.this), _like(node.expression.name, None), span)
             case exp.Escape() if isinstance(node.this, exp.Like) and isinstance(node.this.expression, exp.Literal):
                 pattern = _like(node.this.expression.name, node.expression.name)
-                return s.Like(self._value(node.this.this), pattern, self._span)
+                return s.Like(self._value(node.this.this), pattern, span)
             case exp.RegexpLike() if isinstance(node.expression, exp.Literal):
-                return s.Like(self._value(node.this), node.expression.name, self._span)
+                return s.Like(self._value(node.this), node.expression.name, span)
             case exp.Boolean():
-                truth = s.Literal(1, "1", self._span)
-                return s.Comparison("=" if node.this else "<>", truth, truth, self._span)
+                truth = s.Literal(1, "1", span)
+                return s.Comparison("=" if node.this else "<>", truth, truth, span)
             case exp.Column() | exp.Anonymous() | exp.Null():  # a column of booleans
-                return s.Comparison("=", self._value(node), s.Literal(True, "", self._span), self._span)
+                return s.Comparison("=", self._value(node), s.Literal(True, "", span), span)
         op = _COMPARISONS.get(type(node))
         if op is None:
             raise self._unsupported(node)
-        return self._comparison(op, self._value(node.this), self._value(node.expression))
+        return self._comparison(op, self._value(node.this), self._value(node.expression), span)
 
-    def _same(self, x: s.Expression, y: s.Expression) -> s.Predicate:
+    def _same(self, x: s.Expression, y: s.Expression, span: Span) -> s.Predicate:
         """Return ``x IS NOT DISTINCT FROM y``, which is never unknown."""
-        nulls = s.IsNull(x, self._span), s.IsNull(y, self._span)
-        known = tuple(s.Not(each, self._span) for each in nulls)
-        equal = s.And((*known, s.Comparison("=", x, y, self._span)), self._span)
-        return s.Or((s.And(nulls, self._span), equal), self._span)
+        nulls = s.IsNull(x, span), s.IsNull(y, span)
+        known = tuple(s.Not(each, span) for each in nulls)
+        equal = s.And((*known, s.Comparison("=", x, y, span)), span)
+        return s.Or((s.And(nulls, span), equal), span)
 
-    def _comparison(self, op: str, left: s.Expression, right: s.Expression) -> s.Comparison:
+    def _comparison(self, op: str, left: s.Expression, right: s.Expression, span: Span) -> s.Comparison:
         """Return a comparison; times with intervals added to them are compared by their difference."""
         (x, before), (y, after) = _without_lengths(left), _without_lengths(right)
-        left = s.Duration(before, self._span) if x is None and before is not None else left
-        right = s.Duration(after, self._span) if y is None and after is not None else right
+        left = s.Duration(before, left.span) if x is None and before is not None else left
+        right = s.Duration(after, right.span) if y is None and after is not None else right
         if x is None or y is None or before is None is after:
-            return s.Comparison(op, left, right, self._span)
-        length = s.Duration((after or Fraction(0)) - (before or Fraction(0)), self._span)
-        return s.Comparison(op, s.Arithmetic("-", x, y, self._span), length, self._span)
+            return s.Comparison(op, left, right, span)
+        length = s.Duration((after or Fraction(0)) - (before or Fraction(0)), (left if after is None else right).span)
+        return s.Comparison(op, s.Arithmetic("-", x, y, span), length, span)
 
     # ---- values ----------------------------------------------------------------------------------------------
 
     def _value(self, node: Node) -> s.Expression:
-        leaf = self._leaf(node)
+        leaf, span = self._leaf(node), self._at(node)
         if leaf is not None:
-            return self._attribute(leaf)
+            return self._attribute(leaf, span)
         match node:
             case exp.Paren():
                 return self._value(node.this)
             case exp.Neg():
-                return s.Negative(self._value(node.this), self._span)
+                return s.Negative(self._value(node.this), span)
             case exp.Null():
-                return self._attribute(Null())
+                return self._attribute(Null(), span)
             case exp.Boolean():
-                return s.Literal(bool(node.this), "", self._span)
+                return s.Literal(bool(node.this), "", span)
             case exp.Literal() if node.is_string:
-                return s.Literal(node.name, "", self._span)
+                return s.Literal(node.name, "", span)
             case exp.Literal():
                 whole = re.fullmatch(r"[0-9]+", node.name)
-                return s.Literal(int(node.name) if whole else float(node.name), node.name, self._span)
+                return s.Literal(int(node.name) if whole else float(node.name), node.name, span)
             case exp.Interval():
                 return self._interval(node)
             case exp.Cast() if isinstance(node.this, exp.Literal):
                 if node.to.this in exp.DataType.TEMPORAL_TYPES:
-                    return s.Literal(node.this.name, "", self._span)
+                    return s.Literal(node.this.name, "", span)
             case exp.Extract() if node.name.upper() in _PARTS:
-                return s.Call(_PARTS[node.name.upper()], (self._value(node.expression),), self._span)
+                return s.Call(_PARTS[node.name.upper()], (self._value(node.expression),), span)
         op = _ARITHMETIC.get(type(node))
         if op is not None:
-            return s.Arithmetic(op, self._value(node.this), self._value(node.expression), self._span)
+            return s.Arithmetic(op, self._value(node.this), self._value(node.expression), span)
         function = _FUNCTIONS.get(type(node))
         if function is None or (function == "round" and node.args.get("decimals") is not None):
             raise self._unsupported(node)
-        return s.Call(function, (self._value(node.this),), self._span)
+        return s.Call(function, (self._value(node.this),), span)
 
     def _interval(self, node: exp.Interval) -> s.Duration:
         unit = node.unit.name.upper().rstrip("S") if node.unit is not None else "SECOND"
         if unit not in _SECONDS or not re.fullmatch(r"[0-9]+(\.[0-9]+)?", node.name):
-            raise self._error("an INTERVAL is a number of weeks or less, like INTERVAL '5' MINUTE", name="INTERVAL")
-        return s.Duration(Fraction(node.name) * _SECONDS[unit], self._span)
+            raise self._error("an INTERVAL is a number of weeks or less, like INTERVAL '5' MINUTE", node=node)
+        return s.Duration(Fraction(node.name) * _SECONDS[unit], self._at(node))
 
     # ---- leaves ----------------------------------------------------------------------------------------------
 
-    def _attribute(self, leaf: Leaf) -> s.Attribute:
+    def _attribute(self, leaf: Leaf, span: Span) -> s.Attribute:
         name = next((name for name, known in self.leaves.items() if known == leaf), None)
         if name is None:
             name = shown(leaf)
             while name in self.leaves:
                 name += "'"
             self.leaves[name] = leaf
-        return s.Attribute(name, self._span, self._of_match)
+        return s.Attribute(name, span, self._of_match)
 
     def _leaf(self, node: Node, final: bool | None = None) -> Leaf | None:
         if isinstance(node, exp.Column):
@@ -236,7 +272,7 @@ class Translator:
         name, arguments = self._call(node)
         for word, said in (("FINAL_", True), ("RUNNING_", False)):
             if name.startswith(word):
-                name, final = name.removeprefix(word), said
+                name, final = name.removeprefix(word).lstrip("_"), said
         if name in ("PREV", "NEXT"):
             return self._physical(name, arguments, final)
         if name in ("FIRST", "LAST"):
@@ -342,7 +378,7 @@ class Translator:
         name = identifier.name if identifier.args.get("quoted") else identifier.name.upper()
         if name not in self.variables:
             known = ", ".join(sorted(self.variables))
-            raise self._error(f"{identifier.name} is no variable of PATTERN", f"they are {known}", identifier.name)
+            raise self._error(f"{identifier.name} is no variable of PATTERN", f"they are {known}", node=identifier)
         return name
 
 
@@ -366,7 +402,7 @@ def _without_lengths(value: s.Expression) -> tuple[s.Expression | None, Fraction
 
 
 def _with_semantics_joined(written: str) -> str:
-    """Return an expression in which RUNNING and FINAL are part of the name of the function behind them.
+    """Return an expression, of the same length, in which RUNNING and FINAL are part of the name of a function.
 
     No dialect of sqlglot reads them within an expression.
     """
@@ -375,7 +411,7 @@ def _with_semantics_joined(written: str) -> str:
     for word, name, bracket in zip(tokens, tokens[1:], tokens[2:], strict=False):
         plain = written[word.start : word.end + 1]
         if plain.upper() in _SEMANTICS and bracket.text == "(":
-            parts.append(written[at : word.start] + plain + "_")
+            parts.append(written[at : word.start] + plain + "_" * (name.start - word.end - 1))
             at = name.start
     return "".join([*parts, written[at:]])
 

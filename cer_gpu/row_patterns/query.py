@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,10 @@ class RowPatternQuery:
     ----------
     text : str
         The statement.
+    language : str
+        "MATCH_RECOGNIZE".
+    reads_whole_table : bool
+        True: matches are found when all rows are read.
 
     Examples
     --------
@@ -51,6 +55,8 @@ class RowPatternQuery:
     [{'high': 5, 'low': 2}]
     """
 
+    language: ClassVar[str] = "MATCH_RECOGNIZE"
+    reads_whole_table: ClassVar[bool] = True
     text: str
     _statement: Statement = field(repr=False)
     _program: Program = field(repr=False)
@@ -90,18 +96,19 @@ class RowPatternQuery:
         QueryTooLargeError
             When the automaton is too large, or conditions on other rows of the match take too many steps.
         """
-        check_options(limit=limit)
-        with self.stream(events, device=device) as reader:
-            return pa.Table.from_batches(first_rows(reader, limit), reader.schema)
+        return self.stream(events, device=device, limit=limit).read_all()
 
-    def stream(self, events: Any, *, device: str = "auto") -> pa.RecordBatchReader:
-        """As `evaluate`, with the rows batch by batch."""
-        check_options(device=device)
+    def stream(self, events: Any, *, device: str = "auto", limit: int | None = None) -> pa.RecordBatchReader:
+        """As `evaluate`, with the rows batch by batch; the events are read before the first."""
+        check_options(device=device, limit=limit)
         source = self._source(events)
         schema = self.output_schema(source.schema)
-        names = self.columns(source.schema)
-        table = _table(source.batches(names), pa.schema([source.schema.field(name) for name in names]))
-        return pa.RecordBatchReader.from_batches(schema, self._batches(table, schema, device))
+        return pa.RecordBatchReader.from_batches(schema, first_rows(self._batches(source, schema, device), limit))
+
+    def count(self, events: Any, **options: Any) -> int:
+        """Return the number of rows; parameters are those of `evaluate`, without `limit`."""
+        with self.stream(events, **options) as reader:
+            return sum(batch.num_rows for batch in reader)
 
     def _source(self, events: Any) -> Source:
         """Open anything that `evaluate` takes, or a mapping from the table of FROM to it."""
@@ -160,9 +167,19 @@ class RowPatternQuery:
         return ()
 
     @property
-    def _row_each(self) -> bool:
-        """True for ONE ROW PER MATCH."""
-        return not self._statement.all_rows
+    def syntax(self) -> Statement:
+        """The statement, clause by clause."""
+        return self._statement
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The one form of the rows, which the statement tells."""
+        return (self.default_output,)
+
+    @property
+    def default_output(self) -> str:
+        """The form of the rows: "one row per match" or "all rows per match"."""
+        return "all rows per match" if self._statement.all_rows else "one row per match"
 
     def columns(self, schema: pa.Schema) -> list[str]:
         """Return the names of the columns of a schema that the statement reads."""
@@ -232,7 +249,9 @@ class RowPatternQuery:
     def _shown(self) -> npt.NDArray[np.bool_]:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
-    def _batches(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+    def _batches(self, source: Source, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:
+        read = self.columns(source.schema)
+        table = _table(source.batches(read), pa.schema([source.schema.field(name) for name in read]))
         statement = self._statement
         measures = self._measures.bind(table.schema, self.text)
         available = [each.name for each in self._available(table.schema, measures)]

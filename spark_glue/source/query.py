@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
+from cer_gpu.compilation import compile_query
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
-from cer_gpu.query import compile
 from cer_gpu.query_set import compile_all
 from spark_glue import schema as types_of
 from spark_glue.deal import choose
@@ -128,7 +128,7 @@ def stored_query(asked: Asked) -> StoredQuery:
         "schema": scan.schema,
     }
     given: Any = asked.query
-    query = (compile_all if isinstance(given, Mapping) else compile)(given, **options)
+    query = (compile_all if isinstance(given, Mapping) else compile_query)(given, **options)
     work = work_of(query, asked.output)
     choose(work, asked.strategy)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))

@@ -31,6 +31,15 @@ def test_json_holds_the_whole_explanation(cli, query):
     assert json.loads(out) == query.explain().to_dict()
 
 
+def test_passes_are_shown_line_by_line(cli, query):
+    code, out, err = cli("explain", QUERY, "--time-column", "ts", "--passes")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == query.explain().passes
+    assert "normal form        A[price > 10] AS a ; B" in out.splitlines()
+    passes = json.loads(cli("explain", QUERY, "--time-column", "ts", "--passes", "--json")[1])["passes"]
+    assert passes[1] == {"name": "normal form", "did": "A[price > 10] AS a ; B"}
+
+
 def test_pictures_are_written(cli, query):
     code, _, err = cli("explain", QUERY, "--time-column", "ts", "--svg", "a.svg", "--dot", "a.dot")
     assert (code, err) == (0, "")

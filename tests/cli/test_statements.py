@@ -115,6 +115,8 @@ def test_a_statement_is_explained(cli, dips):
         assert '2 -> 4 [label="2. price > PREV(price)\\n● C"]' in file.read()
     code, out, _ = cli("explain", "dips.sql", "--events", "trades.csv", "--json")
     assert [each["bit"] for each in json.loads(out)["conditions"]] == [None, 0, 1]
+    code, out, _ = cli("explain", "dips.sql", "--passes")
+    assert (code, out.splitlines()[2]) == (0, "conditions   bits of rows: B, C")
     code, _, err = cli("explain", "dips.sql", "--events", "trades.csv", "--analyze")
     assert code == 1
     assert "leave out analyze" in err

@@ -330,3 +330,27 @@ def test_patterns_with_too_many_ways_are_refused(monkeypatch):
     monkeypatch.setattr(program, "MOST_STEPS", 10_000)
     with pytest.raises(QueryTooLargeError, match=r"too many ways(.|\n)*hint: put fewer optional parts"):
         program.program_of(parse_pattern("(A*){200}", (0, 9)))
+
+
+PLACES = [
+    ({"define": "B AS x > 3 AND name > PREV(x) + 1"}, "name > PREV(x) + 1"),
+    ({"define": "B AS x > 3 AND (x + 2) * abs( name ) > 2"}, "name"),
+    ({"define": "B AS x > 3 OR NOT prize IN (1, 2)"}, "prize"),
+    ({"define": "B AS x > 3 OR NOT name IN (17, 2)"}, "17"),
+    ({"define": "B AS name LIKE 'a%' AND x LIKE 'b%'"}, "x"),
+    ({"define": "B AS x > 1 AND FINAL  LAST(x) > 2"}, "FINAL  LAST(x)"),
+    ({"define": "B AS x > 1 AND - name > 2"}, "name"),
+    ({"define": "B AS abs(x) > 1 AND abs(C.x) > 2"}, "C"),
+    ({"measures": "LAST(x) AS a, RUNNING   LAST(x) + FINAL LAST(prize) AS b"}, "FINAL LAST(prize)"),
+    ({"measures": "1 + (x > 2) AS a"}, "x > 2"),
+]
+
+
+@pytest.mark.parametrize(("parts", "place"), PLACES, ids=[place for _, place in PLACES])
+def test_an_error_is_told_at_its_part_of_an_expression(parts, place):
+    schema = pa.schema({"x": pa.int64(), "name": pa.string()})
+    clauses = {"measures": "LAST(x) AS a", "define": "B AS x > 1", **parts}
+    text = f"SELECT * FROM t MATCH_RECOGNIZE (MEASURES {clauses['measures']} PATTERN (A B+) DEFINE {clauses['define']})"
+    with pytest.raises(QueryError) as caught:
+        cer_gpu.compile(text, schema=schema)
+    assert text[caught.value.start : caught.value.end] == place
