@@ -48,6 +48,8 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
     if isinstance(error, lark.exceptions.UnexpectedToken):
         accepted = set(error.accepts or error.expected)
         token = error.token
+        if "COMPARISON" in accepted:  # a value alone is a test as well, but only where it is a call such as CIDR(...)
+            accepted &= _BEHIND_A_VALUE | UNITS.keys()
         conjunctive = _is_conjunctive(error.state.value_stack)
         if accepted == {"LPAR"} and len(error.state.value_stack) == 1 and str(token)[:1] != "<":
             return _not_select(text, error.state.value_stack[0])
@@ -132,7 +134,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     if found == "[" and re.search(r"\bHAVING\b", before, re.IGNORECASE):
         return "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
-        return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
+        return WHOLE
     if found == "[" and accepted == {"LPAR", "DOT"}:
         return "NOT stands within the brackets: x[NOT price > 100]"
     if "DOT" in accepted <= {"DOT", "LPAR"}:
@@ -152,6 +154,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     return f"did you mean {close}?" if close else None
 
 
+WHOLE = "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
 QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
 _ALL = "AND combines filters; write ALL where two patterns occur together, in any order"
 OF_EVENT = (
@@ -168,6 +171,9 @@ _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOL
 """Tokens that join events in other languages."""
 _ABSENCE = "an absence stands between two events: A ; !B ; C, or A ; !(B AS b FILTER b.k = A.k) ; C"
 _AND_NAME = re.compile(r"\bAND\s+[a-z_0-9]+\s*$", re.IGNORECASE)
+_BEHIND_A_VALUE = frozenset(
+    "COMPARISON GREATER PLUS MINUS STAR SLASH PERCENT BETWEEN GLOB IN IS LIKE NOT DOT LPAR RPAR".split()  # noqa: SIM905
+)
 _SECONDS = {
     "WEEK": Fraction(604_800),
     "MILLISECOND": Fraction(1, 1000),

@@ -144,12 +144,11 @@ class Translator:
                 same = self._same(self._value(node.this), self._value(node.expression))
                 return same if isinstance(node, exp.NullSafeEQ) else s.Not(same, self._span)
             case exp.Like() if isinstance(node.expression, exp.Literal) and node.expression.is_string:
-                return s.Like(self._value(node.this), _like(node.expression.name, None), self._span)
+                return self._like(node.this, _like(node.expression.name, None))
             case exp.Escape() if isinstance(node.this, exp.Like) and isinstance(node.this.expression, exp.Literal):
-                pattern = _like(node.this.expression.name, node.expression.name)
-                return s.Like(self._value(node.this.this), pattern, self._span)
+                return self._like(node.this.this, _like(node.this.expression.name, node.expression.name))
             case exp.RegexpLike() if isinstance(node.expression, exp.Literal):
-                return s.Like(self._value(node.this), node.expression.name, self._span)
+                return self._like(node.this, node.expression.name)
             case exp.Boolean():
                 truth = s.Literal(1, "1", self._span)
                 return s.Comparison("=" if node.this else "<>", truth, truth, self._span)
@@ -166,6 +165,9 @@ class Translator:
         known = tuple(s.Not(each, self._span) for each in nulls)
         equal = s.And((*known, s.Comparison("=", x, y, self._span)), self._span)
         return s.Or((s.And(nulls, self._span), equal), self._span)
+
+    def _like(self, operand: Node, regex: str) -> s.TextTest:
+        return s.TextTest("LIKE", self._value(operand), (s.Literal(regex, "", self._span),), span=self._span)
 
     def _comparison(self, op: str, left: s.Expression, right: s.Expression) -> s.Comparison:
         """Return a comparison; times with intervals added to them are compared by their difference."""

@@ -351,6 +351,10 @@ def test_no_or_of_filters_follows_an_or_of_formulas():
         formula("A FILTER A[a=1] OR B OR A[b<2]")
 
 
+def like(operand, regex):
+    return s.TextTest("LIKE", operand, (s.Literal(regex),))
+
+
 # ---- predicates --------------------------------------------------------------------------------------------
 
 
@@ -369,9 +373,9 @@ def test_no_or_of_filters_follows_an_or_of_formulas():
         ("a=1 AND b<2 AND c>3", and_(P, Q, R)),
         ("((a=1))", P),
         # tests
-        ("a LIKE 'x.*y'", s.Like(a, "x.*y")),
-        ("a NOT LIKE 'x'", s.Not(s.Like(a, "x"))),
-        ("NOT a LIKE 'x'", s.Not(s.Like(a, "x"))),
+        ("a LIKE 'x.*y'", like(a, "x.*y")),
+        ("a NOT LIKE 'x'", s.Not(like(a, "x"))),
+        ("NOT a LIKE 'x'", s.Not(like(a, "x"))),
         ("a IN {1}", s.Membership(a, (ONE,))),
         ("a IN {1, 2.5}", s.Membership(a, (ONE, number("2.5")))),
         ("a IN {'u', 'v'}", s.Membership(a, (s.Literal("u"), s.Literal("v")))),
