@@ -58,7 +58,7 @@ class _Writer:
         self.rng = rng
         self.ticks_per_second = ticks_per_second
         self.filtered: str | None = None  # the variable whose filter is being written
-        self.listed: ref.Attr | ref.VarAttr | None = None  # the list whose element is being tested
+        self.of_list: ref.Attr | ref.VarAttr | None = None  # the list whose element is being tested
         self.outside = False  # True: that filter has no brackets, and the variable stands before each attribute
         self.variables: set[str] = set()  # of the query: `st.p` is an attribute of `st` if that is one of them
         self.only_stream: str | None = None  # its name may stand before a type without effect
@@ -393,7 +393,7 @@ class _Writer:
                 tokens = self.predicate(left, BOTH)
                 return [*tokens, self.keyword("AND"), *self.predicate(right, BOTH + 1)], BOTH
             case ref.AnyOf(column, test):
-                self.listed = column
+                self.of_list = column
                 negated = isinstance(test, ref.PredNot)  # before the test: NOT at the front is of the whole
                 return (self.test(test.operand, True) if negated else self.bare_predicate(test)[0]), SIMPLE
             case ref.PredNot(ref.Like() | ref.Glob() | ref.InRange() as test) if self.chance(0.5):
@@ -474,8 +474,8 @@ class _Writer:
     def operand(self, attribute: ref.Attr | ref.VarAttr | ref.Element) -> list[str]:
         """Return the tokens of an attribute, of the filtered event or of a variable, or of an element of a list."""
         if isinstance(attribute, ref.Element):
-            assert self.listed is not None
-            return [self.keyword("ANY"), "(", *self.operand(self.listed), ")"]
+            assert self.of_list is not None
+            return [self.keyword("ANY"), "(", *self.operand(self.of_list), ")"]
         if isinstance(attribute, ref.VarAttr):
             return self.variable_attribute(attribute)
         tokens = self.attribute(attribute.name, self.filtered)

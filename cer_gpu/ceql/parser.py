@@ -20,7 +20,7 @@ from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, dotted, path_of
 from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.scopes import resolved
-from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, WHOLE, shortened, syntax_error
+from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, no_truth, shortened, syntax_error
 from cer_gpu.ceql.traversal import children as parts_of
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import QuerySyntaxError, did_you_mean
@@ -277,9 +277,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         """Return a whole test, of the elements of a list where it names one, and refuse a value that is no truth."""
         (test,) = children
         if not isinstance(test, s.Predicate):
-            raise self._error(
-                f"expected a comparison behind {self._written(test)}, which is no truth", test.span, WHOLE
-            )
+            raise no_truth(self.text, test.span)
         elements: dict[s.Span, s.Element] = {}
         for leaf in s.leaves(test):
             for operand in parts_of(leaf):

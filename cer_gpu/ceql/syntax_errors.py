@@ -9,6 +9,7 @@ from typing import Any
 import lark
 
 from cer_gpu.ceql.foreign import foreign_hint
+from cer_gpu.ceql.functions import TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.errors import QuerySyntaxError, nearest
 
@@ -46,6 +47,9 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
     if not text.strip():
         return QuerySyntaxError("the query is empty", hint="SELECT * FROM S WHERE A AS a ; B AS b WITHIN 100 EVENTS")
     if isinstance(error, lark.exceptions.UnexpectedToken):
+        earlier = _lone_value(error.state.value_stack)
+        if earlier is not None:
+            return no_truth(text, (earlier.meta.start_pos, earlier.meta.end_pos))
         accepted = set(error.accepts or error.expected)
         token = error.token
         if "COMPARISON" in accepted:  # a value alone is a test as well, but only where it is a call such as CIDR(...)
@@ -78,6 +82,34 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
     else:
         hint = foreign_hint(text, start) or _hint(found, accepted, before)
     return QuerySyntaxError(message, text, start, start + len(found), hint)
+
+
+def no_truth(text: str, span: tuple[int, int]) -> QuerySyntaxError:
+    """Return the error of a value that stands where a whole test is expected."""
+    rest = text[span[1] :].lstrip()
+    start = len(text) - len(rest)
+    found = re.match(r"\w+|.?", rest, re.DOTALL)
+    hint = foreign_hint(text, span[0]) or foreign_hint(text, start)
+    hint = hint or (_hint(found[0], set(_BEHIND_A_VALUE), text[:start]) if found and rest else None)
+    value = shortened(text[slice(*span)])
+    return QuerySyntaxError(f"expected a comparison behind {value}, which is no truth", text, *span, hint=hint or WHOLE)
+
+
+def _lone_value(stack: list[Any]) -> Any:
+    """Return the first test, of those that the parser has read, that is a value without a comparison, or None."""
+    for tree in (tree for tree in stack if isinstance(tree, lark.Tree)):
+        for test in tree.find_data("test"):
+            (value,) = test.children
+            if value.data in _VALUES or (
+                value.data == "call" and str(value.children[0].children[0]).upper() not in TRUTHS
+            ):
+                return value
+    return None
+
+
+_VALUES = frozenset(
+    "attribute number string boolean length arithmetic negative attribute_of field_of_call call_of_name call_of_all".split()  # noqa: SIM905, E501
+)
 
 
 def _is_conjunctive(stack: list[Any]) -> bool:

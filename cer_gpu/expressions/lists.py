@@ -21,7 +21,7 @@ from cer_gpu.columnar.fields import attribute_type
 
 
 class Slots(Protocol):
-    """What a bound test reads its inputs from."""
+    """Inputs of a bound test."""
 
     def fresh(self) -> Slots:
         """Return the same for another evaluation."""
@@ -42,7 +42,7 @@ class Elements:
     others : tuple of str
         Columns and fields of the events that the test reads, too.
     schema : pyarrow.Schema
-        Of the elements, and the others.
+        Columns of the elements and the others.
     """
 
     list: str
@@ -78,7 +78,7 @@ def elements_of(test: s.AnyElement, schema: pa.Schema, data_type: pa.DataType) -
     ----------
     test
     schema
-        Of the events, with derived columns.
+        Schema of the events, with derived columns.
     data_type
         Type of the lists.
     """

@@ -112,7 +112,7 @@ class ProgramBinder:
             case s.TextTest():
                 raise self.single.error(f"{predicate.name} reads a column of one event", predicate.span)
             case s.AnyElement():
-                raise self.single.error("ANY compares elements with values of the same event", predicate.span)
+                raise self.single.error("ANY compares elements with values of their own event", predicate.span)
 
     def joined(self, operands: Sequence[s.Predicate], code: int) -> None:
         """Append the truths of operands, joined by AND or OR (`code`)."""
