@@ -8,11 +8,14 @@ import pyarrow.parquet as pq
 import pytest
 import reference as ref
 import rendering
+import strategies as s
 from hypothesis import strategies as st
 from strategies import property_test
 
 import cer_gpu
+from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
+from cer_gpu.explain.writing import predicate_text
 from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.interpreter import rows_of
 
@@ -128,8 +131,19 @@ def test_elements_are_tested_in_filters_between_events(data):
     assert set(zip(found["start"].to_pylist(), found["end"].to_pylist(), strict=True)) == expected
 
 
+@property_test()
+def test_written_predicates_parse_to_themselves(data):
+    predicate = data.draw(predicates | s.predicates, label="predicate")
+    tree = tree_of(text_of(predicate, seed=data.draw(st.integers(0, 99))))
+    assert tree_of(f"SELECT * FROM S WHERE A FILTER A[{predicate_text(tree)}]") == tree
+
+
+def tree_of(text):
+    return parse(text).formula.filter.predicate
+
+
 def rows(predicate, table, negated=False):
-    tree = cer_gpu.ceql.parser.parse(f"SELECT * FROM S WHERE A FILTER A[{predicate}]").formula.filter.predicate
+    tree = tree_of(f"SELECT * FROM S WHERE A FILTER A[{predicate}]")
     binder = Binder(table.schema, predicate)
     test = binder.bind(tree, negated)
     (batch,) = table.to_batches()
