@@ -27,11 +27,11 @@ from cer_gpu.errors import (
 from cer_gpu.explain.explanation import Explanation
 from cer_gpu.explain.facts import explain
 from cer_gpu.explain.in_short import in_short
+from cer_gpu.expressions.targets.arrow import exact_sum
 from cer_gpu.io.source import Source
 from cer_gpu.io.sources import open_events
 from cer_gpu.order.sorting import sort_source
 from cer_gpu.order.streams import STREAM_COLUMN, by_stream, merge_sources
-from cer_gpu.output.arithmetic import exact_sum
 from cer_gpu.output.measures import measure_errors, measures_of
 from cer_gpu.output.outputs import OUTPUTS, Output
 from cer_gpu.parallel.key_threads import on_threads_by_key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import ipaddress
 import math
 import operator
 import re
@@ -14,6 +15,7 @@ Event = dict[str, Any]
 Truth = bool | None  # None is UNKNOWN
 Chosen = Mapping[tuple[str, str], Event]  # events by (variable, "EACH", "FIRST", "LAST" or "PREV")
 BEFORE = "$before"  # key of an event: the event before it in its stream or substream, for LAG
+ELEMENT = "$element"  # key of an event: the element of a list that is tested
 
 
 # ---------------------------------------------------------------------------------------------- expressions
@@ -97,7 +99,12 @@ class Aggregate:
     name: str | None = None
 
 
-Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Aggregate
+@dataclass(frozen=True)
+class Element:
+    """`ANY(list)` in a test: the element of the list that is tested."""
+
+
+Expression = Attr | VarAttr | DurationConst | Const | Neg | Arith | Call | Aggregate | Element
 
 
 # ----------------------------------------------------------------------------------------------- predicates
@@ -139,8 +146,33 @@ class PredOr:
 class Like:
     """`attribute LIKE 'regex'`: an unanchored search."""
 
-    attribute: Attr | VarAttr
+    attribute: Attr | VarAttr | Element
     pattern: str
+
+
+@dataclass(frozen=True)
+class Glob:
+    """`attribute GLOB {'pattern', ...} [NOCASE]`: the whole text matches one of the patterns."""
+
+    attribute: Attr | VarAttr | Element
+    patterns: tuple[str, ...]
+    nocase: bool = False
+
+
+@dataclass(frozen=True)
+class Cidr:
+    """`CIDR(attribute, 'network', ...)`: the text is an address in one of the networks."""
+
+    attribute: Attr | VarAttr | Element
+    networks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AnyOf:
+    """A test of `ANY(list)`: of the elements of a list, each of which stands for `Element()` in turn."""
+
+    list: Attr | VarAttr
+    test: Predicate
 
 
 @dataclass(frozen=True)
@@ -180,7 +212,7 @@ class IsNull:
     negated: bool = False
 
 
-Predicate = Compare | PredNot | PredAnd | PredOr | Like | In | InRange | Between | IsNull
+Predicate = Compare | PredNot | PredAnd | PredOr | Like | Glob | Cidr | In | InRange | Between | IsNull | AnyOf
 
 
 # ---------------------------------------------------------------------------------------- the parts of a tree
@@ -252,6 +284,8 @@ def value_of(expression: Expression, event: Event, chosen: Chosen = NOTHING_CHOS
             return value
         case DurationConst(ticks):
             return ticks
+        case Element():
+            return event[ELEMENT]
         case Neg(operand):
             value = value_of(operand, event, chosen)
             if value is None:
@@ -396,6 +430,20 @@ def truth(predicate: Predicate, event: Event, chosen: Chosen = NOTHING_CHOSEN) -
         case Like(attribute, pattern):
             text = value_of(attribute, event, chosen)
             return None if text is None else re.search(pattern, text) is not None
+        case Glob(attribute, patterns, nocase):
+            text = value_of(attribute, event, chosen)
+            return None if text is None else any(glob_matches(pattern, text, nocase) for pattern in patterns)
+        case Cidr(attribute, networks):
+            text = value_of(attribute, event, chosen)
+            return None if text is None else any(lies_in(text, network) for network in networks)
+        case AnyOf(column, test):
+            elements = value_of(column, event, chosen)
+            if elements is None:
+                return None
+            some: Truth = False
+            for element in elements:
+                some = or_(some, truth(test, {**event, ELEMENT: element}, chosen))
+            return some
         case In(operand, values, negated):
             found: Truth = False
             for value in values:
@@ -411,6 +459,45 @@ def truth(predicate: Predicate, event: Event, chosen: Chosen = NOTHING_CHOSEN) -
         case IsNull(operand, negated):
             return (value_of(operand, event, chosen) is None) is not negated
     raise TypeError(predicate)
+
+
+def folded(character: str) -> str:
+    """Return a character without its case: by Unicode's simple folding, which makes one character of each."""
+    return next((c for c in (character.casefold(), character.lower()) if len(c) == 1), character)
+
+
+def glob_matches(pattern: str, text: str, nocase: bool) -> bool:
+    """Return True if a whole text matches a pattern of GLOB, read character by character."""
+    same = folded if nocase else str
+    if not pattern:
+        return not text
+    if pattern[0] == "*":
+        return any(glob_matches(pattern[1:], text[n:], nocase) for n in range(len(text) + 1))
+    if pattern[0] != "[":
+        return (
+            text != ""
+            and (pattern[0] == "?" or same(pattern[0]) == same(text[0]))
+            and glob_matches(pattern[1:], text[1:], nocase)
+        )
+    negated = pattern[1] in "!^"
+    begin = 2 if negated else 1
+    end = pattern.index("]", begin + 1)
+    inside, members = pattern[begin:end], set[str]()
+    while inside:
+        last = inside[2] if inside[1:2] == "-" and len(inside) > 2 else inside[0]
+        members |= {same(chr(code)) for code in range(ord(inside[0]), ord(last) + 1)}
+        inside = inside[3 if inside[1:2] == "-" and len(inside) > 2 else 1 :]
+    return (
+        text != "" and (same(text[0]) in members) is not negated and glob_matches(pattern[end + 1 :], text[1:], nocase)
+    )
+
+
+def lies_in(text: str, network: str) -> bool:
+    """Return True if a text is an address in a network; no other text lies in any."""
+    try:
+        return ipaddress.ip_address(text) in ipaddress.ip_network(network)
+    except ValueError:
+        return False
 
 
 def holds(predicate: Predicate, event: Event, chosen: Chosen = NOTHING_CHOSEN) -> bool:

@@ -13,15 +13,15 @@ from dataclasses import replace
 import reference as ref
 
 KEYWORDS = frozenset(
-    "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EVENTS FALSE FILTER FROM HAVING HOUR HOURS IN IS LAST LIKE LIMIT MAX "  # noqa: SIM905
-    "MINUTE MINUTES NEXT NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT THEN TRUE WHERE "
+    "ALL AND ANY AS BETWEEN BY CONSUME DAY DAYS EVENTS FALSE FILTER FROM GLOB HAVING HOUR HOURS IN IS LAST LIKE LIMIT "  # noqa: SIM905
+    "MAX MINUTE MINUTES NEXT NOCASE NONE NOT NULL NXT OR PARTITION RANGE SECOND SECONDS SELECT STRICT THEN TRUE WHERE "
     "WITHIN".split()
 )
 COMMENTS = (" /* a comment; 'of' [any] kind */ ", " -- to the line's end\n", "\n\t", " /**/ ")
 
 AGGREGATES = frozenset({"COUNT", "SUM", "AVG", "MIN", "MAX", "LIST"})
 SCALAR = frozenset({"ABS", "ROUND", "LOWER", "UPPER", "LENGTH", "HOUR", "DAY", "WEEKDAY"})
-FUNCTIONS = frozenset({"FIRST", "LAST", "PREV", "LAG"}) | AGGREGATES | SCALAR  # any of them may be a name too
+FUNCTIONS = frozenset({"FIRST", "LAST", "PREV", "LAG", "ANY", "CIDR"}) | AGGREGATES | SCALAR  # may be names too
 QUANTIFIERS = {
     (0, 1, ";"): "?",
     (0, None, ";"): "*",
@@ -30,7 +30,7 @@ QUANTIFIERS = {
     (1, None, "->"): "->+",
 }
 UNITS = {"DAYS": 86_400, "HOURS": 3600, "MINUTES": 60, "SECONDS": 1}
-Test = ref.Compare | ref.Like | ref.In | ref.InRange | ref.Between | ref.IsNull
+Test = ref.Compare | ref.Like | ref.Glob | ref.Cidr | ref.In | ref.InRange | ref.Between | ref.IsNull | ref.AnyOf
 
 # precedence of formulas, rising
 FILTER, OR, ALL, CONTIG, SEQ, POSTFIX, ATOM = range(7)
@@ -58,6 +58,7 @@ class _Writer:
         self.rng = rng
         self.ticks_per_second = ticks_per_second
         self.filtered: str | None = None  # the variable whose filter is being written
+        self.of_list: ref.Attr | ref.VarAttr | None = None  # the list whose element is being tested
         self.outside = False  # True: that filter has no brackets, and the variable stands before each attribute
         self.variables: set[str] = set()  # of the query: `st.p` is an attribute of `st` if that is one of them
         self.only_stream: str | None = None  # its name may stand before a type without effect
@@ -391,7 +392,11 @@ class _Writer:
             case ref.PredAnd(left, right):
                 tokens = self.predicate(left, BOTH)
                 return [*tokens, self.keyword("AND"), *self.predicate(right, BOTH + 1)], BOTH
-            case ref.PredNot(ref.Like() | ref.InRange() as test) if self.chance(0.5):
+            case ref.AnyOf(column, test):
+                self.of_list = column
+                negated = isinstance(test, ref.PredNot)  # before the test: NOT at the front is of the whole
+                return (self.test(test.operand, True) if negated else self.bare_predicate(test)[0]), SIMPLE
+            case ref.PredNot(ref.Like() | ref.Glob() | ref.InRange() as test) if self.chance(0.5):
                 return self.test(test, negated=True), SIMPLE
             case ref.PredNot(ref.Between() | ref.IsNull() as test) if self.chance(0.5):
                 return self.test(test, not test.negated), SIMPLE
@@ -404,12 +409,21 @@ class _Writer:
                 return self.test(predicate, predicate.negated), SIMPLE
         return self.test(predicate, negated=False), SIMPLE
 
-    def test(self, test: ref.Like | ref.In | ref.InRange | ref.Between | ref.IsNull, negated: bool) -> list[str]:
-        """Return the tokens of LIKE, IN, BETWEEN or IS NULL, or of one of them with NOT."""
+    def test(self, test: Test, negated: bool) -> list[str]:
+        """Return the tokens of a test, or of one with NOT: LIKE, GLOB, IN, BETWEEN or IS NULL."""
         not_ = [self.keyword("NOT")] if negated else []
         match test:
             case ref.Like(attribute, pattern):
                 return [*self.operand(attribute), *not_, self.keyword("LIKE"), self.string(pattern)]
+            case ref.Glob(attribute, patterns, nocase):
+                tokens = [*self.operand(attribute), *not_, self.keyword("GLOB")]
+                if len(patterns) == 1 and self.chance(0.5):
+                    tokens.append(self.string(patterns[0]))
+                else:
+                    tokens += ["{", *self.strings(patterns), "}"]
+                return [*tokens, self.keyword("NOCASE")] if nocase else tokens
+            case ref.Cidr(attribute, networks):
+                return [self.keyword("CIDR"), "(", *self.operand(attribute), ",", *self.strings(networks), ")"]
             case ref.Between(operand, low, high):
                 tokens = [*self.expression(operand, SUM), *not_, self.keyword("BETWEEN"), *self.expression(low, SUM)]
                 return [*tokens, self.keyword("AND"), *self.expression(high, SUM)]
@@ -432,6 +446,13 @@ class _Writer:
                 return [*tokens, "}"]
         raise TypeError(test)
 
+    def strings(self, texts: tuple[str, ...]) -> list[str]:
+        """Return the tokens of texts with commas between them."""
+        tokens: list[str] = []
+        for text in texts:
+            tokens += [",", self.string(text)] if tokens else [self.string(text)]
+        return tokens
+
     def bound(self, expression: ref.Expression) -> list[str]:
         """Return the tokens of an element of a set or range: a literal without parentheses, or arithmetic."""
         return self.literal(expression) if isinstance(expression, ref.Const) else self.expression(expression, SUM)
@@ -450,8 +471,11 @@ class _Writer:
             raise ValueError(f"no plain literal for {value!r}")
         return ["-", digits] if value < 0 or str(value) == "-0.0" else [digits]
 
-    def operand(self, attribute: ref.Attr | ref.VarAttr) -> list[str]:
-        """Return the tokens of an attribute, of the filtered event or of a variable."""
+    def operand(self, attribute: ref.Attr | ref.VarAttr | ref.Element) -> list[str]:
+        """Return the tokens of an attribute, of the filtered event or of a variable, or of an element of a list."""
+        if isinstance(attribute, ref.Element):
+            assert self.of_list is not None
+            return [self.keyword("ANY"), "(", *self.operand(self.of_list), ")"]
         if isinstance(attribute, ref.VarAttr):
             return self.variable_attribute(attribute)
         tokens = self.attribute(attribute.name, self.filtered)
@@ -465,7 +489,7 @@ class _Writer:
 
     def expression(self, expression: ref.Expression, least: int) -> list[str]:
         match expression:
-            case ref.Attr() | ref.VarAttr():
+            case ref.Attr() | ref.VarAttr() | ref.Element():
                 tokens, binding = self.operand(expression), OPERAND
             case ref.DurationConst(ticks):
                 tokens, binding = self.duration_literal(ticks), OPERAND

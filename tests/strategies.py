@@ -63,7 +63,7 @@ EXTREME_INTS = (2**63 - 1, -(2**63), BIG, BIG - 1, -BIG)
 FLOATS = (0.0, -0.0, 1.0, 1.5, 2.0, -1.0, 0.1, -2.5)
 EXTREME_FLOATS = (float("nan"), float("inf"), float("-inf"), 1e308, float(BIG - 1))
 # by code point U+FFFD precedes U+1F525, by UTF-16 code unit it does not
-STRINGS = ("a", "b", "ab", "", "A", "it's", "é", "\ufffd", "\U0001f525", "a.b", "ba")
+STRINGS = ("a", "b", "ab", "", "A", "it's", "é", "\ufffd", "\U0001f525", "a.b", "ba", "10.1.2.3", "fe80::1")
 # regular expressions on which RE2 and Python agree, for strings without line ends
 REGEXES = (
     "a",
@@ -81,6 +81,9 @@ REGEXES = (
     "^.$",
     "[^a]",
 )
+
+GLOBS = ("a*", "*b", "?", "*", "", "[!a]*", "[a-b][^A]", "A?", "a.b", "ab", "*[.:]*", "É", "[*]")
+NETWORKS = ("10.0.0.0/8", "10.1.2.3", "0.0.0.0/0", "10.1.2.0/30", "fe80::/10", "::/0")
 
 # the time of a stream is in milliseconds
 DAY, HOUR = 86_400_000, 3_600_000
@@ -141,6 +144,10 @@ comparisons = st.one_of(  # the plainest first: a failing example shrinks to the
         st.booleans().map(ref.Const),
     ),
     st.builds(ref.Like, string_attributes, st.sampled_from(REGEXES)),
+    st.builds(
+        ref.Glob, string_attributes, st.lists(st.sampled_from(GLOBS), min_size=1, max_size=3).map(tuple), st.booleans()
+    ),
+    st.builds(ref.Cidr, string_attributes, st.lists(st.sampled_from(NETWORKS), min_size=1, max_size=3).map(tuple)),
     _sets(int_attributes, int_constants),
     _sets(float_attributes, float_constants | int_constants),
     _sets(string_attributes, string_constants),

@@ -462,6 +462,10 @@ TRUTHS = [
     (Like(Attr("s"), "b"), True),
     (Like(Attr("s"), "^b"), False),
     (Like(Attr("null"), "b"), None),
+    (ref.Glob(Attr("s"), ("a*", "x")), True),
+    (ref.Glob(Attr("null"), ("*",)), None),
+    (ref.Cidr(Attr("s"), ("0.0.0.0/0",)), False),
+    (ref.Cidr(Attr("null"), ("0.0.0.0/0",)), None),
     (In(Attr("i"), (Const(1), Const(7))), True),
     (In(Attr("i"), (Const(1), Const(7)), negated=True), False),
     (In(Attr("null"), (Const(1),), negated=True), None),
@@ -804,8 +808,24 @@ PREDICATE_TEXTS = [
     (InRange(Attr("n"), Const(1.5), None), "n IN {1.5 ..}"),
     (InRange(Arith("%", Attr("n"), Const(2)), Const(0), Const(1), function=True), "n % 2 IN RANGE (0, 1)"),
     (Like(Attr("s"), r"^a\."), r"s LIKE '^a\.'"),
+    (ref.Glob(Attr("s"), ("a*",)), "s GLOB {'a*'}"),
+    (PredNot(ref.Glob(Attr("s"), ("a", "b"), nocase=True)), "NOT s GLOB {'a', 'b'} NOCASE"),
+    (ref.Cidr(Attr("s"), ("10.0.0.0/8", "::/0")), "CIDR(s, '10.0.0.0/8', '::/0')"),
+    (ref.AnyOf(Attr("st.l"), Compare("=", ref.Element(), Const(1))), "ANY(st.l) = 1"),
+    (ref.AnyOf(Attr("l"), PredNot(Like(ref.Element(), "a"))), "ANY(l) NOT LIKE 'a'"),
+    (PredNot(ref.AnyOf(Attr("l"), Like(ref.Element(), "a"))), "NOT ANY(l) LIKE 'a'"),
     (Compare("=", Attr("b"), Const(True)), "b = TRUE"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("elements", "expected"),
+    [(None, None), ([], False), ([1], True), ([2], False), ([None], None), ([None, 1], True), ([None, 2], None)],
+)
+def test_any_is_true_of_one_element_else_unknown_else_false(elements, expected):
+    test = ref.AnyOf(Attr("l"), Compare("=", ref.Element(), Const(1)))
+    assert ref.truth(test, {"l": elements}) is expected
+    assert ref.truth(PredNot(test), {"l": elements}) is (None if expected is None else not expected)
 
 
 @pytest.mark.parametrize(("predicate", "text"), PREDICATE_TEXTS)

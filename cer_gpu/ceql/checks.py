@@ -1,4 +1,4 @@
-"""Checks of a query before any schema is known: names, clauses, regular expressions.
+"""Checks of a query before any schema is known: names, clauses, patterns of texts.
 
 All errors are collected, up to `MAX_ERRORS`, to be shown together; `notes` are remarks on a correct query.
 """
@@ -10,11 +10,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
+from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.structure import check_structure
 from cer_gpu.ceql.surroundings import Place, Surroundings
 from cer_gpu.ceql.traversal import fold, walk
@@ -291,18 +289,19 @@ class _Checker:
             self.error(f"FILTER names {name.name!r}, {why}", name.span, lambda: hint)
 
     def patterns(self, predicate: s.Predicate) -> None:
-        for like in _likes(predicate):
-            if _OF_SQL.search(like.pattern) and not set(like.pattern) & set(_REGULAR):
-                sign = "%" if "%" in like.pattern else "_"
-                meant = _regular(like.pattern)
-                self.note(
-                    f"LIKE searches for a regular expression (RE2), in which {sign} means itself: write {meant!r}"
-                )
-            try:
-                pc.match_substring_regex(pa.array([""]), like.pattern)
-            except pa.ArrowInvalid as error:
-                reason = str(error).split("Invalid regular expression: ")[-1]
-                self.error(f"not a regular expression (RE2): {reason}", like.span)
+        for test in (node for node in walk(predicate) if isinstance(node, s.TextTest)):
+            kind = TEXT_TESTS[test.name]
+            for pattern, text in zip(test.patterns, test.texts, strict=True):
+                if test.name == "LIKE" and _OF_SQL.search(text) and not set(text) & set(_REGULAR):
+                    sign = "%" if "%" in text else "_"
+                    self.note(
+                        f"LIKE searches for a regular expression (RE2), in which {sign} means itself: "
+                        f"write {_regular(text)!r}"
+                    )
+                try:
+                    kind.check(text)
+                except ValueError as error:
+                    self.error(str(error), pattern.span, partial(str, kind.hint))
 
 
 def _own(place: s.Negation | s.Absence) -> list[s.Name]:
@@ -349,7 +348,3 @@ def _again(names: Iterable[s.Name]) -> Iterator[s.Name]:
         if name.name in seen:
             yield name
         seen.add(name.name)
-
-
-def _likes(predicate: s.Predicate) -> Iterator[s.Like]:
-    return (leaf for leaf in s.leaves(predicate) if isinstance(leaf, s.Like))

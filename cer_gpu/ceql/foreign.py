@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from cer_gpu.ceql.patterns import TEXT_TESTS
+
 PATTERN, TEST, WINDOW, KEYS, STREAMS, SELECTION, BEGINNING = (
     "WHERE", "FILTER", "WITHIN", "PARTITION", "FROM", "SELECT", "",
 )  # fmt: skip
@@ -82,7 +84,7 @@ _WORDS = (
     # ---- tests of events
     Word((), r"'", "IS is for NULL alone: write <> for IS NOT", r"\bIS\s+NOT\s*$"),
     Word((), r"['\d]", "IS is for NULL alone: write = for IS", r"\bIS\s*$"),
-    Word((TEST,), r"(?:HAS|CONTAINS|STARTSWITH|ENDSWITH|I?LIKE|RLIKE|REGEXP|MATCHES|SIMILAR|GLOB)\b", _TEXT),
+    Word((TEST,), r"(?:HAS|CONTAINS|STARTSWITH|ENDSWITH|I?LIKE|RLIKE|REGEXP|MATCHES|SIMILAR)\b", _TEXT),
     Word((TEST,), r"!?=?~", _TEXT),
     Word((TEST,), r"\[|\(", "a set stands in braces: IN {1, 2}", r"\bIN\s*$"),
     Word((TEST,), r"&", "write AND"),
@@ -104,9 +106,9 @@ _WORDS = (
     ),
     Word(
         (TEST,),
-        r"$",
+        r"['0-9.]",
         "one of several values: a.name IN {'x', 'y'}",
-        r"=\s*('[^']*'|[0-9.]+)\s+OR\s+('[^']*'|[0-9.]+)\s*$",
+        r"=\s*('[^']*'|[0-9.]+)\s+OR\s*$",
     ),
     # ---- patterns
     Word(
@@ -136,6 +138,8 @@ _WORDS = (
 FUNCTIONS = {
     **dict.fromkeys(("NEXT", "LEAD"), "a later event is one of the pattern: A AS a ; B AS b FILTER b.price > a.price"),
     **dict.fromkeys(("SUBSTR", "SUBSTRING", "LEFT", "RIGHT", "STARTS_WITH", "REGEXP_LIKE", "CONTAINS"), _TEXT),
+    **dict.fromkeys(("CIDRMATCH", "IPV4_IS_IN_RANGE", "INET_CONTAINS"), TEXT_TESTS["CIDR"].call),
+    **dict.fromkeys(("ARRAY_CONTAINS", "LIST_CONTAINS", "ALL", "EXISTS"), "one element of a list: ANY(tags) = 'x'"),
     **dict.fromkeys(
         ("DATEDIFF", "TIMESTAMPDIFF", "DATE_DIFF", "AGE"), "the time between two events: b.ts - a.ts <= 5 MINUTES"
     ),

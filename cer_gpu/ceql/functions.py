@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from cer_gpu.ceql.patterns import TEXT_TESTS
+
 SCALAR = {
     "abs": (1, 1),
     "round": (1, 2),
@@ -23,5 +25,11 @@ EVENTS = ("FIRST", "LAST", "PREV")
 LAG = "LAG"
 """``LAG(a, n)``: the attribute of the event n before in the stream."""
 
-NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR)
+ANY = "ANY"
+"""``ANY(list) = v``: a test of the elements of a list."""
+
+TRUTHS = tuple(name for name, test in TEXT_TESTS.items() if test.call)
+"""Functions that are predicates: ``CIDR(ip, '10.0.0.0/8')``."""
+
+NAMES = (*EVENTS, LAG, *AGGREGATES, *SCALAR, *TRUTHS, ANY)
 """All names that may stand before parentheses in an expression."""

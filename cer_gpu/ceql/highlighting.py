@@ -20,6 +20,7 @@ from cer_gpu.ceql.grammar import tree_parser
 
 _TOKENS = {
     "AND": Operator.Word, "OR": Operator.Word, "NOT": Operator.Word, "IN": Operator.Word, "LIKE": Operator.Word,
+    "GLOB": Operator.Word, "NOCASE": Operator.Word,
     "BETWEEN": Operator.Word, "IS": Operator.Word, "TRUE": Keyword.Constant, "FALSE": Keyword.Constant,
     "NULL": Keyword.Constant, "NUMBER": Number, "STRING": String.Single, "NAME": Name, "QUOTED_NAME": Name,
 }  # fmt: skip

@@ -65,6 +65,8 @@ def aggregate_operand(expression: s.Expression, text: str) -> tuple[str, s.Expre
     if len(operands) != 1:
         raise QuerySyntaxError(f"{function} takes one operand", text, *expression.span, hint=LONE)
     for node in walk(operands[0]):
+        if isinstance(node, s.TextTest | s.Element):
+            raise QuerySyntaxError("expected an expression over numbers", text, *node.span, hint=LONE)
         if isinstance(node, s.Call) and node.function in AGGREGATES:
             raise QuerySyntaxError(f"{node.function} stands within {function}", text, *node.span, hint=LONE)
         if isinstance(node, s.Attribute) and node.variable is None:
@@ -102,6 +104,11 @@ class _Reader:
                 return self._aggregate(node)
             if isinstance(node, s.Attribute):
                 return self._attribute(node)
+            if isinstance(node, s.Element):
+                message = "ANY is for filters: it tests the elements of a list of one event"
+                raise self._error(message, node.span, "let it stand behind FILTER: x[ANY(tags) = 'x']")
+            if isinstance(node, s.TextTest) and self._aliases is None:
+                raise self._error(f"{node.name}(...) is a predicate, and no measure", node.span, _MEASURE)
             return with_children(node, below)
 
         return fold(root, rebuild, descend)

@@ -13,13 +13,15 @@ from lark.visitors import Transformer_NonRecursive
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.conjunctive import Argument, ConjunctiveQuery, QueryAtom, Relations, checked_relations
 from cer_gpu.ceql.foreign import FUNCTIONS
-from cer_gpu.ceql.functions import AGGREGATES, EVENTS, LAG, NAMES, SCALAR
+from cer_gpu.ceql.functions import AGGREGATES, ANY, EVENTS, LAG, NAMES, SCALAR, TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.ceql.measures import LONE, aggregate_operand, having_condition, measure_expression, named_variables
 from cer_gpu.ceql.nesting import check_nesting
 from cer_gpu.ceql.paths import below, dotted, path_of
+from cer_gpu.ceql.patterns import TEXT_TESTS
 from cer_gpu.ceql.scopes import resolved
-from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, shortened, syntax_error
+from cer_gpu.ceql.syntax_errors import OF_EVENT, QUALIFIED, TERMS, no_truth, shortened, syntax_error
+from cer_gpu.ceql.traversal import children as parts_of
 from cer_gpu.ceql.traversal import walk
 from cer_gpu.errors import QuerySyntaxError, did_you_mean
 
@@ -183,23 +185,33 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
     def qualified_path(self, meta: Any, children: list[Any]) -> s.Attribute:
         return self._attribute(meta, children[0], children[1:])
 
-    def attribute_of(self, meta: Any, children: list[Any]) -> s.Attribute:
+    def attribute_of(self, meta: Any, children: list[Any]) -> s.Attribute | s.Element:
         event, variable, *names = children
         which = event.name.upper()
+        if which == ANY and self.text[event.span[0]] != "`":
+            return self.field_of_call(meta, [event, s.Attribute(variable.name, variable.span), *names])
         if which not in EVENTS or self.text[event.span[0]] == "`":
             raise self._error(
                 f"expected FIRST, LAST or PREV before '(', found {shortened(event.name)!r}", event.span, OF_EVENT
             )
         return self._attribute(meta, variable, names, which)
 
+    def field_of_call(self, meta: Any, children: list[Any]) -> s.Element:
+        function, operand, *names = children
+        if function.name.upper() != ANY:
+            hint = OF_EVENT if function.name.upper() in EVENTS else None
+            raise self._error(f"{shortened(function.name)}(...) has no fields", _at(meta), hint)
+        element: s.Element = self.call(meta, [function, operand])
+        return replace(element, fields=tuple(name.name for name in names))
+
     def _attribute(self, meta: Any, variable: s.Name, names: list[s.Name], event: str = "EACH") -> s.Attribute:
         return s.Attribute(path_of([name.name for name in names]), _at(meta), variable, event)
 
-    def call_of_name(self, meta: Any, children: list[Any]) -> s.Attribute | s.Call:
+    def call_of_name(self, meta: Any, children: list[Any]) -> Any:
         function, name = children
         return self.call(meta, [function, s.Attribute(name.name, name.span)])
 
-    def call_of_all(self, meta: Any, children: list[Any]) -> s.Attribute | s.Call:
+    def call_of_all(self, meta: Any, children: list[Any]) -> Any:
         function = children[0]
         if function.name.upper() != "COUNT":
             raise self._error(
@@ -207,8 +219,8 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             )
         return self.call(meta, [function])
 
-    def call(self, meta: Any, children: list[Any]) -> s.Attribute | s.Call:
-        """Return a call of a scalar function, of an aggregate (its name in upper case), or the attribute of LAG."""
+    def call(self, meta: Any, children: list[Any]) -> Any:
+        """Return a call of a scalar function, of an aggregate (its name in upper case), or what LAG, ANY, CIDR make."""
         name, *operands = children
         upper, lower = name.name.upper(), name.name.lower()
         quoted = self.text[name.span[0]] == "`"
@@ -216,6 +228,15 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
             return self._lagged(meta, operands)
         if upper in EVENTS and not quoted:
             raise self._error(f"expected a variable and its attribute with {upper}", _at(meta), OF_EVENT)
+        if upper == ANY and not quoted:
+            if len(operands) != 1 or not isinstance(operands[0], s.Attribute) or operands[0].lag:
+                raise self._error("ANY takes an attribute whose values are lists", _at(meta), _OF_LIST)
+            return s.Element(operands[0], (), _at(meta))
+        if upper in TRUTHS and not quoted:
+            operand, *patterns = operands or [None]
+            if not patterns or not all(isinstance(p, s.Literal) and isinstance(p.value, str) for p in patterns):
+                raise self._error(f"{upper} takes an attribute, and texts in quotes", _at(meta), TEXT_TESTS[upper].call)
+            return s.TextTest(upper, operand, tuple(patterns), span=_at(meta))
         if upper in AGGREGATES and not quoted:
             return s.Call(upper, tuple(operands), _at(meta))
         if lower not in SCALAR or quoted:
@@ -252,11 +273,45 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
         left, op, right = children
         return s.Comparison(_compare(str(op)), left, right, _at(meta))
 
-    def like(self, meta: Any, children: list[Any]) -> s.Like:
-        return s.Like(children[0], _unquote(children[1]), _at(meta))
+    def test(self, meta: Any, children: list[Any]) -> s.Predicate:
+        """Return a whole test, of the elements of a list where it names one, and refuse a value that is no truth."""
+        (test,) = children
+        if not isinstance(test, s.Predicate):
+            raise no_truth(self.text, test.span)
+        elements: dict[s.Span, s.Element] = {}
+        for leaf in s.leaves(test):
+            for operand in parts_of(leaf):
+                if isinstance(operand, s.Element):
+                    elements[operand.span] = operand
+                    continue
+                for part in walk(operand):
+                    if isinstance(part, s.Element):
+                        raise self._error(f"{self._written(part)} stands alone before its test", part.span, _OF_LIST)
+                    if isinstance(part, s.TextTest):
+                        message = f"{part.name}(...) is a predicate, and no value"
+                        raise self._error(message, part.span, "join predicates with AND and OR, and deny one with NOT")
+        if len(elements) > 1:
+            raise self._error("one test has one ANY(...)", list(elements)[1], _OF_LIST)
+        return s.AnyElement(test, _at(meta)) if elements else test
+
+    def _written(self, node: Any) -> str:
+        return shortened(self.text[slice(*node.span)])
+
+    def patterns(self, meta: Any, children: list[Any]) -> tuple[s.Literal, ...]:
+        return tuple(s.Literal(_unquote(each), "", (each.start_pos, each.end_pos)) for each in children)
+
+    def like(self, meta: Any, children: list[Any]) -> s.TextTest:
+        return s.TextTest("LIKE", children[0], self.patterns(meta, children[1:]), span=_at(meta))
 
     def not_like(self, meta: Any, children: list[Any]) -> s.Not:
         return s.Not(self.like(meta, children), _at(meta))
+
+    def glob(self, meta: Any, children: list[Any]) -> s.TextTest:
+        operand, patterns, nocase = children
+        return s.TextTest("GLOB", operand, patterns, nocase is not None, _at(meta))
+
+    def not_glob(self, meta: Any, children: list[Any]) -> s.Not:
+        return s.Not(self.glob(meta, children), _at(meta))
 
     def values(self, meta: Any, children: list[Any]) -> tuple[str, list[Any]]:
         return "values", children
@@ -409,6 +464,7 @@ class _FormulaBuilder(Transformer_NonRecursive[Any, Any]):
 
 _COUNT_ALL = "COUNT(*) counts all kept events; of one attribute it is SUM(x.price), AVG(x.price), ..."
 _AGGREGATED = "aggregates of the events of a variable stand in SELECT and HAVING: SELECT x, COUNT(x) ... HAVING ..."
+_OF_LIST = "a test that one element of a list passes: ANY(tags) = 'x', ANY(tags) LIKE '^x', ANY(prices) > 3"
 _LAGS = "of the event just before in the stream, and of the third before: LAG(price), LAG(price, 3)"
 _TIMES = "A{2} is two, A{2,} two or more, A{2,4} two to four, A? none or one"
 

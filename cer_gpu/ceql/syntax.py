@@ -123,7 +123,17 @@ class Aggregate(Node):
     parts = ("attribute",)
 
 
-Expression = Literal | Duration | Attribute | Negative | Arithmetic | Call | Aggregate
+@dataclass(frozen=True)
+class Element(Node):
+    """``ANY(list)``: the element of a list of the event that a test is of; `fields` lead to a field of a struct."""
+
+    list: Attribute
+    fields: tuple[str, ...] = ()
+    span: Span = _span()
+    parts = ("list",)
+
+
+Expression = Literal | Duration | Attribute | Negative | Arithmetic | Call | Aggregate | Element
 
 
 @dataclass(frozen=True)
@@ -138,13 +148,23 @@ class Comparison(Node):
 
 
 @dataclass(frozen=True)
-class Like(Node):
-    """``operand LIKE 'pattern'``: an unanchored search for a regular expression (RE2)."""
+class TextTest(Node):
+    """``operand LIKE 'pattern'`` and its kin: one of `cer_gpu.ceql.patterns.TEXT_TESTS` (`name`).
 
+    It is TRUE if the text passes for one of the patterns; `nocase`: without regard to letter case.
+    """
+
+    name: str
     operand: Expression
-    pattern: str
+    patterns: tuple[Literal, ...]
+    nocase: bool = False
     span: Span = _span()
     parts = ("operand",)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The patterns."""
+        return tuple(str(pattern.value) for pattern in self.patterns)
 
 
 @dataclass(frozen=True)
@@ -210,7 +230,25 @@ class Or(_Flat):
     parts = ("operands",)
 
 
-Leaf = Comparison | Like | Membership | IsNull
+@dataclass(frozen=True)
+class AnyElement(Node):
+    """``ANY(list) = v`` and its kin: a test that one element of a list passes, for which its `Element` stands.
+
+    Three-valued: TRUE if the test is TRUE of one element, else UNKNOWN if the list is NULL or the test is UNKNOWN of
+    one, else FALSE.
+    """
+
+    test: Predicate
+    span: Span = _span()
+    parts = ("test",)
+
+    @property
+    def element(self) -> Element:
+        """The element in the test; where it stands twice, as in BETWEEN, both are the same."""
+        return next(node for node in walk(self.test) if isinstance(node, Element))
+
+
+Leaf = Comparison | TextTest | Membership | IsNull | AnyElement
 Predicate = Leaf | Not | And | Or
 
 
@@ -528,7 +566,13 @@ def relations(node: Formula | Filter) -> Iterator[Relation]:
 
 def leaves(predicate: Predicate) -> Iterator[Leaf]:
     """Yield the atomic predicates in a predicate, from left to right."""
-    return (node for node in walk(predicate) if isinstance(node, Leaf))
+    todo: list[Any] = [predicate]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, Leaf):
+            yield node
+        else:
+            todo += reversed(children(node))
 
 
 def attributes(node: Expression | Predicate) -> Iterator[Attribute]:

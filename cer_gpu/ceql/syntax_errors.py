@@ -9,6 +9,7 @@ from typing import Any
 import lark
 
 from cer_gpu.ceql.foreign import foreign_hint
+from cer_gpu.ceql.functions import TRUTHS
 from cer_gpu.ceql.grammar import UNITS, tree_parser
 from cer_gpu.errors import QuerySyntaxError, nearest
 
@@ -46,8 +47,13 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
     if not text.strip():
         return QuerySyntaxError("the query is empty", hint="SELECT * FROM S WHERE A AS a ; B AS b WITHIN 100 EVENTS")
     if isinstance(error, lark.exceptions.UnexpectedToken):
+        earlier = _lone_value(error.state.value_stack)
+        if earlier is not None:
+            return no_truth(text, (earlier.meta.start_pos, earlier.meta.end_pos))
         accepted = set(error.accepts or error.expected)
         token = error.token
+        if "COMPARISON" in accepted:  # a value alone is a test as well, but only where it is a call such as CIDR(...)
+            accepted &= _BEHIND_A_VALUE | UNITS.keys()
         conjunctive = _is_conjunctive(error.state.value_stack)
         if accepted == {"LPAR"} and len(error.state.value_stack) == 1 and str(token)[:1] != "<":
             return _not_select(text, error.state.value_stack[0])
@@ -76,6 +82,34 @@ def syntax_error(text: str, error: lark.exceptions.UnexpectedInput) -> QuerySynt
     else:
         hint = foreign_hint(text, start) or _hint(found, accepted, before)
     return QuerySyntaxError(message, text, start, start + len(found), hint)
+
+
+def no_truth(text: str, span: tuple[int, int]) -> QuerySyntaxError:
+    """Return the error of a value that stands where a whole test is expected."""
+    rest = text[span[1] :].lstrip()
+    start = len(text) - len(rest)
+    found = re.match(r"\w+|.?", rest, re.DOTALL)
+    hint = foreign_hint(text, span[0]) or foreign_hint(text, start)
+    hint = hint or (_hint(found[0], set(_BEHIND_A_VALUE), text[:start]) if found and rest else None)
+    value = shortened(text[slice(*span)])
+    return QuerySyntaxError(f"expected a comparison behind {value}, which is no truth", text, *span, hint=hint or WHOLE)
+
+
+def _lone_value(stack: list[Any]) -> Any:
+    """Return the first test, of those that the parser has read, that is a value without a comparison, or None."""
+    for tree in (tree for tree in stack if isinstance(tree, lark.Tree)):
+        for test in tree.find_data("test"):
+            (value,) = test.children
+            if value.data in _VALUES or (
+                value.data == "call" and str(value.children[0].children[0]).upper() not in TRUTHS
+            ):
+                return value
+    return None
+
+
+_VALUES = frozenset(
+    "attribute number string boolean length arithmetic negative attribute_of field_of_call call_of_name call_of_all".split()  # noqa: SIM905, E501
+)
 
 
 def _is_conjunctive(stack: list[Any]) -> bool:
@@ -132,7 +166,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     if found == "[" and re.search(r"\bHAVING\b", before, re.IGNORECASE):
         return "HAVING compares measures: x.price > 100, COUNT(x) > 2; a filter of single events stands in WHERE"
     if dotted or (found == "]" and "COMPARISON" in accepted) or (found == "[" and "STAR" in accepted):
-        return "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
+        return WHOLE
     if found == "[" and accepted == {"LPAR", "DOT"}:
         return "NOT stands within the brackets: x[NOT price > 100]"
     if "DOT" in accepted <= {"DOT", "LPAR"}:
@@ -152,6 +186,7 @@ def _hint(found: str, accepted: set[str], before: str) -> str | None:
     return f"did you mean {close}?" if close else None
 
 
+WHOLE = "a filter holds a whole predicate: x[price > 100]; of another variable the attribute is y.price"
 QUALIFIED = "outside of brackets every attribute stands behind its variable: x.price > 100, x.price > y.price"
 _ALL = "AND combines filters; write ALL where two patterns occur together, in any order"
 OF_EVENT = (
@@ -168,6 +203,9 @@ _JOINING = {",", "-", ">", "=", "&", "|", "THEN", "FOLLOWED", "FOLLOWEDBY", "FOL
 """Tokens that join events in other languages."""
 _ABSENCE = "an absence stands between two events: A ; !B ; C, or A ; !(B AS b FILTER b.k = A.k) ; C"
 _AND_NAME = re.compile(r"\bAND\s+[a-z_0-9]+\s*$", re.IGNORECASE)
+_BEHIND_A_VALUE = frozenset(
+    "COMPARISON GREATER PLUS MINUS STAR SLASH PERCENT BETWEEN GLOB IN IS LIKE NOT DOT LPAR RPAR".split()  # noqa: SIM905
+)
 _SECONDS = {
     "WEEK": Fraction(604_800),
     "MILLISECOND": Fraction(1, 1000),

@@ -10,6 +10,7 @@ from fractions import Fraction
 from cer_gpu.automaton.normal_form import Guard
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import names_of
+from cer_gpu.ceql.patterns import TEXT_TESTS
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _RESERVED = frozenset("AND AS BETWEEN FALSE FILTER IN IS LIKE NOT NULL OR RANGE TRUE".split())  # noqa: SIM905
@@ -70,11 +71,11 @@ def _predicate(predicate: s.Predicate, around: int) -> str:
             text, own = " OR ".join(_predicate(operand, _BOTH) for operand in predicate.operands), _EITHER
         case s.And():
             text, own = " AND ".join(_predicate(operand, _SINGLE) for operand in predicate.operands), _BOTH
-        case s.Not(operand=s.Like() | s.Membership() | s.IsNull() as leaf):
+        case s.Not(operand=s.TextTest() | s.Membership() | s.IsNull() as leaf) if not _is_call(leaf):
             text, own = _leaf(leaf, "NOT "), _SINGLE
         case s.Not():
             text, own = f"NOT {_predicate(predicate.operand, _SINGLE)}", _SINGLE
-        case s.Comparison() | s.Like() | s.Membership() | s.IsNull():
+        case s.Comparison() | s.TextTest() | s.Membership() | s.IsNull() | s.AnyElement():
             text, own = _leaf(predicate), _SINGLE
     return f"({text})" if own < around else text
 
@@ -83,18 +84,45 @@ def _leaf(leaf: s.Leaf, negation: str = "") -> str:
     match leaf:
         case s.Comparison():
             return f"{_expression(leaf.left)} {leaf.op} {_expression(leaf.right)}"
-        case s.Like():
-            return f"{_expression(leaf.operand)} {negation}LIKE {_quoted(leaf.pattern)}"
+        case s.TextTest() if _is_call(leaf):
+            return f"{leaf.name}({', '.join([_expression(leaf.operand), *map(_quoted, leaf.texts)])})"
+        case s.TextTest():
+            patterns = ", ".join(map(_quoted, leaf.texts))
+            patterns = patterns if len(leaf.texts) == 1 else f"{{{patterns}}}"
+            nocase = " NOCASE" if leaf.nocase else ""
+            return f"{_expression(leaf.operand)} {negation}{leaf.name} {patterns}{nocase}"
+        case s.AnyElement():
+            return _of_element(leaf.test)
         case s.Membership():
             return f"{_expression(leaf.operand)} {negation}IN {{{', '.join(map(_expression, leaf.values))}}}"
         case s.IsNull():
             return f"{_expression(leaf.operand)} IS {negation}NULL"
 
 
+def _is_call(leaf: s.Leaf) -> bool:
+    return isinstance(leaf, s.TextTest) and TEXT_TESTS[leaf.name].call != ""
+
+
+def _of_element(test: s.Predicate) -> str:
+    """Return the text of a test of the elements of a list: an interval is one test, of one element."""
+    match test:
+        case s.And((s.Comparison() as low, s.Comparison() as high)):
+            return f"{_expression(low.left)} BETWEEN {_expression(low.right)} AND {_expression(high.right)}"
+        case s.Not(s.And((s.Comparison() as low, s.Comparison() as high))):
+            return f"{_expression(low.left)} NOT BETWEEN {_expression(low.right)} AND {_expression(high.right)}"
+        case s.Not(s.Comparison() as bound):  # NOT IN {lo..}
+            opposite = {">=": "{{{}..}}", "<=": "{{..{}}}"}[bound.op].format(_expression(bound.right))
+            return f"{_expression(bound.left)} NOT IN {opposite}"
+        case _:
+            return _predicate(test, _SINGLE)
+
+
 def _expression(expression: s.Expression, around: int = _SUM) -> str:
     match expression:
         case s.Attribute():
             return _attribute(expression)
+        case s.Element():
+            return ".".join((f"ANY({_attribute(expression.list)})", *map(name_text, expression.fields)))
         case s.Literal():
             return _literal(expression)
         case s.Duration():

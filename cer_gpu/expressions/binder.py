@@ -21,19 +21,11 @@ import pyarrow.compute as pc
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, names_of
 from cer_gpu.ceql.traversal import children
-from cer_gpu.columnar.columns import (
-    BOOLEAN,
-    DECIMAL,
-    FLOAT,
-    INTEGER,
-    MOMENT,
-    NOTHING,
-    STRING,
-    kind_of,
-)
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
 from cer_gpu.columnar.moments import per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest
+from cer_gpu.expressions import lists, texts
 from cer_gpu.expressions import terms as t
 from cer_gpu.expressions.by_arrow import arrow_rows, common_decimal, decimals, null_rows, of_arrow
 from cer_gpu.expressions.derived import DerivedColumn, derive, is_derived, shown
@@ -42,6 +34,7 @@ from cer_gpu.expressions.inputs import CODES, FLOATS, NUMBERS, Inputs
 from cer_gpu.expressions.lengths import LENGTH_HINT, differ_by_length, length_of, with_integer
 from cer_gpu.expressions.numbers import to_float, to_int64
 from cer_gpu.expressions.operators import OPERATORS, spelling
+from cer_gpu.expressions.targets.numpy import rows_of
 
 Operand = t.Value | int | float | None
 """A term, or a constant of the query: an exact integer, a float, or None for NULL."""
@@ -116,8 +109,10 @@ class Binder:
                 return self.comparison(predicate.op, predicate.left, predicate.right, negated, predicate.span)
             case s.Membership():
                 return self.membership(predicate, negated)
-            case s.Like():
-                return self.like(predicate, negated)
+            case s.TextTest():
+                return self.text_test(predicate, negated)
+            case s.AnyElement():
+                return self.any_element(predicate, negated)
             case s.IsNull():
                 return self.is_null(predicate.operand, negated)
 
@@ -165,18 +160,27 @@ class Binder:
         tests = [self.bound_test(each, negated) for each in equal]
         return (t.And if negated else t.Or)(tuple(tests))
 
-    def like(self, predicate: s.Like, negated: bool) -> t.Test:
-        """Bind ``operand LIKE 'pattern'``."""
-        kind = self.kind(predicate.operand)
-        if kind == NOTHING:
-            return t.Fixed(False)
-        if kind != STRING:
+    def text_test(self, test: s.TextTest, negated: bool) -> t.Test:
+        """Bind LIKE, GLOB or CIDR."""
+        kind = self.kind(test.operand)
+        if kind not in (STRING, NOTHING):
             raise self.error(
-                f"LIKE needs a string, and {self.describe(predicate.operand)} is none", predicate.operand.span
+                f"{test.name} needs a string, and {self.describe(test.operand)} is none", test.operand.span
             )
-        return self.by_value(
-            predicate.operand, lambda texts: pc.match_substring_regex(texts, predicate.pattern), negated
-        )
+        return t.Fixed(False) if kind == NOTHING else self.by_value(test.operand, texts.answer(test), negated)
+
+    def any_element(self, predicate: s.AnyElement, negated: bool) -> t.Test:
+        """Bind a test of the elements of a list."""
+        column = predicate.element.list
+        data_type = self.column(column)
+        if pa.types.is_null(data_type):
+            return t.Fixed(False)
+        if not lists.is_list(data_type):
+            raise self.error(f"ANY takes a column of lists, and {self.describe(column)} is none", column.span)
+        elements, test = lists.elements_of(predicate, self.schema, data_type)
+        binder = Binder(elements.schema, self.text)
+        evaluate = partial(rows_of, binder.bind(test, negated))
+        return self.inputs.give(partial(lists.any_rows, elements, evaluate, binder.inputs, negated))
 
     def is_null(self, operand: s.Expression, negated: bool) -> t.Test:
         """Bind ``operand IS NULL``: an expression is NULL if a part is, or if it divides an integer by 0."""
@@ -407,7 +411,8 @@ class Binder:
                 if kind is None:
                     data_type, name = self.column(expression), expression.name
                     message = f"column {dotted(name)!r} is {article(data_type)}, which no predicate can read"
-                    raise self.error(message, expression.span, fields_hint(name, data_type))
+                    hint = fields_hint(name, data_type) or lists.hint(name, data_type)
+                    raise self.error(message, expression.span, hint)
                 return kind
             case s.Negative():
                 return self.arithmetic_kind(expression.operand)

@@ -211,6 +211,14 @@ class RelationBinder(Binder):
                 raise self.error(f"cannot compare {written} with {self.describe(other)}", span, _BY_DIFFERENCE)
         return super().comparison(op, left, right, negated, span)
 
+    def text_test(self, test: s.TextTest, negated: bool) -> t.Test:
+        """Refuse LIKE, GLOB and CIDR of several events."""
+        raise self.error(f"{test.name} reads a column of one event", test.span)
+
+    def any_element(self, predicate: s.AnyElement, negated: bool) -> t.Test:
+        """Refuse ANY of several events."""
+        raise self.error("ANY compares elements with values of their own event", predicate.span)
+
     def number(self, expression: s.Expression) -> Operand:
         """Bind a numeric or boolean expression."""
         of = arguments_of(expression)

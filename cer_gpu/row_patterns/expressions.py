@@ -180,12 +180,11 @@ class Translator:
                 same = self._same(self._value(node.this), self._value(node.expression), span)
                 return same if isinstance(node, exp.NullSafeEQ) else s.Not(same, span)
             case exp.Like() if isinstance(node.expression, exp.Literal) and node.expression.is_string:
-                return s.Like(self._value(node.this), _like(node.expression.name, None), span)
+                return self._like(node.this, _like(node.expression.name, None), span)
             case exp.Escape() if isinstance(node.this, exp.Like) and isinstance(node.this.expression, exp.Literal):
-                pattern = _like(node.this.expression.name, node.expression.name)
-                return s.Like(self._value(node.this.this), pattern, span)
+                return self._like(node.this.this, _like(node.this.expression.name, node.expression.name), span)
             case exp.RegexpLike() if isinstance(node.expression, exp.Literal):
-                return s.Like(self._value(node.this), node.expression.name, span)
+                return self._like(node.this, node.expression.name, span)
             case exp.Boolean():
                 truth = s.Literal(1, "1", span)
                 return s.Comparison("=" if node.this else "<>", truth, truth, span)
@@ -202,6 +201,9 @@ class Translator:
         known = tuple(s.Not(each, span) for each in nulls)
         equal = s.And((*known, s.Comparison("=", x, y, span)), span)
         return s.Or((s.And(nulls, span), equal), span)
+
+    def _like(self, operand: Node, regex: str, span: Span) -> s.TextTest:
+        return s.TextTest("LIKE", self._value(operand), (s.Literal(regex, "", span),), span=span)
 
     def _comparison(self, op: str, left: s.Expression, right: s.Expression, span: Span) -> s.Comparison:
         """Return a comparison; times with intervals added to them are compared by their difference."""

@@ -351,6 +351,10 @@ def test_no_or_of_filters_follows_an_or_of_formulas():
         formula("A FILTER A[a=1] OR B OR A[b<2]")
 
 
+def like(operand, regex):
+    return s.TextTest("LIKE", operand, (s.Literal(regex),))
+
+
 # ---- predicates --------------------------------------------------------------------------------------------
 
 
@@ -369,9 +373,20 @@ def test_no_or_of_filters_follows_an_or_of_formulas():
         ("a=1 AND b<2 AND c>3", and_(P, Q, R)),
         ("((a=1))", P),
         # tests
-        ("a LIKE 'x.*y'", s.Like(a, "x.*y")),
-        ("a NOT LIKE 'x'", s.Not(s.Like(a, "x"))),
-        ("NOT a LIKE 'x'", s.Not(s.Like(a, "x"))),
+        ("a LIKE 'x.*y'", like(a, "x.*y")),
+        ("a NOT LIKE 'x'", s.Not(like(a, "x"))),
+        ("NOT a LIKE 'x'", s.Not(like(a, "x"))),
+        ("a GLOB 'x*'", s.TextTest("GLOB", a, (s.Literal("x*"),))),
+        ("a NOT glob {'x', 'it''s'} nocase", s.Not(s.TextTest("GLOB", a, (s.Literal("x"), s.Literal("it's")), True))),
+        ("cidr(a, '10.0.0.0/8', '::/0')", s.TextTest("CIDR", a, (s.Literal("10.0.0.0/8"), s.Literal("::/0")))),
+        ("(CIDR(a, '::/0')) AND NOT (a=1)", and_(s.TextTest("CIDR", a, (s.Literal("::/0"),)), s.Not(P))),
+        ("ANY(a) = 1", s.AnyElement(s.Comparison("=", s.Element(a), ONE))),
+        ("1 = any(a)", s.AnyElement(s.Comparison("=", ONE, s.Element(a)))),
+        ("ANY(a).b.c LIKE 'x'", s.AnyElement(like(s.Element(a, ("b", "c")), "x"))),
+        ("ANY(a) NOT LIKE 'x'", s.AnyElement(s.Not(like(s.Element(a), "x")))),
+        ("NOT ANY(a) LIKE 'x'", s.Not(s.AnyElement(like(s.Element(a), "x")))),
+        ("any = 1", s.Comparison("=", s.Attribute("any"), ONE)),
+        ("glob GLOB 'nocase'", s.TextTest("GLOB", s.Attribute("glob"), (s.Literal("nocase"),))),
         ("a IN {1}", s.Membership(a, (ONE,))),
         ("a IN {1, 2.5}", s.Membership(a, (ONE, number("2.5")))),
         ("a IN {'u', 'v'}", s.Membership(a, (s.Literal("u"), s.Literal("v")))),

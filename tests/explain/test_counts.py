@@ -29,8 +29,16 @@ def as_reference(node):
             return ref.Arith(node.op, as_reference(node.left), as_reference(node.right))
         case s.Comparison():
             return ref.Compare(node.op, as_reference(node.left), as_reference(node.right))
-        case s.Like():
-            return ref.Like(as_reference(node.operand), node.pattern)
+        case s.TextTest("LIKE"):
+            return ref.Like(as_reference(node.operand), *node.texts)
+        case s.TextTest("GLOB"):
+            return ref.Glob(as_reference(node.operand), node.texts, node.nocase)
+        case s.TextTest("CIDR"):
+            return ref.Cidr(as_reference(node.operand), node.texts)
+        case s.AnyElement():
+            return ref.AnyOf(as_reference(node.element.list), as_reference(node.test))
+        case s.Element():
+            return ref.Element()
         case s.Membership():
             return ref.In(as_reference(node.operand), tuple(map(as_reference, node.values)))
         case s.Not():
