@@ -9,8 +9,6 @@ import pytest
 import reference as ref
 import rendering
 import strategies as s
-from cer_gpu.predicates.binder import Binder
-from cer_gpu.predicates.interpreter import rows_of
 from hypothesis import strategies as st
 from strategies import property_test
 
@@ -18,6 +16,8 @@ import cer_gpu
 from cer_gpu.ceql.parser import parse
 from cer_gpu.columnar.columns import Block
 from cer_gpu.explain.writing import predicate_text
+from cer_gpu.expressions.binder import Binder
+from cer_gpu.expressions.targets.numpy import rows_of
 
 INTS = [0, 1, 2, -1, 100]
 TEXTS = ["a", "ab", "", "B", "é", "10.1.2.3"]
