@@ -105,15 +105,15 @@ class Path(NamedTuple):
 
 
 class Scopes(NamedTuple):
-    """Events of the path under way that lead nowhere, where filters are tested on whole paths; each array may be empty.
+    """Events of the path under way that lead nowhere, where filters are tested on whole paths.
 
     Two events have one scope if all later events that filters still to be tested may read are the same for both.
 
     Attributes
     ----------
-    entries : int64, shape (longest, 5), written
+    entries : int64, shape (longest, 5), or (0, 5), written
         Columns SCOPE to FOUND_AT_EDGE.
-    dead : int64, shape (atoms, capacity), written
+    dead : int64, shape (atoms, capacity), or (0, 0), written
         Last scope in which nothing was found before an instance.
     floors : int64, shape (edges, 2), written
         A scope, and a candidate of the edge: in this scope nothing is found before it and those below it.
