@@ -287,6 +287,46 @@ def filters_in_iterations(draw):
 
 
 @st.composite
+def relations_on_whole_paths(draw, variables):
+    """Draw a filter that reads FIRST, LAST, PREV or three events."""
+    spots = [(v, event) for v in variables for event in ("FIRST", "FIRST", "LAST", "LAST", "EACH", "PREV")]
+    chosen = draw(st.lists(st.sampled_from(spots), min_size=2, max_size=3, unique=True))
+    if len(chosen) == 3 and draw(st.booleans()):
+        return ref.Relation(draw(inseparable(*chosen)))
+    return ref.Relation(draw(predicates_of(chosen)))
+
+
+@st.composite
+def filters_on_whole_paths(draw):
+    """Draw sequences, most of whose steps hold several events, with filters that are tested on whole paths."""
+    names = "abc"[: draw(st.integers(1, 3))]
+    parts = []
+    for name in names:
+        event = ref.As(ref.EventType(draw(st.sampled_from("AABC"))), name)
+        parts.append(ref.Plus(event) if draw(st.integers(0, 3)) else event)
+    if len(parts) == 3 and draw(st.integers(0, 3)) == 3:
+        join = draw(st.sampled_from([ref.Or, ref.Or, ref.All]))
+        parts = [join(parts[0], parts[1]), parts[2]]
+        parts = [ref.Plus(parts[0]), parts[1]] if draw(st.booleans()) else parts
+    body = draw(joined(parts))
+    shape = draw(st.sampled_from(["chain", "chain", "iteration", "after", "twice"]))
+    if shape == "twice":
+        body = ref.Filter(body, draw(relations_on_whole_paths(names)))
+    if shape == "after":
+        return ref.Seq(
+            ref.Plus(ref.As(ref.EventType("A"), "x")), ref.Filter(body, draw(relations_on_whole_paths([*names, "x"])))
+        )
+    body = ref.Filter(body, draw(relations_on_whole_paths(names)))
+    if shape == "iteration":
+        body = ref.Plus(body)
+        if draw(st.booleans()):
+            body = ref.Filter(
+                ref.Seq(body, ref.As(ref.EventType("B"), "y")), draw(relations_on_whole_paths([*names, "y"]))
+            )
+    return body
+
+
+@st.composite
 def disjunctions_of_chains(draw):
     """Draw chains under OR, with filters inside and over both."""
     left, right = draw(chains_of_steps(most=2)), draw(chains_of_steps(most=2))
@@ -406,6 +446,11 @@ def join_cases(**kinds):
 def full_join_cases(**kinds):
     """Return a strategy for such queries with any of the clauses (`strategies.full_cases`)."""
     return s.full_cases(stream_for=join_streams, formula=join_formulas(), **kinds)
+
+
+def cases_on_whole_paths(**kinds):
+    """Return a strategy for such queries whose filters read whole paths, with any of the clauses."""
+    return s.full_cases(stream_for=join_streams, formula=filters_on_whole_paths(), **kinds)
 
 
 def join_cases_of_several_streams(**kinds):

@@ -25,6 +25,7 @@ SMALL = (
     (instances, "INITIAL_SIZE", 2),
     (instances, "INITIAL_DEPTH", 1),
     (instances, "PICKED", 3),
+    (instances, "WORK", 1),
     (products, "INITIAL_SIZE", 2),
     (products, "INITIAL_DEPTH", 4),
     (chain_counter, "INITIAL_SIZE", 2),

@@ -32,6 +32,8 @@ class Status(IntEnum):
     """The numbers of a partition's events pass 32 bits: count them from a later origin."""
     TOO_MANY = 9
     """A count passes int64."""
+    GO_ON = 10
+    """The steps of one call are spent: call again, which gives signals and other threads their turn."""
 
 
 DONE = int(Status.DONE)
@@ -44,3 +46,4 @@ GROW_WINDOW = int(Status.GROW_WINDOW)
 OUTPUT_FULL = int(Status.OUTPUT_FULL)
 RENUMBER = int(Status.RENUMBER)
 TOO_MANY = int(Status.TOO_MANY)
+GO_ON = int(Status.GO_ON)

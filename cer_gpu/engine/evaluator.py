@@ -496,6 +496,10 @@ class Evaluator:
         pipeline = self.pipeline
         self.n_events = block.first + block.columns.n_rows
         for found in pipeline.feed(block, blocks.clocks):
+            if not len(found):
+                if self._among_threads:  # the thread asks whether somebody still reads
+                    yield empty_batch(pipeline.output.result_schema)
+                continue
             rows = pipeline.rows(found, batch)
             if rows is not None:
                 yield self._first_of(rows, found)

@@ -39,7 +39,9 @@ class _Worker:
         with self._found.filling():
             while (batch := self._reading.next_of(self._batches)) is not None:
                 for found in self.evaluator.push_batches(batch):
-                    self._found.put((found,))
+                    self._found.check()
+                    if found.num_rows:
+                        self._found.put((found,))
                 self._found.put((None,))
 
     def push(self, batch: pa.RecordBatch | None) -> None:

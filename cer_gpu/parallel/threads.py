@@ -86,7 +86,9 @@ class _Results:
                 for batch in part.batches:
                     self._channel.check()
                     for found in evaluator.push_batches(batch):
-                        self._channel.put(found)
+                        self._channel.check()
+                        if found.num_rows:
+                            self._channel.put(found)
                     n_before, self.n_events = self.n_rows, evaluator.n_events
                     evaluators.advance(self.n_rows - n_before)
                 for found in evaluator.finish_batches():

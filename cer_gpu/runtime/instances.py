@@ -15,7 +15,7 @@ from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
-from cer_gpu.backend.joins.whole_paths import General
+from cer_gpu.backend.joins.whole_paths import LEFT, N_PROGRESS, General
 from cer_gpu.columnar.memory import room
 from cer_gpu.runtime.events import Int64, Relevant, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
@@ -25,9 +25,11 @@ from cer_gpu.runtime.protocol import Length
 INITIAL_SIZE = 1 << 12
 """Initial room for instances of each atom; a power of two."""
 INITIAL_DEPTH = 1 << 8
+"""Initial room for the events of a path."""
 PICKED = 1 << 10
 """Most starts that are listed at once."""
-"""Initial room for the events of a path."""
+WORK = 1 << 23
+"""Work of one call of the loop, as `cer_gpu.backend.joins.whole_paths.STEP` measures it: well below a second."""
 
 
 class InstanceGraph(Joining):
@@ -62,15 +64,19 @@ class InstanceGraph(Joining):
         self._picked = np.zeros(PICKED, np.int64)
         self._work = np.zeros((joins.depth, 3), np.int64)
         self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
+        general = joins.general
+        self._judged = len(general["programs"]) > 0
+        self._entries = np.zeros((INITIAL_DEPTH if self._judged else 0, loops.N_SCOPE_ENTRY), np.int64)
+        self._floors = np.zeros((len(table.graph.edges), loops.N_FLOOR), np.int64)
         self._stacks = self._room(INITIAL_SIZE)
         self._make_indexes()
-        general = joins.general
         n_choices, n_arguments = len(general["choices"]), len(general["arguments"])
         self._general = General(
             **general,
             picked=np.zeros(n_choices + 1, np.int64),
             atoms=np.zeros(n_arguments + 1, np.int64),
             instances=np.zeros(n_arguments + 1, np.int64),
+            progress=np.zeros(N_PROGRESS, np.int64),
         )
 
     @property
@@ -88,9 +94,11 @@ class InstanceGraph(Joining):
 
     def _lengthen(self, n_rows: int) -> None:
         self._path = np.concatenate([self._path, np.zeros_like(self._path)])
+        self._entries = np.concatenate([self._entries, np.zeros_like(self._entries)])
         self._scratch = np.zeros(max(4 * n_rows, len(self._scratch)), np.int64)
 
     def _run(self, events: Relevant, n: int) -> int:
+        self._general.progress[LEFT] = WORK
         groups = plain(
             Window(events.window_clocks, self._length),
             self.options.as_group,
@@ -101,6 +109,7 @@ class InstanceGraph(Joining):
             self._stacks,
             self._indexes,
             loops.Path(self._path, self._fresh, self._scratch, self._picked),
+            loops.Scopes(self._entries, self._dead, self._floors),
             Matches(*self._out.to_fill),
             Counts(*self._counts_to_fill),
         )
@@ -232,6 +241,7 @@ class InstanceGraph(Joining):
 
     def _make_indexes(self) -> None:
         joins, capacity = self._joins, self._stacks.positions.shape[1]
+        self._dead = np.zeros((len(self._heights), capacity) if self._judged else (0, 0), np.int64)
         n_blocks = sum(max(capacity >> shift, 1) for shift in (5, 10, 15))
         zones = (len(self._heights), joins.n_zones, n_blocks)
         self._indexes = Indexes(

@@ -17,11 +17,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cer_gpu.automaton import encoding as codes
-from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
-from cer_gpu.backend.joins.whole_paths import BARRING_EVENT, EACH_EVENT, EVENT_BEFORE, FIRST_EVENT, LAST_EVENT
-from cer_gpu.expressions.relation_terms import EACH, FIRST, LAST, PREV, Argument, Comparison, Condition
+from cer_gpu.automaton.atom_graph import AtomGraph, Edge
+from cer_gpu.backend.joins.whole_paths import (
+    BARRING_EVENT,
+    EACH_EVENT,
+    EVENT_BEFORE,
+    FIRST_EVENT,
+    LAST_EVENT,
+    N_PROGRAM,
+)
+from cer_gpu.expressions.relation_terms import EACH, FIRST, LAST, PREV, Argument, Comparison
 from cer_gpu.expressions.relations import BoundRelations
 from cer_gpu.expressions.terms import COMPARISONS, MIRRORED
+from cer_gpu.runtime.path_tests import ANY_EVENT, WholePathTests, choices_of
 
 Int32 = npt.NDArray[np.int32]
 
@@ -81,6 +89,8 @@ class JoinPlan:
         Filters whose two variables hold one and the same event.
     watched : set of (int, int)
         Absences and the atoms before their gaps for which the event before the gap tells by itself what bars.
+    reach : list of frozenset of int
+        The atoms to which one or more edges lead from each atom.
     """
 
     graph: AtomGraph
@@ -97,7 +107,7 @@ class JoinPlan:
         graph = self.graph
         self._oriented: dict[Pair, Comparison | None] = {}
         self._after = [sorted(set(graph.after(atom))) for atom in range(len(graph.atoms))]
-        self._reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
+        self.reach = [self._reachable(atom) for atom in range(len(graph.atoms))]
         pairs = [pair for r in range(graph.n_tested) for pair in self._pairs(r)]
         barring = self._barring()
         self.edges = [self._edge(edge, barring if edge.bars else pairs) for edge in graph.edges]
@@ -110,7 +120,7 @@ class JoinPlan:
             for atom in sorted(earlier):
                 # atoms of the later event that may follow, but not at once
                 inner = [b for b in self._after[atom] if not (pair.nearest and b in later)]
-                if any(self._reach[b] & later for b in inner):
+                if any(self.reach[b] & later for b in inner):
                     self.distant.setdefault(atom, []).append(pair)
 
     def _barring(self) -> list[Pair]:
@@ -141,12 +151,12 @@ class JoinPlan:
         atoms = self.graph.atoms
         if self.partitioned or atoms[atom].initial:
             return []
-        repeated = {a for a in range(len(atoms)) if a in self._reach[a] and (a == atom or atom in self._reach[a])}
+        repeated = {a for a in range(len(atoms)) if a in self.reach[a] and (a == atom or atom in self.reach[a])}
         if not repeated:
             return []
         passed = self._passed[atom]
-        others = (other for other in range(len(atoms)) if passed >> other & 1 and atom in self._reach[other])
-        return [other for other in others if other != atom and not repeated.isdisjoint(self._reach[other])]
+        others = (other for other in range(len(atoms)) if passed >> other & 1 and atom in self.reach[other])
+        return [other for other in others if other != atom and not repeated.isdisjoint(self.reach[other])]
 
     @cached_property
     def _passed(self) -> list[int]:
@@ -410,12 +420,13 @@ class JoinTables:
 
     def _general(self) -> dict[str, Any]:
         programs, choices, arguments = [], list[int](), list[list[int]]()
+        tests = WholePathTests(self.plan)
         for number in self.plan.general:
             relation = self.plan.graph.relations[number]
             condition = self.plan.bound.conditions[number]
             first_choice, first_argument = len(choices), len(arguments)
-            picked = _choices(relation, condition)
-            choices += [self._set(relation.body if v < 0 else relation.holds[v]) for v in picked]
+            picked = choices_of(relation, condition)
+            choices += [self._set(relation.body if v == ANY_EVENT else relation.holds[v]) for v in picked]
             for argument in condition.arguments:
                 variable = relation.variables.index(argument.variable)
                 if argument.event in (EACH, PREV):
@@ -423,10 +434,14 @@ class JoinTables:
                 else:
                     arguments.append([self._set(relation.holds[variable]), _EVENTS[argument.event]])
             begin, end = self._program(number)
-            programs.append([number, first_choice, len(choices), first_argument, len(arguments), begin, end])
+            programs.append(
+                [number, first_choice, len(choices), first_argument, len(arguments), begin, end, bool(relation.repeats)]
+            )
         gaps, barring = self._gaps(arguments)
         return {
-            "programs": _table(programs, 7),
+            "programs": _table(programs, N_PROGRAM),
+            "due": tests.due(),
+            "ways": tests.ways(),
             "choices": np.array(choices, np.int32),
             "arguments": _table(arguments, 2),
             "gaps": _table(gaps, 4),
@@ -489,17 +504,6 @@ class JoinTables:
         columns = sorted(number for number, atom in self.plan.watched if atom == source)
         self.n_ended = max(self.n_ended, len(columns))
         return columns.index(absence)
-
-
-def _choices(relation: PlacedRelation, condition: Condition) -> list[int]:
-    """Return the variables of which one event is chosen; the first is local (-1: any event of the filtered formula)."""
-    variables = list(
-        dict.fromkeys(relation.variables.index(a.variable) for a in condition.arguments if a.event in (EACH, PREV))
-    )
-    local = [v for v in variables if relation.local[v]]
-    if not local:
-        return [-1, *variables]
-    return [local[0], *(v for v in variables if v != local[0])]
 
 
 def _table(rows: list[Any], width: int) -> Int32:

@@ -91,6 +91,8 @@ class Joining(Runtime):
                     self._lengthen(int(regs[loops.N_OUT] - regs[loops.FIRST_OUT]))
                 case Status.OUTPUT_FULL:
                     yield from self._emptied()
+                case Status.GO_ON:
+                    yield self._nothing
                 case Status.TOO_MANY:
                     raise too_many_at(int(events.reported[int(regs[loops.EVENT])]))
                 case other:
@@ -123,6 +125,11 @@ class Joining(Runtime):
         found: MatchBuffers = self._out.take(int(regs[loops.N_OUT]), int(regs[loops.N_VALUES]))
         regs[loops.N_OUT] = regs[loops.N_VALUES] = 0
         return found
+
+    @property
+    def _nothing(self) -> Found:
+        """An empty buffer, which gives those that read results their turn."""
+        return self._counted.take(0) if self.options.counted else self._out.take(0, 0)
 
     @property
     def _counts_to_fill(self) -> list[Int64]:

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -124,3 +125,51 @@ def test_memory_that_runs_out_is_a_message(cli, monkeypatch):
     assert code == 1
     assert "memory ran out" in err
     assert "--limit" in err
+
+
+ENDLESS = ["a.x + b.x + c.x > 1000", "b.x + PREV(b).x + c.x > 1000", "FIRST(b).x + b.x > 1000"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "output", "signum"),
+    [
+        *((condition, "positions", signal.SIGINT) for condition in ENDLESS),
+        *(("a.x + b.x + c.x > 1000", output, signal.SIGTERM) for output in ("positions", "count", "ends")),
+    ],
+)
+def test_a_search_in_vain_among_very_many_is_stopped_at_once(condition, output, signum):
+    """No row is found, so that no buffer ever is full: the search itself has to come back."""
+    pq.write_table(pa.table({"type": ["A", *"B" * 60, "C"], "x": [1] * 62}), "small.parquet")
+    query = f"SELECT * FROM S WHERE A AS a ; B+ AS b ; C AS c FILTER {condition}"
+    before = sorted(os.listdir())
+    said = """
+import cer_gpu.runtime.instances as module
+run = module.InstanceGraph._run
+def told(self, *args):
+    open("begun", "w").close()
+    return run(self, *args)
+module.InstanceGraph._run = told
+"""
+    process = start(
+        "run", query, "small.parquet", "-o", "out.parquet", "--output", output, before=said, stderr=subprocess.PIPE
+    )
+    wait_for("begun", process)
+    os.remove("begun")
+    wait_for("begun", process)  # the loop came back for the first time: it is compiled
+    time.sleep(0.3)
+    begun = time.monotonic()
+    process.send_signal(signum)
+    code, _, err = finish(process)
+    assert time.monotonic() - begun < 10  # below a second, where nothing else runs
+    expected = (130, "interrupted\n") if signum == signal.SIGINT else (143, "stopped by SIGTERM\n")
+    assert (code, err) == expected
+    os.remove("begun")
+    assert sorted(os.listdir()) == before
+
+
+def wait_for(path, process):
+    deadline = time.monotonic() + 300
+    while not os.path.exists(path):
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

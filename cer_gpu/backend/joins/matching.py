@@ -2,7 +2,8 @@
 
 papers: RMA, section 4; CORE, theorem 2, whose listing this follows: depth first from the end backwards, the latest
 candidate first.  `latest` keeps out what reaches no start through the filters of neighbours.  A filter between distant
-steps is tested where its last event becomes known, so that a path may end in vain.
+steps is tested where its last event becomes known, so that a path may end in vain.  An event from which nothing was
+found is not tried again behind another path on which all that matters for it is the same (`Scopes`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from cer_gpu.automaton.encoding import (
     AHEAD_ATOM,
     AHEAD_ATOMS,
     AHEAD_CONDITION,
+    COMPARE,
+    COND_KIND,
     COND_RELATION,
     CONSUME_NONE,
     CONSUME_PARTITION,
@@ -22,8 +25,10 @@ from cer_gpu.automaton.encoding import (
     DISTANT_CONDITION,
     DISTANT_NEAREST,
     EDGE_CONTIGUOUS,
+    EDGE_LAST,
     EDGE_LOOP,
     EDGE_SOURCE,
+    EDGE_TEST,
     EDGE_WATCHED,
     EDGE_WATCHED_END,
     FINAL_ATOM,
@@ -41,17 +46,40 @@ from cer_gpu.backend.joins.instances import (
 )
 from cer_gpu.backend.joins.reading import keep_event, ordinal_of, read_event
 from cer_gpu.backend.joins.search import after, begin_search, find, pick_leaves
-from cer_gpu.backend.joins.whole_paths import General, gaps_pass, path_passes
-from cer_gpu.backend.status import DONE, GROW_NODES, GROW_PATH, OUTPUT_FULL
+from cer_gpu.backend.joins.whole_paths import (
+    AT_GAP,
+    FAILED,
+    LEFT,
+    PASSED,
+    STEP,
+    UNFINISHED,
+    WAY_LASTS,
+    WAY_OPENS,
+    WAY_PLAIN,
+    WAY_RESETS,
+    General,
+    gaps_pass,
+    test_path,
+)
+from cer_gpu.backend.status import DONE, GO_ON, GROW_NODES, GROW_PATH, OUTPUT_FULL
 
 # registers: the event under way; 1 while its complex events are listed; the next final atom of it; the depth of the
 # path; what was found of this event; rows and values in the buffers; where the rows of this event begin; candidates
-# that were dealt to the shares; and counted ends in the buffers
-EVENT, LISTING, ROOT, DEPTH, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, N_REGS = range(11)
+# that were dealt to the shares; counted ends in the buffers; and scopes so far
+EVENT, LISTING, ROOT, DEPTH, N_HERE, N_OUT, N_VALUES, FIRST_OUT, DEALT, N_ENDS, N_SCOPES, N_REGS = range(12)
 
-# an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, and the edge by
-# which the entry was found
-ATOM, INSTANCE, SEARCHED, NEXT, FOUND_BY, N_ENTRY = range(6)
+# an entry of the path, from the end: atom, instance, the edge that is searched, the next candidate, the edge by which
+# the entry was found, and what comes next: to look for events before it, to take it for a start, to test the filters
+# that it decides, or those that the edge decides
+ATOM, INSTANCE, SEARCHED, NEXT, FOUND_BY, PHASE, N_ENTRY = range(7)
+SEARCHING, STARTING, ENTERING, OPENING = range(4)
+
+# an entry of `Scopes.entries`: its scope, that of what the edge finds, a bit for each LAST that is behind it, and what
+# was found of this event when the entry was reached, and when the search of the edge began
+SCOPE, SCOPE_BEFORE, LASTS, FOUND_AT_ENTRY, FOUND_AT_EDGE, N_SCOPE_ENTRY = range(6)
+
+# columns of `Scopes.floors`
+FLOOR_SCOPE, FLOOR, N_FLOOR = range(3)
 
 _U = np.uint64
 
@@ -61,7 +89,7 @@ class Path(NamedTuple):
 
     Attributes
     ----------
-    path : int64, shape (longest, 5), written
+    path : int64, shape (longest, 6), written
     fresh : int64, shape (atoms,), written
         1 for atoms to which the event under way was pushed.
     order : int64, shape (ring,), written
@@ -74,6 +102,26 @@ class Path(NamedTuple):
     fresh: Any
     order: Any
     picked: Any
+
+
+class Scopes(NamedTuple):
+    """Events of the path under way that lead nowhere, where filters are tested on whole paths.
+
+    Two events have one scope if all later events that filters still to be tested may read are the same for both.
+
+    Attributes
+    ----------
+    entries : int64, shape (longest, 5), or (0, 5), written
+        Columns SCOPE to FOUND_AT_EDGE.
+    dead : int64, shape (atoms, capacity), or (0, 0), written
+        Last scope in which nothing was found before an instance.
+    floors : int64, shape (edges, 2), written
+        A scope, and a candidate of the edge: in this scope nothing is found before it and those below it.
+    """
+
+    entries: Any
+    dead: Any
+    floors: Any
 
 
 @helper
@@ -103,7 +151,7 @@ def _fits(filters, graph, instances, path, depth):
 
 
 @helper
-def _may_end(filters, graph, instances, path, depth, clock, length):
+def _may_end(filters, graph, instances, progress, path, depth, clock, length):
     """Return whether the events that every path still has to pass may pass their filters with those of the path.
 
     Without this a `+` would list its events in vain where nothing before them passes.
@@ -136,6 +184,7 @@ def _may_end(filters, graph, instances, path, depth, clock, length):
                     entry += 1
                 rule += 1
             i -= 1
+        progress[LEFT] -= instances.heights[p] - 1 - i
         if not possible:
             return False
         line = stop
@@ -228,7 +277,7 @@ def _consecutive(graph, instances, path, depth):
 
 @kernel
 def match_events(events, attributes, window, options, demand, filters, general, graph, instances, indexes, listing,
-                 output, counts, n_events, regs):  # fmt: skip
+                 scopes, output, counts, n_events, regs):  # fmt: skip
     """Read events, and list or count the complex events that they end, from where the last call stopped.
 
     Parameters
@@ -244,6 +293,7 @@ def match_events(events, attributes, window, options, demand, filters, general, 
     instances : Instances
     indexes : Indexes
     listing : Path
+    scopes : Scopes
     output : Matches
     counts : Counts
     n_events : int
@@ -253,15 +303,20 @@ def match_events(events, attributes, window, options, demand, filters, general, 
     -------
     int
         DONE; GROW_NODES, when a stack is full; OUTPUT_FULL, when the buffers are to be emptied up to FIRST_OUT (or made
-        larger, if that is 0); GROW_PATH, when a path, or the scratch for choosing, needs more room.
+        larger, if that is 0); GROW_PATH, when a path, or the scratch for choosing, needs more room; GO_ON, when LEFT of
+        `General.progress` is spent.
     """
     events, window, options, demand = Events(*events), Window(*window), Options(*options), Demand(*demand)
     filters, general, graph, instances = Filters(*filters), General(*general), Graph(*graph), Instances(*instances)
     indexes, listing, output, counts = Indexes(*indexes), Path(*listing), Matches(*output), Counts(*counts)
+    scopes = Scopes(*scopes)
     limit = options.limit
     capacity = instances.positions.shape[1]
     status = DONE
     while regs[EVENT] < n_events and status == DONE:
+        if general.progress[LEFT] <= 0:
+            status = GO_ON
+            break
         event = _U(regs[EVENT])
         symbol = _U(events.symbols[event])
         if regs[LISTING] == 0:
@@ -272,13 +327,15 @@ def match_events(events, attributes, window, options, demand, filters, general, 
                 j += _U(1)
             if status != DONE:
                 break
-            read_event(events, window, options, filters, graph, instances, indexes, attributes, listing.fresh, event)
+            general.progress[LEFT] -= read_event(
+                events, window, options, filters, graph, instances, indexes, attributes, listing.fresh, event
+            )
             regs[LISTING], regs[ROOT], regs[DEPTH], regs[N_HERE] = 1, 0, 0, 0
             regs[FIRST_OUT], regs[DEALT] = regs[N_OUT], 0
         place = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
         if place >= options.first_end:
             status = _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing,
-                                 output, event, regs)  # fmt: skip
+                                 scopes, output, event, regs)  # fmt: skip
         ours = demand.n_shares == 1 or place % demand.n_shares == demand.share
         if status == DONE and demand.counting == 1 and ours and regs[N_HERE] > 0:
             if regs[N_ENDS] == counts.ends.shape[0]:
@@ -305,8 +362,8 @@ def match_events(events, attributes, window, options, demand, filters, general, 
 
 
 @helper
-def _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing, output, event,
-                regs):  # fmt: skip
+def _list_event(events, window, options, demand, filters, general, graph, instances, indexes, listing, scopes, output,
+                event, regs):  # fmt: skip
     """List the complex events that end at an event, for each final atom that it is at; return the status."""
     symbol = _U(events.symbols[event])
     number = events.places[event] if events.places.shape[0] > 0 else events.positions[event]
@@ -315,8 +372,8 @@ def _list_event(events, window, options, demand, filters, general, graph, instan
     while status == DONE and graph.atoms_of[symbol, _U(regs[ROOT])] >= 0:
         a = _U(graph.atoms_of[symbol, _U(regs[ROOT])])
         if graph.flags[a] & FINAL_ATOM != 0 and listing.fresh[a] == 1:
-            status = _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, output,
-                                 window.clocks[event], number, ours, a, regs)  # fmt: skip
+            status = _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, scopes,
+                                 output, window.clocks[event], number, ours, a, regs)  # fmt: skip
         if status == DONE:
             regs[ROOT] += 1
             regs[DEPTH] = 0
@@ -341,48 +398,83 @@ def _choose_rows(options, demand, output, scratch, ours, regs):
 
 
 @helper
-def _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, output, clock, number,
-                ours, root, regs):  # fmt: skip
+def _list_paths(window, options, demand, filters, general, graph, instances, indexes, listing, scopes, output, clock,
+                number, ours, root, regs):  # fmt: skip
     """List the paths that end in the instance above the top of the stack of `root`; return the status."""
     path, length, limit = listing.path, window.length, 0 if demand.gathered == 1 else options.limit
-    by_leaves = demand.strict == 0 and general.programs.shape[0] == 0 and general.gaps.shape[0] == 0
+    edges, progress, entries, values = graph.edges, general.progress, scopes.entries, instances.values
+    judged = general.programs.shape[0] > 0
+    by_leaves = demand.strict == 0 and not judged and general.gaps.shape[0] == 0
+    shared = demand.strict == 0 and general.gaps.shape[0] == 0
     dealt = demand.n_shares > 1 and demand.whole == 0
     writes = (demand.counting == 0 and (ours or dealt)) or demand.gathered == 1
-    size = path.shape[0]
+    size, n_edges, n_atoms = path.shape[0], edges.shape[0], graph.flags.shape[0]
     depth, n_here, n_out, n_values = regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES]
     status = DONE
     if depth == 0 and limit > 0 and n_here >= limit:
         return DONE  # another final atom of the event has found enough
     if depth == 0:
         path[0, ATOM], path[0, INSTANCE], path[0, FOUND_BY] = np.int64(root), instances.heights[root], 0
-        if not _may_end(filters, graph, instances, path, 1, clock, length):
+        if not _may_end(filters, graph, instances, progress, path, 1, clock, length):
             return DONE
-        _open(graph, instances, path, 0)
+        _open(graph, instances, path, 0, judged)
+        if judged:
+            regs[N_SCOPES] += 1
+            entries[0, SCOPE], entries[0, LASTS], entries[0, FOUND_AT_ENTRY] = regs[N_SCOPES], 0, n_here
         depth = 1
-        if graph.flags[root] & INITIAL_ATOM != 0:
-            depth = -1  # it is a complex event by itself
-    while depth != 0 and status == DONE:
-        emit = False
-        if depth < 0:
-            depth = -depth
-            emit = True
-        else:
+    while depth > 0 and status == DONE:
+        if progress[LEFT] <= 0:
+            status = GO_ON
+            break
+        progress[LEFT] -= STEP
+        entry = _U(depth - 1)
+        q, k = _U(path[entry, ATOM]), _U(path[entry, INSTANCE])
+        e = _U(path[entry, SEARCHED])
+        phase = path[entry, PHASE]
+        if phase == ENTERING:
+            row = 2 * n_edges + np.int64(q) if depth == 1 else path[entry, FOUND_BY]
+            good = test_path(filters, general, graph, values, path, depth, row)
+            if good == UNFINISHED:
+                status = GO_ON
+                break
+            if good == FAILED:
+                depth -= 1
+                continue
+            phase = path[entry, PHASE] = _next_phase(graph, q, True)
+        if phase != STARTING:
             if limit > 0 and n_here >= limit:
                 depth = 0
                 break
-            entry = _U(depth - 1)
-            q, k = _U(path[entry, ATOM]), _U(path[entry, INSTANCE])
-            e = _U(path[entry, SEARCHED])
             if np.int64(e) >= graph.incoming[q + _U(1)]:
+                if judged and n_here == entries[entry, FOUND_AT_ENTRY]:
+                    scopes.dead[q, k] = entries[entry, SCOPE]
                 depth -= 1
                 continue
+            if phase == OPENING:
+                good = test_path(filters, general, graph, values, path, depth, n_edges + np.int64(e))
+                if good == UNFINISHED:
+                    status = GO_ON
+                    break
+                if good == FAILED:
+                    path[entry, SEARCHED] += 1
+                    continue
+                path[entry, PHASE], path[entry, NEXT] = SEARCHING, begin_search(graph, instances, e, q, k)
+                entries[entry, SCOPE_BEFORE], entries[entry, FOUND_AT_EDGE] = entries[entry, SCOPE], n_here
+                way = general.ways[e, WAY_LASTS] & ~entries[entry, LASTS]
+                if way != 0 or general.ways[e, WAY_OPENS] == 1 or not shared:
+                    regs[N_SCOPES] += 1
+                    entries[entry, SCOPE_BEFORE] = regs[N_SCOPES]
+            plain = judged and general.ways[e, WAY_PLAIN] == 1
+            same = plain and scopes.floors[e, FLOOR_SCOPE] == entries[entry, SCOPE_BEFORE]
+            if same and path[entry, NEXT] <= scopes.floors[e, FLOOR]:
+                path[entry, NEXT] = -1
             found = np.int64(-1)
             if (
                 by_leaves
-                and graph.flags[_U(graph.edges[e, EDGE_SOURCE])] & LEAF_ATOM != 0
+                and graph.flags[_U(edges[e, EDGE_SOURCE])] & LEAF_ATOM != 0
                 and not (dealt and depth == 1)
-                and graph.edges[e, EDGE_CONTIGUOUS] == 0
-                and graph.edges[e, EDGE_WATCHED] == graph.edges[e, EDGE_WATCHED_END]
+                and edges[e, EDGE_CONTIGUOUS] == 0
+                and edges[e, EDGE_WATCHED] == edges[e, EDGE_WATCHED_END]
                 and path[entry, NEXT] >= 0
             ):
                 most = np.int64(listing.picked.shape[0])
@@ -394,8 +486,14 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 if most <= 0:
                     status = OUTPUT_FULL
                     break
+                n_tested = indexes.tested[e, 0]
                 n, path[entry, NEXT] = pick_leaves(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock,
                                                    length, listing.picked, most)  # fmt: skip
+                n_tested = indexes.tested[e, 0] - n_tested
+                costly = edges[e, EDGE_TEST] < edges[e, EDGE_LAST] and (
+                    filters.conditions[_U(edges[e, EDGE_LAST] - 1), COND_KIND] != COMPARE
+                )
+                progress[LEFT] -= n_tested if costly else n_tested // STEP
                 if writes:
                     n_values = _write_leaves(graph, instances, output, path, depth, e, listing.picked, n, n_out,
                                              n_values)  # fmt: skip
@@ -403,19 +501,28 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
                 n_here += n
                 continue
             if path[entry, NEXT] >= 0:
+                progress[LEFT] += indexes.tested[e, 0]
                 found = find(graph, filters, instances, indexes, e, k, path[entry, NEXT], clock, length,
                              ordinal_of(instances, q, k), clock, False)  # fmt: skip
+                progress[LEFT] -= indexes.tested[e, 0]
             if found < 0:
+                if plain and n_here == entries[entry, FOUND_AT_EDGE] and not (dealt and depth == 1):
+                    scopes.floors[e, FLOOR_SCOPE] = entries[entry, SCOPE_BEFORE]
+                    scopes.floors[e, FLOOR] = begin_search(graph, instances, e, q, k)
                 path[entry, SEARCHED] += 1
-                if path[entry, SEARCHED] < graph.incoming[q + _U(1)]:
+                if judged:
+                    path[entry, PHASE] = OPENING
+                elif path[entry, SEARCHED] < graph.incoming[q + _U(1)]:
                     path[entry, NEXT] = begin_search(graph, instances, _U(path[entry, SEARCHED]), q, k)
                 continue
             if depth == size:
                 status = GROW_PATH
                 path[entry, NEXT] = found
                 break
-            p = _U(graph.edges[e, EDGE_SOURCE])
+            p = _U(edges[e, EDGE_SOURCE])
             path[entry, NEXT] = after(graph, indexes, e, found)
+            if judged and scopes.dead[p, _U(found)] == entries[entry, SCOPE_BEFORE]:
+                continue
             if dealt and depth == 1:
                 regs[DEALT] += 1
                 if (regs[DEALT] + number) % demand.n_shares != demand.share:
@@ -424,42 +531,59 @@ def _list_paths(window, options, demand, filters, general, graph, instances, ind
             path[top, ATOM], path[top, INSTANCE], path[top, FOUND_BY] = np.int64(p), found, np.int64(e)
             if not _fits(filters, graph, instances, path, depth + 1):
                 continue
-            if not _may_end(filters, graph, instances, path, depth + 1, clock, length):
+            if not _may_end(filters, graph, instances, progress, path, depth + 1, clock, length):
                 continue
-            _open(graph, instances, path, depth)
+            _open(graph, instances, path, depth, judged)
+            if judged:
+                entries[top, SCOPE], entries[top, FOUND_AT_ENTRY] = entries[entry, SCOPE_BEFORE], n_here
+                entries[top, LASTS] = entries[entry, LASTS] | general.ways[e, WAY_LASTS]
+                if general.ways[e, WAY_RESETS] == 1:
+                    entries[top, LASTS] = 0
             depth += 1
-            emit = graph.flags[p] & INITIAL_ATOM != 0
-        if emit:
-            good = general.programs.shape[0] == 0 or path_passes(
-                filters, general, graph.edges, graph.levels, graph.loop_levels, instances.values, path, depth
-            )
-            good = good and (
-                general.gaps.shape[0] == 0
-                or gaps_pass(filters, general, graph.edges, graph.levels, graph.loop_levels, instances, path, depth)
-            )
+            phase, entry, q = path[top, PHASE], top, p
+        if phase == STARTING:
+            good = PASSED
+            if judged and progress[AT_GAP] == 0:
+                row = 2 * n_edges + n_atoms + np.int64(q)
+                good = test_path(filters, general, graph, values, path, depth, row)
+            if good == PASSED and general.gaps.shape[0] > 0:
+                good = gaps_pass(filters, general, edges, graph.levels, graph.loop_levels, instances, path, depth)
+            if good == UNFINISHED:
+                status = GO_ON
+                break
+            passed = good == PASSED
             if demand.strict == 1:
-                good = good and _consecutive(graph, instances, path, depth)
+                passed = passed and _consecutive(graph, instances, path, depth)
             if dealt and depth == 1:
-                good = good and ours
-            if good and writes:
+                passed = passed and ours
+            if passed and writes:
                 if n_out + 1 >= output.offsets.shape[0] or n_values + depth > output.positions.shape[0]:
                     status = OUTPUT_FULL
-                    depth = -depth
                     break
                 n_values = _write(graph, instances, output, path, depth, n_out, n_values)
                 n_out += 1
-            n_here += good
+            n_here += passed
+            path[entry, PHASE] = OPENING if judged else SEARCHING
     regs[DEPTH], regs[N_HERE], regs[N_OUT], regs[N_VALUES] = depth, n_here, n_out, n_values
     return status
 
 
 @helper
-def _open(graph, instances, path, depth):
-    """Begin the search for what comes before the entry at a depth of the path."""
+def _open(graph, instances, path, depth, judged):
+    """Begin with what comes next for the entry at a depth of the path."""
     entry = _U(depth)
     q, k = _U(path[entry, ATOM]), _U(path[entry, INSTANCE])
     e = graph.incoming[q]
     path[entry, SEARCHED] = e
     path[entry, NEXT] = np.int64(-1)
-    if e < graph.incoming[q + _U(1)]:
+    path[entry, PHASE] = ENTERING if judged else _next_phase(graph, q, False)
+    if not judged and e < graph.incoming[q + _U(1)]:
         path[entry, NEXT] = begin_search(graph, instances, _U(e), q, k)
+
+
+@helper
+def _next_phase(graph, q, judged):
+    """Return what comes next for an entry at an atom that is tested."""
+    if graph.flags[q] & INITIAL_ATOM != 0:
+        return STARTING
+    return OPENING if judged else SEARCHING

@@ -72,7 +72,14 @@ def _end_gaps(filters, graph, instances, indexes, e, i, clock, length):
 
 @helper
 def read_event(events, window, options, filters, graph, instances, indexes, attributes, fresh, event):
-    """Push an event to the atoms that it satisfies and that reach a start; note them in `fresh`."""
+    """Push an event to the atoms that it satisfies and that reach a start; note them in `fresh`.
+
+    Returns
+    -------
+    int
+        Number of candidates tested.
+    """
+    n_tested = np.int64(0)
     clock, length = window.clocks[event], window.length
     symbol = _U(events.symbols[event])
     per_partition = options.window == COUNT_WINDOW
@@ -99,6 +106,7 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
                 instances.origins[a, slot, i] = look_up(graph, filters, instances, indexes, e, a, i)
             else:
                 instances.origins[a, slot, i] = instances.heights[p]
+            n_tested -= indexes.tested[e, 0]
             if barring:
                 _end_gaps(filters, graph, instances, indexes, e, i, clock, length)
             elif flags & STACKED_ATOM != 0 and flags & INITIAL_ATOM == 0:
@@ -114,12 +122,14 @@ def read_event(events, window, options, filters, graph, instances, indexes, attr
                     candidate = after(graph, indexes, e, found)
             elif flags & STACKED_ATOM == 0:
                 reached = True  # the listing finds out
+            n_tested += indexes.tested[e, 0]
         for test in range(graph.tests[a], graph.tests[a + _U(1)]):
             reached = reached and passes(filters, instances.values, _U(graph.own_tests[_U(test)]), a, i, a, i)
         instances.latest[a, i] = latest
         fresh[a] = reached
         j += _U(1)
         q = np.int64(graph.atoms_of[symbol, j])
+    return n_tested
 
 
 @helper

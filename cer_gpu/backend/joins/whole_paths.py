@@ -1,7 +1,7 @@
-"""Filters that are tested on a whole path: of three events or more, with FIRST or LAST, or of events before alone.
+"""Filters that are tested on a path: of three events or more, with FIRST or LAST, or of events before alone.
 
-Each choice of one event for each of its variables is tested.  papers: CEL, section 3 (a filter holds for all events
-that a variable holds).
+Each choice of one event for each of its variables is tested, as soon as no event still to come can be one of them.
+papers: CEL, section 3 (a filter holds for all events that a variable holds).
 """
 
 from __future__ import annotations
@@ -24,8 +24,23 @@ from cer_gpu.backend.joins.filters import run_events
 from cer_gpu.backend.joins.instances import Instances
 
 # columns of `General.programs`: the relation, the choices (the first is local: it tells the iteration), the arguments,
-# and the instructions
-GENERAL_RELATION, FIRST_CHOICE, LAST_CHOICE, FIRST_ARGUMENT, LAST_ARGUMENT, FIRST_LINE, LAST_LINE = range(7)
+# the instructions, and 1 if some iteration is around the filter
+GENERAL_RELATION, FIRST_CHOICE, LAST_CHOICE, FIRST_ARGUMENT, LAST_ARGUMENT = range(5)
+FIRST_LINE, LAST_LINE, IN_ITERATION, N_PROGRAM = range(5, 9)
+
+# columns of `General.ways`: 1 if what comes before the edge depends on the event behind it; a bit for each LAST that
+# this event may be; 1 if the iteration of a filter begins anew; and 1 if all events behind the edge lead to the same
+# ones before it
+WAY_OPENS, WAY_LASTS, WAY_RESETS, WAY_PLAIN, N_WAY = range(5)
+
+# entries of `General.progress`: what is left of the work of one call; and where unfinished tests go on: the program, 1
+# if its choices are under way, and the entry of the path behind a gap
+LEFT, AT, BEGUN, AT_GAP, N_PROGRESS = range(5)
+
+FAILED, PASSED, UNFINISHED = range(3)
+
+STEP = 16
+"""Work of one step of the listing; that of testing one candidate is 1."""
 
 # columns of `General.arguments`: the choice, or the set of atoms for FIRST and LAST; and which event
 ARGUMENT_OF, ARGUMENT_EVENT = range(2)
@@ -41,12 +56,17 @@ _U = np.uint64
 
 
 class General(NamedTuple):
-    """Filters that are tested on whole paths.
+    """Filters that are tested on whole paths, or on as much of them as they read.
 
     Attributes
     ----------
-    programs : int32, shape (programs, 7)
-        Columns GENERAL_RELATION to LAST_LINE.
+    programs : int32, shape (programs, 8)
+        Columns GENERAL_RELATION to IN_ITERATION.
+    due : bool, shape (2 * edges + 2 * atoms, 1 + programs)
+        Programs to test, behind whether there are any: where an edge has found an event; before it is searched; where
+        the last event of a path is at an atom; and where its first event is at an atom.
+    ways : int64, shape (edges, 4)
+        Columns WAY_OPENS to WAY_PLAIN.
     choices : int32, shape (choices,)
         The set of atoms of each choice.
     arguments : int32, shape (arguments, 2)
@@ -60,9 +80,13 @@ class General(NamedTuple):
         Entry of the path of each choice.
     atoms : int64, shape (most arguments,), written
     instances : int64, shape (most arguments,), written
+    progress : int64, shape (4,), written
+        Entries LEFT to AT_GAP.
     """
 
     programs: Any
+    due: Any
+    ways: Any
     choices: Any
     arguments: Any
     sets: Any
@@ -71,6 +95,7 @@ class General(NamedTuple):
     picked: Any
     atoms: Any
     instances: Any
+    progress: Any
 
 
 @helper
@@ -105,8 +130,8 @@ def _next(general, path, depth, choices, n_choices):
 
 
 @helper
-def _event_of(general, edges, levels, loop_levels, path, depth, relation, choices, argument):
-    """Return the entry of an argument, or -1 where there is none."""
+def _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped, choices, argument):
+    """Return the entry of an argument, or -1 where there is none; only if `scoped` an entry may be out of scope."""
     of, event = general.arguments[argument, ARGUMENT_OF], general.arguments[argument, ARGUMENT_EVENT]
     anchor = general.picked[0]
     if event == EACH_EVENT:
@@ -115,21 +140,21 @@ def _event_of(general, edges, levels, loop_levels, path, depth, relation, choice
         held = _U(general.choices[_U(choices + of)])
         for at in range(general.picked[_U(of)] + 1, depth):
             if general.sets[held, _U(path[_U(at), _ATOM])]:
-                return np.int64(at if _in_scope(edges, levels, loop_levels, path, relation, anchor, at) else -1)
+                near = not scoped or _in_scope(edges, levels, loop_levels, path, relation, anchor, at)
+                return np.int64(at if near else -1)
         return np.int64(-1)
-    found = np.int64(-1)
-    for at in range(depth):
-        held = general.sets[_U(of), _U(path[_U(at), _ATOM])]
-        if held and _in_scope(edges, levels, loop_levels, path, relation, anchor, np.int64(at)):
-            found = np.int64(at)
-            if event == LAST_EVENT:
-                return found
-    return found
+    for back in range(depth):
+        entry = np.int64(back if event == LAST_EVENT else depth - 1 - back)
+        if general.sets[_U(of), _U(path[_U(entry), _ATOM])] and (
+            not scoped or _in_scope(edges, levels, loop_levels, path, relation, anchor, entry)
+        ):
+            return entry
+    return np.int64(-1)
 
 
 @kernel
-def path_passes(filters, general, edges, levels, loop_levels, values, path, depth):
-    """Return whether a whole path passes.
+def path_passes(filters, general, edges, levels, loop_levels, values, path, depth, row):
+    """Test the programs that are due on the end of a path, from where the last call for it stopped.
 
     Parameters
     ----------
@@ -139,30 +164,35 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
     levels : int32, shape (relations, atoms)
     loop_levels : int32, shape (relations, loops + 1)
     values : int64, shape (atoms, columns, capacity)
-    path : int64, shape (size, 5)
+    path : int64, shape (size, 6)
     depth : int
+    row : int
+        Row of `General.due`.
 
     Returns
     -------
-    bool
+    int
+        PASSED or FAILED; UNFINISHED, once LEFT is spent.
     """
     general = General(*general)
-    for program in range(general.programs.shape[0]):
+    progress = general.progress
+    for program in range(progress[AT], general.programs.shape[0]):
         g = _U(program)
+        if not general.due[_U(row), g + _U(1)]:
+            continue
         relation = _U(general.programs[g, GENERAL_RELATION])
+        scoped = general.programs[g, IN_ITERATION] == 1
         choices = general.programs[g, FIRST_CHOICE]
         n_choices = general.programs[g, LAST_CHOICE] - choices
-        if not _begin(general, path, depth, choices, n_choices):
-            continue
-        more = True
+        more = progress[BEGUN] == 1 or _begin(general, path, depth, choices, n_choices)
         while more:
             good = True
-            for c in range(1, n_choices):
+            for c in range(1, n_choices if scoped else 0):
                 picked = general.picked[_U(c)]
                 good = good and _in_scope(edges, levels, loop_levels, path, relation, general.picked[0], picked)
             for argument in range(general.programs[g, FIRST_ARGUMENT], general.programs[g, LAST_ARGUMENT]):
                 if good:
-                    entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, choices,
+                    entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, scoped, choices,
                                       _U(argument))  # fmt: skip
                     good = entry >= 0
                     if good:
@@ -171,14 +201,29 @@ def path_passes(filters, general, edges, levels, loop_levels, values, path, dept
                         general.instances[number] = path[_U(entry), _INSTANCE]
             first, last = general.programs[g, FIRST_LINE], general.programs[g, LAST_LINE]
             if good and not run_events(filters, values, first, last, general.atoms, general.instances):
-                return False
+                progress[AT], progress[BEGUN] = 0, 0
+                return FAILED
             more = _next(general, path, depth, choices, n_choices)
-    return True
+            progress[LEFT] -= STEP + depth
+            if more and progress[LEFT] <= 0:
+                progress[AT], progress[BEGUN] = program, 1
+                return UNFINISHED
+        progress[BEGUN] = 0
+    progress[AT] = 0
+    return PASSED
+
+
+@helper
+def test_path(filters, general, graph, values, path, depth, row):
+    """Return `path_passes` where any program is due, else PASSED."""
+    if not general.due[_U(row), 0]:
+        return PASSED
+    return path_passes(filters, general, graph.edges, graph.levels, graph.loop_levels, values, path, depth, row)
 
 
 @kernel
 def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, depth):
-    """Return whether no gap of a path holds an event that it must not hold.
+    """Test that no gap of a path holds an event that it must not hold, from where the last call for it stopped.
 
     Parameters
     ----------
@@ -188,15 +233,21 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
     levels : int32, shape (relations, atoms)
     loop_levels : int32, shape (relations, loops + 1)
     instances : Instances, read
-    path : int64, shape (size, 5)
+    path : int64, shape (size, 6)
     depth : int
 
     Returns
     -------
-    bool
+    int
+        PASSED or FAILED; UNFINISHED, once LEFT is spent.
     """
     general, instances = General(*general), Instances(*instances)
-    for top in range(1, depth):
+    progress = general.progress
+    for top in range(max(progress[AT_GAP], 1), depth):
+        if progress[LEFT] <= 0 and top > progress[AT_GAP]:
+            progress[AT_GAP] = top
+            return UNFINISHED
+        progress[LEFT] -= STEP
         entry, onward = _U(top), _U(top - 1)
         e = _U(path[entry, _FOUND_BY])
         t = _U(path[onward, _ATOM])
@@ -220,13 +271,16 @@ def gaps_pass(filters, general, edges, levels, loop_levels, instances, path, dep
             while low < instances.heights[b] and instances.positions[b, _U(low)] < end:
                 i = _U(low)
                 low += 1
+                progress[LEFT] -= 1
                 ours = True
                 if instances.partitions.shape[1] > 0:
                     ours = instances.partitions[b, i] == instances.partitions[s, source]
                 if ours and _bars(filters, general, edges, levels, loop_levels, instances.values, path, depth, at, g,
                                   b, i):  # fmt: skip
-                    return False
-    return True
+                    progress[AT_GAP] = 0
+                    return FAILED
+    progress[AT_GAP] = 0
+    return PASSED
 
 
 @helper
@@ -243,7 +297,8 @@ def _bars(filters, general, edges, levels, loop_levels, values, path, depth, top
             if general.arguments[_U(argument), ARGUMENT_EVENT] == BARRING_EVENT:
                 general.atoms[number], general.instances[number] = np.int64(b), np.int64(i)
                 continue
-            entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, 0, _U(argument))
+            entry = _event_of(general, edges, levels, loop_levels, path, depth, relation, True, 0, _U(argument))
+            general.progress[LEFT] -= 1
             if entry < 0:
                 complete = False
                 break
