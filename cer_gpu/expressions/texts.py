@@ -18,7 +18,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.patterns import glob_regex, network
 
 Answer = Callable[[pa.Array], pa.Array]
-"""Three-valued answer for an array of distinct texts, NULL for NULL: a boolean array."""
+"""Boolean array for an array of distinct texts; of NULL the answer is arbitrary, as its readers pass over it."""
 
 _MOST_CHARACTERS = 10_000
 """Most characters of patterns that become one regular expression: RE2 refuses very large ones."""
@@ -39,7 +39,7 @@ def _like(patterns: Sequence[str], nocase: bool) -> Answer:
 def _glob(patterns: Sequence[str], nocase: bool) -> Answer:
     """Match whole texts: patterns without signs by their values, all others by few regular expressions."""
     plain = [] if nocase else [pattern for pattern in patterns if not _SIGNS & set(pattern)]
-    regexes = [glob_regex(pattern) for pattern in patterns if pattern not in plain]
+    regexes = [glob_regex(pattern) for pattern in patterns if nocase or _SIGNS & set(pattern)]
     answers: list[Answer] = [partial(pc.is_in, value_set=pa.array(plain))] if plain else []
     whole = [rf"(?s)\A(?:{'|'.join(group)})\z" for group in _groups(regexes)]
     answers += [partial(_matches, pattern=regex, nocase=nocase) for regex in whole]
