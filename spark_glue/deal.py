@@ -1,4 +1,4 @@
-"""Strategies to deal the rows of a stream to the tasks of a job, so that together they find what one process finds.
+"""Ways to deal the rows of a stream to the tasks of a job, so that together they find what one process finds.
 
 Every row gets its position in the whole stream first.  Then:
 
@@ -7,7 +7,7 @@ Every row gets its position in the whole stream first.  Then:
 * *replicate*: every task gets all rows, and reports its share of the complex events (papers: the distributed
   algorithm).
 
-This module needs no Spark: it chooses the strategy of a query, and evaluates the rows of one task.
+This module needs no Spark: it chooses the dealing of a query, and evaluates the rows of one task.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +39,9 @@ from spark_glue.survey import Stream
 if TYPE_CHECKING:
     from spark_glue.work import Work, WorkEvaluator
 
+_Options = ParamSpec("_Options")
+_Result = TypeVar("_Result")
+
 POSITION, PART = "$position", "$part"
 """Columns added to the rows: the position in the stream, and the part that a copy of a row goes to."""
 PLACE = "$place"
@@ -50,38 +55,83 @@ MOST_PARTS = 1 << 18
 LEAST, MOST = -(2**63), 2**63 - 1
 """Smallest and largest 64-bit integers."""
 
-STRATEGIES = ("auto", "partition", "range", "replicate")
+DEALINGS = ("auto", "partition", "range", "replicate")
+"""Ways to deal the events of a job to its tasks."""
 
 
-def choose(work: Work, strategy: str, first: str | None = None) -> tuple[str, str]:
-    """Return the strategy for some work, and the reason for it.
+def under_new_name(options: Mapping[str, Any], note: Callable[[str], None] | None = None) -> dict[str, Any]:
+    """Return options with the value of `strategy`, the old name of `dealing`, under the new name.
 
     Parameters
     ----------
-    work, strategy
+    options
+        Names of options with their values.
+    note
+        Function that takes the text of the note on the old name; None: a DeprecationWarning at the caller's caller.
+
+    Raises
+    ------
+    OptionError
+        If both names are given.
+
+    Examples
+    --------
+    >>> under_new_name({"strategy": "range", "tasks": 4}, note=print)
+    note: strategy is called dealing now, as CEQL has strategies of its own; the old name will go
+    {'tasks': 4, 'dealing': 'range'}
+    """
+    named = dict(options)
+    if "strategy" in named:
+        if "dealing" in named:
+            raise OptionError("expected dealing, got also strategy, its old name\nhint: leave strategy out")
+        text = "strategy is called dealing now, as CEQL has strategies of its own; the old name will go"
+        if note is None:
+            warnings.warn(text, DeprecationWarning, stacklevel=3)
+        else:
+            note(f"note: {text}")
+        named["dealing"] = named.pop("strategy")
+    return named
+
+
+def taking_old_name(function: Callable[_Options, _Result]) -> Callable[_Options, _Result]:
+    """Let a function that has the keyword `dealing` take `strategy` in its place, with a DeprecationWarning."""
+
+    @wraps(function)
+    def taking(*args: Any, **options: Any) -> _Result:
+        return function(*args, **under_new_name(options))
+
+    return taking
+
+
+def choose(work: Work, dealing: str, first: str | None = None) -> tuple[str, str]:
+    """Return the dealing for some work, and the reason for it.
+
+    Parameters
+    ----------
+    work, dealing
     first
         The first column that orders the stream; None for the time column.
 
     Raises
     ------
     OptionError
-        If the strategy is unknown, or not exact, with the reason and an exact one.
+        If the dealing is unknown, or not exact, with the reason and an exact one.
     """
-    if strategy not in STRATEGIES:
-        hint = did_you_mean(str(strategy), STRATEGIES, "strategies")
-        raise OptionError(f"strategy must be one of {', '.join(STRATEGIES)}, got {strategy!r}\nhint: {hint}")
-    against = against_strategies(work, first)
+    if dealing not in DEALINGS:
+        hint = did_you_mean(str(dealing), DEALINGS, "dealings")
+        raise OptionError(f"dealing must be one of {', '.join(DEALINGS)}, got {dealing!r}\nhint: {hint}")
+    against = against_dealings(work, first)
     allowed = [name for name, reason in against.items() if reason is None]
-    if strategy == "auto":
+    if dealing == "auto":
         before = list(against.items())[: list(against).index(allowed[0])]
         reasons = [f"not {name}: {reason}" for name, reason in before]
         return allowed[0], "; ".join(reasons) or _why_by_key(work)
-    if against[strategy] is not None:
+    if against[dealing] is not None:
         raise OptionError(
-            f"strategy {strategy!r} would not give the rows of a single process: {against[strategy]}\n"
-            f"hint: strategy={allowed[0]!r} (--strategy {allowed[0]})"
+            f"dealing {dealing!r} would not give the rows of a single process: {against[dealing]}\n"
+            f"hint: dealing={allowed[0]!r} (--dealing {allowed[0]})"
         )
-    return strategy, "as asked"
+    return dealing, "as asked"
 
 
 def _why_by_key(work: Work) -> str:
@@ -92,11 +142,11 @@ def _why_by_key(work: Work) -> str:
     return f"all events of a complex event have one value of {', '.join(columns)}"
 
 
-def other_strategies(work: Work, chosen: str, first: str | None = None) -> list[str]:
-    """Return a line on each strategy other than the chosen one: it would be exact too, or the reason against it."""
+def other_dealings(work: Work, chosen: str, first: str | None = None) -> list[str]:
+    """Return a line on each dealing other than the chosen one: it would be exact too, or the reason against it."""
     return [
         f"{name} would be exact too" if against is None else f"{name} would not be exact: {against}"
-        for name, against in against_strategies(work, first).items()
+        for name, against in against_dealings(work, first).items()
         if name != chosen
     ]
 
@@ -106,8 +156,8 @@ def times_beside(work: Work, first: str) -> list[str]:
     return [name for name in work.times if name != first]
 
 
-def against_strategies(work: Work, first: str | None) -> dict[str, str | None]:
-    """Return, for each strategy, the reason why it is not exact, or None if it is."""
+def against_dealings(work: Work, first: str | None) -> dict[str, str | None]:
+    """Return, for each dealing, the reason why it is not exact, or None if it is."""
     exact = work.dealing.tasks
     unchecked = [] if first is None else times_beside(work, first)
     if exact["partition"] is None and unchecked:
@@ -117,13 +167,13 @@ def against_strategies(work: Work, first: str | None) -> dict[str, str | None]:
     return exact
 
 
-def way_of_rows(work: Work, strategy: str) -> str:
-    """Return words on what each task gets by a strategy."""
+def way_of_rows(work: Work, dealing: str) -> str:
+    """Return words on what each task gets by a dealing."""
     return {
         "partition": "each task gets all events of some keys",
         "range": "each task gets a range of the stream and the window before it, and reports what ends in its range",
         "replicate": f"each task gets all events, and {work.share}",
-    }[strategy]
+    }[dealing]
 
 
 @dataclass(frozen=True)
@@ -213,7 +263,7 @@ class Task:
     Attributes
     ----------
     work : Work
-    strategy : str
+    dealing : str
         "partition", "range" or "replicate".
     columns : tuple of str
         The columns and fields of the events that the rows have, one after the other.
@@ -230,7 +280,7 @@ class Task:
     """
 
     work: Work
-    strategy: str
+    dealing: str
     columns: tuple[str, ...]
     results: pa.Schema
     firsts: tuple[int, ...]
@@ -292,8 +342,8 @@ class Task:
         raise null_error(name, n_nulls, n_rows)
 
     def _part(self, number: int, schema: pa.Schema) -> _Part:
-        share = (number, self.n_parts) if self.strategy == "replicate" and self.n_parts > 1 else None
-        first = self.firsts[number] if self.strategy == "range" and self.firsts else 0
+        share = (number, self.n_parts) if self.dealing == "replicate" and self.n_parts > 1 else None
+        first = self.firsts[number] if self.dealing == "range" and self.firsts else 0
         position = POSITION if self.counted_by is None else None
         options = Options(share=share, first_end=first, position_column=position)
         return _Part(number, self.work.evaluator(options, schema, self.results), numbered=self.work.numbered)

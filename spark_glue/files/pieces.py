@@ -17,7 +17,7 @@ from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, ki
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
-from spark_glue.deal import MOST_PARTS, POSITION, STRATEGIES, choose, times_beside
+from spark_glue.deal import DEALINGS, MOST_PARTS, POSITION, choose, times_beside
 from spark_glue.files.evaluation import PieceEvaluation
 from spark_glue.files.found import Found, NotByFilesError
 from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
@@ -109,7 +109,7 @@ class FilePlan:
         The files, without their row groups.
     order : tuple of str
         Columns that order the stream.
-    strategy, reason
+    dealing, reason
         "range", "partition" or "replicate", and the reason for it.
     way
         Words on how a task finds its part.
@@ -126,7 +126,7 @@ class FilePlan:
 
     found: Found
     order: tuple[str, ...]
-    strategy: str
+    dealing: str
     reason: str
     way: str
     was_in_order: bool
@@ -172,7 +172,7 @@ class FilePlan:
 
 @dataclass(frozen=True)
 class _Dealt:
-    """Stretches of each piece by one strategy, with words on them."""
+    """Stretches of each piece by one dealing, with words on them."""
 
     work: Work
     stretches: Sequence[tuple[Stretch, ...]]
@@ -184,7 +184,7 @@ def plan(
     found: Found,
     work: Work,
     order: Sequence[str],
-    strategy: str,
+    dealing: str,
     n_tasks: int,
     *,
     limits: Limits | None = None,
@@ -192,7 +192,7 @@ def plan(
 ) -> FilePlan:
     """Plan a job over stored events.
 
-    Strategies, the first exact one of which "auto" takes:
+    Ways, the first exact one of which "auto" takes:
 
     * *range*: a piece reads a range of the stream and the window before it.  Ranges begin between row groups where
       these do not overlap, else at a value of the first column of the order; row groups around it are read twice.
@@ -205,7 +205,7 @@ def plan(
     work
     order
         Columns that order the stream.
-    strategy
+    dealing
         "auto", "range", "partition" or "replicate".
     n_tasks
         Most pieces; with one, it reads the whole stream.
@@ -215,7 +215,7 @@ def plan(
     Raises
     ------
     OptionError
-        If the strategy is unknown, or not exact.
+        If the dealing is unknown, or not exact.
     QueryTypeError
         If a query does not fit the events, or the first column of the order is NULL somewhere.
     NotByFilesError
@@ -228,12 +228,12 @@ def plan(
     n_tasks = min(n_tasks, MOST_PARTS)
     units = [unit_of(group, found.files[group.file].first) for group in found.groups]
     layout = Layout.of(units, single=len(order) == 1)
-    chosen, reason, dealt = _dealt(found, work, order, strategy, n_tasks, limits, layout)
+    chosen, reason, dealt = _dealt(found, work, order, dealing, n_tasks, limits, layout)
     pieces = [piece for each in dealt for piece in _pieces_of(each, found, order)]
     return FilePlan(
         found=replace(found, groups=()),
         order=tuple(order),
-        strategy=chosen,
+        dealing=chosen,
         reason=reason,
         way="; ".join(each.way for each in dealt),
         was_in_order=not layout.overlaps,
@@ -278,37 +278,37 @@ def _check_order(found: Found, order: Sequence[str]) -> None:
         )
 
 
-# ---- strategies -------------------------------------------------------------------------------------------------
+# ---- dealings ---------------------------------------------------------------------------------------------------
 
 
 def _dealt(
     found: Found,
     work: Work,
     order: Sequence[str],
-    strategy: str,
+    dealing: str,
     n_tasks: int,
     limits: Limits,
     layout: Layout,
 ) -> tuple[str, str, list[_Dealt]]:
-    """Return the strategy, the reason for it, and the stretches; of several works where the parts of one differ."""
+    """Return the dealing, the reason for it, and the stretches; of several works where the parts of one differ."""
     exact = work.dealing.tasks
-    if strategy not in STRATEGIES or (strategy != "auto" and exact[strategy] is not None):
-        choose(work, strategy)  # raises
+    if dealing not in DEALINGS or (dealing != "auto" and exact[dealing] is not None):
+        choose(work, dealing)  # raises
     if n_tasks == 1:
         chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
         words = "one task reads the whole stream"
         dealt = _Dealt(work, [(_whole(layout, found, limits),)], words)
-        return chosen if strategy == "auto" else strategy, words, [dealt]
+        return chosen if dealing == "auto" else dealing, words, [dealt]
     against = {
         "range": against_ranges(found, work, order),
         "partition": _against_partition(found, work, order, n_tasks),
         "replicate": None,
     }
     given = (found, order, n_tasks, limits, layout)
-    if strategy != "auto":
-        if (why := against[strategy]) is not None:
-            raise NotByFilesError(f"strategy {strategy!r} is not exact by files: {why}")
-        return strategy, "as asked", [_stretches(strategy, work, *given)]
+    if dealing != "auto":
+        if (why := against[dealing]) is not None:
+            raise NotByFilesError(f"dealing {dealing!r} is not exact by files: {why}")
+        return dealing, "as asked", [_stretches(dealing, work, *given)]
     chosen = next(name for name, why in against.items() if why is None)
     before = [f"not {name}: {why}" for name, why in against.items() if why is not None and name != chosen]
     reason = "; ".join(before[: list(against).index(chosen)])
@@ -370,9 +370,9 @@ def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: 
 
 
 def _stretches(
-    strategy: str, work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+    dealing: str, work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> _Dealt:
-    if strategy == "range":
+    if dealing == "range":
         length = work.window_units(found.scan.schema)
         assert work.window is not None
         assert length is not None
@@ -388,13 +388,13 @@ def _stretches(
         )
         ranges = [(stretch,) for stretch in stretches]
         return _Dealt(work, ranges, "each task reads a range of the stream and the window before it")
-    if strategy == "partition" and (streams := streams_of(found, work, order)) is not None:
+    if dealing == "partition" and (streams := streams_of(found, work, order)) is not None:
         return _by_streams(work, streams, found, n_tasks, limits, layout.single)
     whole = _whole(layout, found, limits)
     if whole.on_disk:
         raise NotByFilesError(f"row groups overlap, so that each of {n_tasks} tasks would sort {layout.n_rows:,} rows")
     everything = [(whole,)] * n_tasks
-    if strategy == "partition":
+    if dealing == "partition":
         return _Dealt(work, everything, "each task reads all events, and evaluates its share of the keys", "keys")
     return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from cer_gpu.ceql.query_file import queries_in
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.output.outputs import OUTPUTS
-from spark_glue.deal import MOST_PARTS, STRATEGIES
+from spark_glue.deal import DEALINGS, MOST_PARTS, under_new_name
 from spark_glue.files.stores import relevant
 
 NAMES = {
@@ -27,7 +27,7 @@ NAMES = {
     "typeColumn": "column with the type of each event, by default 'type'; empty: there is none",
     "timeColumn": "column with the time of each event; by default the first of orderBy, if it holds times",
     "timeUnit": "unit of a time column of integers",
-    "strategy": "'auto', 'partition', 'range' or 'replicate'",
+    "dealing": "'auto', 'partition', 'range' or 'replicate'",
     "tasks": "number of tasks",
     "output": "output of the query, such as 'events' or 'count'",
     "columns": "columns of the result to keep, with commas between them",
@@ -50,7 +50,7 @@ class Asked:
         Files, folders and patterns, in the order in which they are given.
     order_by : tuple of str
     type_column, time_column, time_unit : str or None
-    strategy : str
+    dealing : str
     tasks : int or None
     output : str or None
     columns : tuple of str
@@ -65,7 +65,7 @@ class Asked:
     type_column: str | None = "type"
     time_column: str | None = None
     time_unit: str | None = None
-    strategy: str = "auto"
+    dealing: str = "auto"
     tasks: int | None = None
     output: str | None = None
     columns: tuple[str, ...] = ()
@@ -88,7 +88,7 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
     Raises
     ------
     OptionError
-        For an option that there is not, with the nearest name.
+        For an option that there is not, with the nearest name; for `dealing` and its old name, `strategy`, together.
 
     Examples
     --------
@@ -102,7 +102,7 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
     else:
         own = lowered
     found = {}
-    for name, value in own.items():
+    for name, value in under_new_name(own).items():
         if name in _BY_LOWER:
             found[_BY_LOWER[name]] = value
         elif setting := relevant({name: value}):
@@ -131,9 +131,9 @@ def asked(options: Mapping[str, str]) -> Asked:
     order_by = _names(options.get("orderBy", options.get("timeColumn", "")))
     if not order_by:
         raise OptionError("expected the option orderBy: the columns that order the stream\nhint: orderBy 'ts'")
-    strategy = options.get("strategy", "auto")
-    if strategy not in STRATEGIES:
-        raise _no_such("strategy", strategy, STRATEGIES, "strategies")
+    dealing = options.get("dealing", "auto")
+    if dealing not in DEALINGS:
+        raise _no_such("dealing", dealing, DEALINGS, "dealings")
     output = options.get("output")
     if output is not None and output not in OUTPUTS:
         raise _no_such("output", output, OUTPUTS, "outputs")
@@ -147,7 +147,7 @@ def asked(options: Mapping[str, str]) -> Asked:
         type_column=options.get("typeColumn", "type") or None,
         time_column=options.get("timeColumn") or None,
         time_unit=options.get("timeUnit") or None,
-        strategy=strategy,
+        dealing=dealing,
         tasks=_tasks(options.get("tasks")),
         output=output,
         columns=columns,

@@ -89,7 +89,7 @@ class StoredQuery:
         Raises
         ------
         OptionError
-            If the strategy is not exact for the query, or tasks cannot read the files by themselves.
+            If the dealing is not exact for the query, or tasks cannot read the files by themselves.
         EventsError
             If a file cannot be read.
         """
@@ -97,7 +97,7 @@ class StoredQuery:
         try:
             tops = columns_with(self.scan.schema, [*self.work.columns(self.scan.schema), *order])
             found = find(self.scan, self.work.type_column, order[0], columns=list(tops), opener=self.opener)
-            return plan(found, self.work, order, self.asked.strategy, self.asked.tasks or parallelism)
+            return plan(found, self.work, order, self.asked.dealing, self.asked.tasks or parallelism)
         except NotByFilesError as error:
             raise OptionError(
                 f"the data source 'cer' cannot read these events: {error}\n"
@@ -130,7 +130,7 @@ def stored_query(asked: Asked) -> StoredQuery:
     given: Any = asked.query
     query = (compile_all if isinstance(given, Mapping) else compile)(given, **options)
     work = work_of(query, asked.output)
-    choose(work, asked.strategy)
+    choose(work, asked.dealing)
     whole = types_of.to_arrow(types_of.to_spark(work.output_schema(scan.schema)))
     stored = StoredQuery(asked, work, scan, opener, whole)
     return stored.keeping(types_of.to_spark(_kept(whole, asked.columns))) if asked.columns else stored

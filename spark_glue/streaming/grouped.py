@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, against_strategies
+from spark_glue.deal import MOST_PARTS, against_dealings
 from spark_glue.errors import SparkSetupError
 from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
@@ -119,7 +119,7 @@ def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
     """Return as text how `match_stream` deals the events of a query to tasks, with the reason."""
     order = [order_by] if isinstance(order_by, str) else list(order_by)
     work = one_query(query)
-    against = against_strategies(work, order[0])["partition"]
+    against = against_dealings(work, order[0])["partition"]
     if against is not None:
         return f"one task: {against}"
     names = [dotted(name) for names in work.keys for name in names]
@@ -175,7 +175,7 @@ def found_schema(query: Query, events: pa.Schema, output: str) -> pa.Schema:
 
 
 def _n_groups(df: DataFrame, work: OneQuery, order: Sequence[str], groups: int | None) -> int:
-    against = against_strategies(work, order[0])["partition"]
+    against = against_dealings(work, order[0])["partition"]
     if groups is None:
         if against is not None:
             warnings.warn(f"one task evaluates the whole stream: {against}; groups=1 says so", stacklevel=3)

@@ -59,9 +59,9 @@ def stored(folder, *tables, size=50) -> Scan:
     return Scan(tuple(paths), tables[0].schema)
 
 
-def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), strategy="auto", output="positions", **options) -> FilePlan:
+def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), dealing="auto", output="positions", **options) -> FilePlan:
     query = cer_gpu.compile(text, time_column="ts")
-    return plan(find(scan, "type", order[0]), work_of(query, output), order, strategy, n_tasks, **options)
+    return plan(find(scan, "type", order[0]), work_of(query, output), order, dealing, n_tasks, **options)
 
 
 def ran(made: FilePlan, report=None) -> pa.Table:
@@ -72,7 +72,7 @@ def ran(made: FilePlan, report=None) -> pa.Table:
 
 def test_ranges_read_whole_row_groups_and_the_windows_before_them(tmp_path, events):
     made = planned(stored(tmp_path, events.slice(0, 300), events.slice(300)))
-    assert (made.strategy, made.n_pieces) == ("range", 3)
+    assert (made.dealing, made.n_pieces) == ("range", 3)
     assert [piece.n_rows for piece in made.pieces] == [200, 250, 250]
     reports = Reports()
     expected = cer_gpu.compile(QUERY, time_column="ts").evaluate(events)
@@ -93,7 +93,7 @@ def test_a_window_of_events_is_counted_by_the_rows_of_row_groups(tmp_path, event
 def test_partition_by_is_dealt_by_range(tmp_path, events):
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 SECONDS"
     made = planned(stored(tmp_path, events), text)
-    assert made.strategy == "range"
+    assert made.dealing == "range"
     expected = cer_gpu.compile(text, time_column="ts").evaluate(events)
     assert sorted_rows(ran(made)) == sorted_rows(expected)
 
@@ -168,7 +168,7 @@ def test_filters_and_folders(tmp_path, events):
     )
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"
     made = planned(scan, text, n_tasks=2, output="measures" if "AS m" in text else "events")
-    assert (made.strategy, made.way, made.n_pieces) == ("partition", "each task reads folders of some keys", 2)
+    assert (made.dealing, made.way, made.n_pieces) == ("partition", "each task reads folders of some keys", 2)
     kept = events.filter((pc.field("n") > 99) & (pc.field("k") < 3))
     expected = cer_gpu.compile(text, time_column="ts").evaluate(kept, output="events")
     columns = ["k", "start_time", "end_time", "events"]
@@ -242,28 +242,28 @@ def test_times_that_fall_between_two_ranges_are_seen(tmp_path, events):
         times[place:] = [value - dt.timedelta(days=1) for value in times[place:]]
         fallen = events.set_column(1, "ts", pa.array(times, pa.timestamp("us"))).set_column(2, "n", n)
         made = planned(stored(tmp_path, fallen), "SELECT * FROM S WHERE A ; B WITHIN 0 [n]", order=("n",))
-        assert (made.strategy, made.n_pieces) == ("range", 3)
+        assert (made.dealing, made.n_pieces) == ("range", 3)
         with pytest.raises(TimeOrderError, match=r"part-0\.parquet, row .* is less than the one before"):
             ran(made)
 
 
 @pytest.mark.parametrize(
-    ("text", "strategy", "options", "kind", "reason"),
+    ("text", "dealing", "options", "kind", "reason"),
     [
-        (QUERY, "rnage", {}, OptionError, "strategy must be one of"),
+        (QUERY, "rnage", {}, OptionError, "dealing must be one of"),
         (QUERY, "partition", {}, OptionError, "no PARTITION BY"),
         ("SELECT * FROM S WHERE A ; B", "range", {}, OptionError, "no WITHIN"),
         (QUERY, "range", {"order": ("n",)}, NotByFilesError, "measured by 'ts', and the stream is ordered by 'n'"),
         ("SELECT * FROM S WHERE A ; B PARTITION BY [k]", "partition", {"n_tasks": 65}, NotByFilesError, "each of 65"),
     ],
 )
-def test_refusals(tmp_path, events, text, strategy, options, kind, reason):
+def test_refusals(tmp_path, events, text, dealing, options, kind, reason):
     with pytest.raises(kind, match=reason):
-        planned(stored(tmp_path, events), text, strategy=strategy, **options)
+        planned(stored(tmp_path, events), text, dealing=dealing, **options)
 
 
 @pytest.mark.parametrize(
-    ("text", "n_tasks", "strategy", "share"),
+    ("text", "n_tasks", "dealing", "share"),
     [
         (QUERY, 1, "range", None),
         (QUERY, 4, "range", None),
@@ -272,9 +272,9 @@ def test_refusals(tmp_path, events, text, strategy, options, kind, reason):
         ("SELECT * FROM S WHERE A ; B", 4, "replicate", "ends"),
     ],
 )
-def test_what_auto_chooses(tmp_path, events, text, n_tasks, strategy, share):
+def test_what_auto_chooses(tmp_path, events, text, n_tasks, dealing, share):
     made = planned(stored(tmp_path, events), text, n_tasks)
-    assert (made.strategy, made.pieces[0].part.share) == (strategy, share)
+    assert (made.dealing, made.pieces[0].part.share) == (dealing, share)
     assert made.n_pieces == n_tasks
 
 
@@ -302,6 +302,6 @@ def test_buckets_of_the_key_are_streams_of_their_own(tmp_path, events):
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"
     query = cer_gpu.compile(text, time_column="ts")
     made = plan(found, work_of(query, "positions"), ("ts",), "auto", 5)
-    assert (made.strategy, made.way, made.n_pieces) == ("partition", "each task reads buckets of some keys", 2)
+    assert (made.dealing, made.way, made.n_pieces) == ("partition", "each task reads buckets of some keys", 2)
     expected = query.evaluate(list(scan.paths), sort=True)
     assert sorted_rows(ran(made)) == sorted_rows(expected)

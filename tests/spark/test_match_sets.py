@@ -1,4 +1,4 @@
-"""All queries of a set in one job of Spark give the rows of one process: by files, by rows, in any strategy."""
+"""All queries of a set in one job of Spark give the rows of one process: by files, by rows, in any dealing."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_files_and_rows_give_the_rows_of_one_process(spark, tmp_path, kind):
         made = matching(df, queries, order_by=["ts", "id"], source=source, tasks=tasks)
         # by files, shares of the queries are as good as shares of the keys; of many tasks, some get ranges
         by_files = {"range": "range", "partition": "replicate", "replicate": "range" if tasks == 9 else "replicate"}
-        assert made.strategy == (by_files[kind] if source == "files" else kind)
+        assert made.dealing == (by_files[kind] if source == "files" else kind)
         assert made.df.columns[0] == "query"
         assert by_query(made.df.toArrow(), queries, table.schema) == expected, (source, tasks)
 
@@ -104,7 +104,7 @@ def test_folders_of_the_key_are_dealt_to_tasks(spark, tmp_path):
     )
     queries = cer_gpu.compile_all(BY_KEY, time_column="ts")
     made = matching(spark.read.parquet(str(tmp_path)), queries, order_by=["ts", "id"], tasks=2, source="files")
-    assert (made.strategy, made.n_parts) == ("partition", 2)
+    assert (made.dealing, made.n_parts) == ("partition", 2)
     found = made.df.toArrow()
     columns = ["k", "start_time", "end_time"]  # positions are those of the files
     for name, rows in queries.evaluate(table).items():
@@ -149,7 +149,7 @@ def test_errors_name_the_query(spark, tmp_path):
     with pytest.raises(cer_gpu.OptionError, match="query 'sequence': output='measures' shows"):
         match(df, queries, order_by="ts", output="measures")
     with pytest.raises(cer_gpu.OptionError, match="query 'last': WITHIN n EVENTS counts the events of a partition"):
-        match(df, queries, order_by="ts", strategy="range")
+        match(df, queries, order_by="ts", dealing="range")
     two = {"a": "SELECT a.x AS v FROM S WHERE A AS a", "b": "SELECT a.name AS v FROM S WHERE A AS a"}
     with pytest.raises(cer_gpu.OptionError, match="'v' of the results is int64 in query 'a' and string in query 'b'"):
         match(df, cer_gpu.compile_all(two), order_by="ts")
