@@ -258,7 +258,10 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
 
 
 def _without_choice(plan: Plan) -> Plan:
-    """Return a plan with the same ends, without choices that leave each end at least one of its complex events."""
+    """Return a plan without choices among the complex events of one end, where each end keeps one of them in any case.
+
+    The positions where complex events end stay the same: those of `SELECT MAX ... WITHIN` are those of `SELECT ALL`.
+    """
     keeps_one = plan.strategy.most_at_an_end or plan.strategy.compares
     if keeps_one and (plan.strategy.too_long is None or plan.within is None or plan.chooses_within):
         plan = replace(plan, strategy=ALL)
