@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, Transition
 from cer_gpu.automaton.encoding import (
     DIES,
@@ -45,8 +46,6 @@ MAX_STATES = 4096
 MAX_SYMBOLS = 1 << 16
 MAX_TABLE = 1 << 22
 """Most entries of `Determinization.steps`: states times symbols."""
-
-Int32 = npt.NDArray[np.int32]
 
 
 class Determinization(Table):

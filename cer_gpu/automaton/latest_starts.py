@@ -9,13 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton.cea import CEA
 from cer_gpu.automaton.determinize import Determinization
 from cer_gpu.automaton.encoding import ENDED_START, FIRST_START, FRESH_START, NO_START
 from cer_gpu.automaton.selection import END, Reader
 from cer_gpu.automaton.strategies import Strategy
-
-Int32 = npt.NDArray[np.int32]
 
 
 class LatestStarts:

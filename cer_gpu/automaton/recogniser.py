@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.rma import CURRENT, Formula
@@ -25,8 +26,6 @@ MOST_MOVES = 1 << 13
 MOST_UNROLLED = 1 << 10
 MOST_ATOMS = 63
 """Most atoms: one word says which of them an event satisfies."""
-
-Int32 = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import EventsError
-
-Bools = npt.NDArray[np.bool_]
 
 INTEGER, FLOAT, DECIMAL, STRING, BOOLEAN, MOMENT, NOTHING = (
     "integer",

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.backend.compaction import gather, group_rows, order_by_group
-from cer_gpu.columnar.columns import Block, Bools, Coded, take_rows
+from cer_gpu.columnar.columns import Block, Coded, take_rows
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder
-
-Int32 = npt.NDArray[np.int32]
 
 SPARSE = 4
 """Rows of a block to one in a group, from which on only the rows in groups are read, and not all in a pass."""

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.backend.arguments import Matches, plain
@@ -22,9 +23,6 @@ from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Found
-
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
 """Moment of a complex event that still waits."""

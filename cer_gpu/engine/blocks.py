@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block, numbers_of
 from cer_gpu.columnar.strings import StringCoder
@@ -18,8 +19,6 @@ from cer_gpu.errors import EventsError
 
 BLOCK_ROWS = 1 << 18
 """Rows of a block, evaluated at once: the temporaries of the predicates stay in the cache."""
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class EventBlock:
 
     columns: Block
     first: int
-    given: Positions | None
+    given: Int64 | None
     times: dict[str, npt.NDArray[Any]]
 
 
@@ -58,13 +57,13 @@ class Batch:
 
     events: pa.RecordBatch
     first: int
-    given: Positions | None
+    given: Int64 | None
 
-    def rows_at(self, positions: Positions) -> Positions:
+    def rows_at(self, positions: Int64) -> Int64:
         """Return the rows of the events at these positions of the batch."""
         if self.given is None:
             return positions - self.first
-        rows: Positions = np.searchsorted(self.given, positions)
+        rows: Int64 = np.searchsorted(self.given, positions)
         return rows
 
 
@@ -141,7 +140,7 @@ class Blocks:
         first, self.n_events = self.n_events, self.n_events + block.n_rows
         return EventBlock(block, first, given, times)
 
-    def _checked(self, column: pa.Array) -> Positions:
+    def _checked(self, column: pa.Array) -> Int64:
         """Return given positions after checking that they ascend."""
         positions = numbers_of(column)
         before = np.concatenate([[self.last_position], positions])

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.backend.partitions import find_earlier
@@ -22,8 +21,6 @@ from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import Keys
 from cer_gpu.predicates.derived import LagColumn
-
-Int64 = npt.NDArray[np.int64]
 
 
 class Lags:

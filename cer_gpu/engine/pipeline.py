@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -51,8 +52,6 @@ from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Found
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
-
-Positions = npt.NDArray[np.int64]
 
 NEVER = np.iinfo(np.int64).max
 """A position after all events."""
@@ -460,7 +459,7 @@ class Pipeline:
         clocks: dict[str, Clock],
         picked: Picked,
         partitions: npt.NDArray[np.int32],
-        ordinals: Positions,
+        ordinals: Int64,
     ) -> Relevant:
         """Return the relevant events of a block, valid until the next block."""
         plan, given, rows = self.physical.plan, block.given, picked.rows

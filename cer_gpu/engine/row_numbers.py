@@ -10,14 +10,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.engine.blocks import Batch
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 from cer_gpu.output.outputs import Output
 from cer_gpu.output.retention import Retained
-
-Int64 = npt.NDArray[np.int64]
 
 
 class RowNumbers:

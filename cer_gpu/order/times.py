@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar import clocks
 from cer_gpu.columnar.clocks import Clock, ordered, time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
 
 Keys = npt.NDArray[np.uint64]
-Rows = npt.NDArray[np.int64]
 
 _SIGN = np.uint64(1 << 63)
 
@@ -42,7 +42,7 @@ def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
     return clocks.key_to_time(key, data_type)
 
 
-def stable_order(keys: Keys) -> Rows | None:
+def stable_order(keys: Keys) -> Int64 | None:
     """Return the permutation of rows that sorts the keys stably, or None if they are in order."""
     n = len(keys)
     falls = np.count_nonzero(keys[1:] < keys[:-1])
@@ -55,7 +55,7 @@ def stable_order(keys: Keys) -> Rows | None:
     low = keys.min()
     n_bits = (n - 1).bit_length()
     row_mask, rows = np.uint64((1 << n_bits) - 1), np.arange(n, dtype=np.uint64)
-    order: Rows | None = None
+    order: Int64 | None = None
     for shift in range(0, int(keys.max() - low).bit_length(), 64 - n_bits):
         digits = (keys - low) >> np.uint64(shift)
         digits = (digits if order is None else digits[order]) << np.uint64(n_bits)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.aggregates import segments
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of
 from cer_gpu.errors import EventsError
@@ -25,9 +26,6 @@ _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
 
 SPARSE = 4
 """Positions that a table of positions may have for each one that occurs; beyond that they are sorted."""
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError, QueryTypeError
 from cer_gpu.output.choice import Choice
@@ -24,7 +24,6 @@ from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.matches import MatchBuffers
 
 _POSITIONS = pa.list_(pa.int64())
-Bools = npt.NDArray[np.bool_]
 Fields = list[tuple[str, pa.DataType]]
 
 

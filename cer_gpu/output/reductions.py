@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.columns import BOOLEAN, MOMENT, STRING, kind_of
 from cer_gpu.output.leaves import Leaf, Values, sum_type
 from cer_gpu.runtime.matches import MatchBuffers
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import as_type, check_movable, take_rows
 from cer_gpu.columnar.fields import array_of, attribute_type
 from cer_gpu.errors import EventsError
-
-Int64 = npt.NDArray[np.int64]
 
 TRIM_FROM = 1 << 16
 """Least number of rows for a trim, which drops those that no future complex event can hold."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.chain import Step
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.normal_form import variable_name
@@ -27,7 +28,6 @@ from cer_gpu.errors import EventsError
 from cer_gpu.output.reductions import Aggregation
 from cer_gpu.runtime.counts import WeighedBuffers
 
-Int64 = npt.NDArray[np.int64]
 Number = int | float
 
 MOST_WEIGHT = 1 << 62

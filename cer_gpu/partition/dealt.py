@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.dealing import choose_own, deal_events
 from cer_gpu.columnar.columns import codes_of, take_rows, validity
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Scratch, read_only
 from cer_gpu.columnar.strings import StringCoder, hashes_of
-from cer_gpu.partition.key_index import Int32, Int64, Texts, Words, encoder_of, joined
+from cer_gpu.partition.key_index import Texts, Words, encoder_of, joined
 from cer_gpu.partition.partitions import Partitions
 
 _NO_CODES = read_only(np.empty(0, np.int32))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.backend.partitions import (
     UNASSIGNED,
     assign_partitions,
@@ -23,8 +24,6 @@ from cer_gpu.columnar.memory import Gathered, Scratch, read_only, room
 from cer_gpu.columnar.strings import StringCoder
 
 Words = npt.NDArray[np.uint64]
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 SPARSE_BELOW = 1 << 18
 """Keys from which on the hash table has two rows for each instead of four."""

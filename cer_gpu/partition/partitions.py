@@ -5,21 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.backend.partitions import number_events
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Name
-from cer_gpu.columnar.columns import Bools, as_type, is_string, plain_texts, plain_type, take_rows
+from cer_gpu.columnar.columns import as_type, is_string, plain_texts, plain_type, take_rows
 from cer_gpu.columnar.fields import array_of, column_type, fields_hint
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.partition.key_index import Texts, encoder_of, index_of
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 SWEEP_FROM = 1 << 15
 """Least number of partitions for a sweep, which drops those that hold nothing."""

@@ -20,20 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Bools
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, names_of
-from cer_gpu.columnar.columns import (
-    BOOLEAN,
-    DECIMAL,
-    FLOAT,
-    INTEGER,
-    MOMENT,
-    NOTHING,
-    STRING,
-    Block,
-    Bools,
-    kind_of,
-)
+from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, STRING, Block, kind_of
 from cer_gpu.columnar.fields import attribute_type, column_type, fields_hint
 from cer_gpu.columnar.moments import ZoneError, has_zone, per_second, read_moment
 from cer_gpu.errors import NULL_HINT, QueryTypeError, nearest

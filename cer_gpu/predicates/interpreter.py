@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from cer_gpu.columnar.columns import Block, Bools
+from cer_gpu.arrays import Bools
+from cer_gpu.columnar.columns import Block
 from cer_gpu.predicates import terms as t
 from cer_gpu.predicates.inputs import FLOATS, Inputs, Rows
 from cer_gpu.predicates.numbers import FLOAT_ARITHMETIC, INTEGER_ARITHMETIC, floats, to_float, to_int64

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools
 from cer_gpu.ceql import syntax as s
-from cer_gpu.columnar.columns import MOMENT, Block, Bools, kind_of
+from cer_gpu.columnar.columns import MOMENT, Block, kind_of
 from cer_gpu.columnar.moments import has_zone
 from cer_gpu.predicates.interpreter import OPERATORS
 

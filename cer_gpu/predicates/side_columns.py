@@ -30,7 +30,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.columnar.columns import Block, Bools, Coded, plain_texts, take_rows
+from cer_gpu.arrays import Bools
+from cer_gpu.columnar.columns import Block, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.predicates.cuda.blocks import BlockInputs

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.io.texts import plain
 from cer_gpu.query import Query
@@ -20,8 +21,6 @@ MAX_BETWEEN_OF_ONE = 50
 """Most rows between the events of one complex event on the page."""
 MAX_BETWEEN = 300_000
 """Most rows between those of all complex events; a row between several counts for each."""
-
-Positions = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class Between:
     """
 
     most: int
-    lengths: Positions
-    positions: Positions
+    lengths: Int64
+    positions: Int64
     cut: npt.NDArray[np.bool_]
 
     def first(self, most: int) -> Between:
@@ -85,20 +84,20 @@ def between(query: Query, events: Events, found: Found, n_pages: int = 1) -> Bet
     return Between(most + 1, lengths, positions[order], np.zeros(len(lengths), np.bool_)).first(most)
 
 
-def _lasts(values: Positions, lengths: Positions, otherwise: Positions) -> Positions:
+def _lasts(values: Int64, lengths: Int64, otherwise: Int64) -> Int64:
     """Return the last value of each list, or another where a list is empty."""
     stops = np.cumsum(lengths)
     return np.where(lengths > 0, values[np.maximum(stops - 1, 0)] if len(values) else otherwise, otherwise)
 
 
-def _ranks(lengths: Positions) -> Positions:
+def _ranks(lengths: Int64) -> Int64:
     """Return 0, 1, ... for each list of a length, one after the other."""
     return np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _taken(
-    query: Query, events: Events, found: Found, starts: Positions, ends: Positions, room: Positions
-) -> Iterator[tuple[Positions, Positions]]:
+    query: Query, events: Events, found: Found, starts: Int64, ends: Int64, room: Int64
+) -> Iterator[tuple[Int64, Int64]]:
     """Yield complex events and rows between their starts and ends, as many as there is room for."""
     assert found.detailed is not None
     codes = found.detailed["partition"].to_numpy().astype(np.int64)
@@ -123,7 +122,7 @@ def _taken(
             return
 
 
-def _codes(query: Query, events: Events, found: Found) -> Iterator[Positions]:
+def _codes(query: Query, events: Events, found: Found) -> Iterator[Int64]:
     """Yield for each batch the partition of each row; -1 for rows that are never shown as rows between."""
     source = events.open()
     binding = query._bind(source.schema)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.io.texts import plain
 from cer_gpu.order.rows import ROW_COLUMN
@@ -23,8 +23,6 @@ MAX_COLUMNS = 40
 """Most columns of the rows."""
 MAX_ROW_BYTES = 1 << 23
 """Most characters of all values of rows together."""
-
-Positions = npt.NDArray[np.int64]
 
 
 def rows_of(
@@ -86,12 +84,12 @@ def rows_of(
     }
 
 
-def _positions(detailed: pa.Table, others: Between) -> Positions:
+def _positions(detailed: pa.Table, others: Between) -> Int64:
     kept = pc.list_flatten(detailed["positions"].combine_chunks()).to_numpy()
     return np.unique(np.concatenate([kept, others.positions]))
 
 
-def _texts(events: Events, attributes: Sequence[str], positions: Positions) -> tuple[pa.Table, Positions]:
+def _texts(events: Events, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
     """Return the values of attributes at positions as texts, cut to `MAX_CELL` (NULL stays NULL), and their rows."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])
@@ -112,7 +110,7 @@ def _texts(events: Events, attributes: Sequence[str], positions: Positions) -> t
     return pa.concat_tables(pieces) if pieces else schema.empty_table(), numbers
 
 
-def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], Positions]:
+def _coded_roles(variables: list[list[str]] | None, lengths: Sequence[int]) -> tuple[list[str], Int64]:
     """Return the distinct roles (texts of variables), and the index of each row's; the first, "", is for unknown."""
     codes = {"": 0}
     numbers = []

@@ -16,10 +16,10 @@ from sqlglot import exp
 from sqlglot.dialects import Trino
 
 from cer_gpu.ceql import syntax as s
+from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
 from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
 
-Span = tuple[int, int]
 Node = exp.Expr
 """An expression as sqlglot parses it."""
 

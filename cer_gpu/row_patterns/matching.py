@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import (
     ACCEPT,
     BEGINS,
@@ -30,8 +31,6 @@ from cer_gpu.backend.row_patterns import (
 from cer_gpu.errors import EventsError, QueryTooLargeError
 from cer_gpu.row_patterns.program import Program
 
-Int64 = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 Walked = Callable[..., tuple[int, int, int, int, int]]
 
 MOST_STATES = 1 << 16

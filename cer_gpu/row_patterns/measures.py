@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from cer_gpu.backend.row_patterns import add_up_floats, add_up_integers, count_rows, find_extreme, gather_rows, navigate
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, validity
@@ -23,7 +24,6 @@ from cer_gpu.row_patterns.matching import Matches
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable
 from cer_gpu.row_patterns.program import Program
 
-Int64 = npt.NDArray[np.int64]
 _OF_CEQL = {"ARRAY_AGG": "LIST"}
 _MOST_IN_LISTS = 2**31 - 1
 

@@ -10,10 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.columns import check_movable, kind_of, plain, plain_type, types_within
 from cer_gpu.row_patterns.statement import Order
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

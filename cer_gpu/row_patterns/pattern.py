@@ -10,9 +10,8 @@ from typing import Any
 
 import lark
 
+from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QuerySyntaxError
-
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True)

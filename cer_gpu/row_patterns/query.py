@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import as_type, kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
@@ -28,8 +29,6 @@ from cer_gpu.row_patterns.measures import BoundMeasures, LeafValues, Listed, Mea
 from cer_gpu.row_patterns.ordering import field_of, is_comparable, ordered
 from cer_gpu.row_patterns.program import Program
 from cer_gpu.row_patterns.statement import OMIT_EMPTY, WITH_UNMATCHED, Statement
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, COMPARE_RANKS, Filters
@@ -35,8 +36,6 @@ from cer_gpu.row_patterns.matching import Skip, Tables, Walked
 from cer_gpu.row_patterns.measures import RowColumns, type_of
 from cer_gpu.row_patterns.ordering import OrderedRows
 from cer_gpu.row_patterns.program import Program
-
-Int64 = npt.NDArray[np.int64]
 
 STEPS, STEPS_PER_ROW = 10**8, 1000
 """Most steps of the searches of an evaluation: so many, which is also the most of one match, and so many for each row.

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.columnar.recycling import cells_of_turn
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
-
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
@@ -18,9 +19,6 @@ from cer_gpu.runtime.parallel_tables import ParallelTables
 
 FARTHEST = 1 << 29
 """Largest distance of positions that are read at once: with what is open from before, they must fit 32 bits."""
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import (
     COUNT_WINDOW,
@@ -17,7 +18,7 @@ from cer_gpu.backend.joins.filters import Filters
 from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
 from cer_gpu.backend.joins.whole_paths import General
 from cer_gpu.columnar.memory import room
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
 from cer_gpu.runtime.protocol import Length

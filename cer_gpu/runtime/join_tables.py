@@ -14,8 +14,8 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.atom_graph import AtomGraph, Edge, PlacedRelation
 from cer_gpu.backend.joins import filters
@@ -23,8 +23,6 @@ from cer_gpu.backend.joins.whole_paths import BARRING_EVENT, EACH_EVENT, EVENT_B
 from cer_gpu.predicates.relation_terms import EACH, FIRST, LAST, PREV, Argument, Comparison, Condition
 from cer_gpu.predicates.relations import BoundRelations
 from cer_gpu.predicates.terms import COMPARISONS, MIRRORED
-
-Int32 = npt.NDArray[np.int32]
 
 _EVENTS = {EACH: EACH_EVENT, PREV: EVENT_BEFORE, FIRST: FIRST_EVENT, LAST: LAST_EVENT}
 _ZONED = ("=", "<", "<=", ">", ">=")

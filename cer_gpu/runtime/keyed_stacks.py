@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import Events, Matches, plain
@@ -15,7 +16,7 @@ from cer_gpu.backend.chains import keyed_drops as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
 from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
 from cer_gpu.errors import EventsError
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Length
 from cer_gpu.runtime.stacks import ChainLister

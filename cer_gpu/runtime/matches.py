@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.columnar.recycling import cells_of_turn
-
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
 
 OUTPUT_ROWS = 1 << 17
 """Complex events in one output buffer: with more, what is filled and what is read are not in the cache together."""

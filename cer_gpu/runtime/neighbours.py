@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.chains import neighbours as loops
 from cer_gpu.backend.status import Status
 from cer_gpu.runtime.counts import CountOutput
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import OutputBuffers
 from cer_gpu.runtime.protocol import Found, Length, Runtime
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.encoding import (
     CONSUME_NONE,
     COUNT_WINDOW,
@@ -27,7 +28,7 @@ from cer_gpu.backend.products.collection import collect, rehash
 from cer_gpu.backend.products.keys import Automaton, Keys
 from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, Listing
 from cer_gpu.columnar.memory import room
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
 from cer_gpu.runtime.protocol import Found, Length
 

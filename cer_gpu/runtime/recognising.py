@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton import encoding as codes
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.backend.arguments import Matches, plain
@@ -16,7 +17,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.predicates.relation_terms import Comparison
 from cer_gpu.predicates.relations import BoundRelations
 from cer_gpu.predicates.terms import COMPARISONS
-from cer_gpu.runtime.events import Int32, Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.join_tables import instructions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.backend import window_choice as loops
@@ -23,7 +24,7 @@ from cer_gpu.columnar.memory import Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.counts import too_many_at
-from cer_gpu.runtime.events import Int64, Relevant, RunOptions
+from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import Found, Length, Runtime
 from cer_gpu.runtime.run import Run
 from cer_gpu.stages import LISTING

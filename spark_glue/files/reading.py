@@ -14,10 +14,10 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.columnar.columns import is_string
 from cer_gpu.columnar.fields import array_of
@@ -32,8 +32,6 @@ from spark_glue.stage import plain
 
 _KEY = "$key"
 """Column added for a sort on disk: the first column of the order, as integers."""
-
-Int64 = npt.NDArray[np.int64]
 
 
 class NotAsTheyLieError(Exception):

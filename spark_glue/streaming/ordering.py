@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int64
 from spark_glue.sort_keys import sort_key
-
-Int64 = npt.NDArray[np.int64]
 
 
 def in_order(events: pa.Table, order: Sequence[str]) -> pa.Table:
