@@ -69,7 +69,7 @@ def _stretches(batch: pa.RecordBatch, order: list[str], length: int) -> pa.Table
     files, rows = np.divmod(batch.column(LOCATION).to_numpy(), FILE_ROWS)
     columns = [batch.column(name) for name in order]
     same_file = files[1:] == files[:-1]
-    rises = not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
+    rises = _not_after([c.slice(0, n - 1) for c in columns], [c.slice(1) for c in columns])
     begins = np.union1d(np.arange(0, n, length), np.flatnonzero(~same_file) + 1)
     ends = np.append(begins[1:], n)
     # rises[i] compares rows i and i + 1, both in a stretch except at its last row; a gap in the rows counts as a fall
@@ -131,7 +131,7 @@ def _links(table: pa.Table, n_order: int) -> tuple[np.ndarray[Any, Any], np.ndar
     """Return, for each stretch but the first, whether it continues the one before in its file, and in the order."""
     files, rows, sizes = (table[name].to_numpy() for name in (FILE, ROW, N_ROWS))
     links = (files[1:] == files[:-1]) & (rows[1:] == (rows + sizes)[:-1])
-    return links, not_after(*_neighbours(table, n_order))
+    return links, _not_after(*_neighbours(table, n_order))
 
 
 def _neighbours(table: pa.Table, n_order: int) -> tuple[list[pa.Array], list[pa.Array]]:
@@ -141,7 +141,7 @@ def _neighbours(table: pa.Table, n_order: int) -> tuple[list[pa.Array], list[pa.
     return lasts, firsts
 
 
-def not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
+def _not_after(before: list[pa.Array], after: list[pa.Array]) -> np.ndarray[Any, Any]:
     """Return, row by row, whether `before` is at or before `after` in the lexicographic order of their columns.
 
     The answer is False if a NULL or a NaN decides.
@@ -223,4 +223,4 @@ def _tied_backwards(table: pa.Table, n_order: int) -> bool:
     """Return True if the last row of a file equals the first row of the next file, and that has a smaller number."""
     lasts, firsts = _neighbours(table, n_order)
     files = table[FILE].to_numpy()
-    return bool((not_after(firsts, lasts) & (files[1:] < files[:-1])).any())
+    return bool((_not_after(firsts, lasts) & (files[1:] < files[:-1])).any())

@@ -38,7 +38,7 @@ from cer_gpu.ceql.syntax import Predicate
 from cer_gpu.ceql.traversal import fold
 from cer_gpu.errors import QueryTooLargeError
 
-MAX_ATOMS = 1000
+_MAX_ATOMS = 1000
 MAX_EDGES = 20_000
 
 
@@ -379,8 +379,8 @@ class _Builder:
 
     def _check_size(self, atoms: int = 0, edges: int = 0) -> None:
         what = "a query with filters between events, or with ALL,"
-        if len(self.nodes) + atoms > MAX_ATOMS:
-            raise QueryTooLargeError(f"{what} has at most {MAX_ATOMS} atoms", hint=_HINT)
+        if len(self.nodes) + atoms > _MAX_ATOMS:
+            raise QueryTooLargeError(f"{what} has at most {_MAX_ATOMS} atoms", hint=_HINT)
         if len(self.edges) + edges > MAX_EDGES:
             raise QueryTooLargeError(
                 f"{what} has at most {MAX_EDGES} pairs of atoms that follow one another", hint=_HINT

@@ -31,7 +31,7 @@ from cer_gpu.automaton.table import Table
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import walk
 
-MAX_TRANSITIONS = 4096
+_MAX_TRANSITIONS = 4096
 """Most transitions."""
 MAX_SELF_JOINS = 256
 """Most sets of several places at which one event may be: they are exponential in the atoms of a self join."""
@@ -338,8 +338,8 @@ class _Builder:
 
     def _add(self, transition: ParallelTransition) -> None:
         self.transitions[transition] = None
-        if len(self.transitions) > MAX_TRANSITIONS:
-            raise NotParallelError(f"the automaton has more than {MAX_TRANSITIONS:,} transitions")
+        if len(self.transitions) > _MAX_TRANSITIONS:
+            raise NotParallelError(f"the automaton has more than {_MAX_TRANSITIONS:,} transitions")
 
     def _begin(self, place: int) -> None:
         """Add the transition of a first step: it gathers the parts of the conjunction before it."""

@@ -21,7 +21,7 @@ from cer_gpu.automaton.rma_determinize import DeterministicRMA
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma
 from cer_gpu.errors import QueryTooLargeError
 
-MOST_STATES = 256
+_MOST_STATES = 256
 MOST_MOVES = 1 << 13
 MOST_UNROLLED = 1 << 10
 MOST_ATOMS = 63
@@ -111,7 +111,7 @@ def build_recogniser(formula: NormalForm, graph: AtomGraph, guards: Sequence[Gua
     """
     if len(graph.atoms) > MOST_ATOMS:
         raise QueryTooLargeError(f"a recogniser has at most {MOST_ATOMS} atoms")
-    automaton = output_agnostic_rma(formula, width + 1, max_states=MOST_STATES, max_unrolled=MOST_UNROLLED)
+    automaton = output_agnostic_rma(formula, width + 1, max_states=_MOST_STATES, max_unrolled=MOST_UNROLLED)
     return _Explorer(graph, guards, automaton).explored(width)
 
 

@@ -19,7 +19,7 @@ from cer_gpu.ceql.syntax import Predicate
 CURRENT = -1
 """Register that stands for the event that is read: the paper's ``~``."""
 
-Event = Mapping[str, Any]
+_Event = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ Formula = tuple[Condition, ...]
 """Conjunction of conditions; the empty one is TRUE."""
 Literal = tuple[Formula, bool]
 """A formula, and True if it must hold, False if it must not."""
-Holds = Callable[[Condition, Sequence[Event]], bool]
+Holds = Callable[[Condition, Sequence[_Event]], bool]
 """Evaluator: True if the test of a condition is TRUE for these events, given in the order of its selection."""
 
 
@@ -190,7 +190,7 @@ def initial(automaton: Automaton) -> Configuration:
 
 
 def successors(
-    automaton: Automaton, configuration: Configuration, stream: Sequence[Event], holds: Holds
+    automaton: Automaton, configuration: Configuration, stream: Sequence[_Event], holds: Holds
 ) -> set[Configuration]:
     """Return the successors of a configuration on the next event, silent transitions before it included."""
     found: set[Configuration] = set()
@@ -219,7 +219,7 @@ def _held(registers: tuple[int | None, ...], index: int, register: int) -> int:
     return held
 
 
-def matches(automaton: Automaton, stream: Sequence[Event], holds: Holds) -> dict[int, set[frozenset[int]]]:
+def matches(automaton: Automaton, stream: Sequence[_Event], holds: Holds) -> dict[int, set[frozenset[int]]]:
     """Return the matches of an automaton over a stream: sets of marked indices by the index of the last event read."""
     found: dict[int, set[frozenset[int]]] = {}
     for configuration in _accepting(automaton, stream, holds, marking=True):
@@ -227,13 +227,13 @@ def matches(automaton: Automaton, stream: Sequence[Event], holds: Holds) -> dict
     return found
 
 
-def recognised(automaton: Automaton, stream: Sequence[Event], holds: Holds) -> set[int]:
+def recognised(automaton: Automaton, stream: Sequence[_Event], holds: Holds) -> set[int]:
     """Return the indices of the events at which a run becomes accepting: the automaton viewed as a recogniser."""
     return {configuration.index - 1 for configuration in _accepting(automaton, stream, holds, marking=False)}
 
 
 def _accepting(
-    automaton: Automaton, stream: Sequence[Event], holds: Holds, *, marking: bool
+    automaton: Automaton, stream: Sequence[_Event], holds: Holds, *, marking: bool
 ) -> Iterator[Configuration]:
     """Yield the last configurations of accepting runs; without `marking` all runs have the same, empty match."""
     current = {initial(automaton)}

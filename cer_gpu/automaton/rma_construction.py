@@ -20,7 +20,7 @@ from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.traversal import fold
 from cer_gpu.errors import QueryError
 
-START, FINAL = 0, 1
+START, _FINAL = 0, 1
 """The start state and the one final state of a constructed automaton; no transition leaves the final state."""
 
 
@@ -48,11 +48,11 @@ def build_rma(formula: NormalForm, selected: frozenset[str] | None = None, *, lo
     if not is_plain(formula):
         raise UnboundedFilterError("absences, options and counted repetitions have no register match automaton here")
     builder = _Builder(selected)
-    fold(_Part(formula, START, FINAL), builder.leave, builder.enter)
+    fold(_Part(formula, START, _FINAL), builder.leave, builder.enter)
     transitions = [Transition(START, (), START)] if loop else []
     transitions = sorted(transitions + builder.transitions, key=lambda t: t.source)
     names = tuple(builder.registers.values())
-    return RMA(builder.n_states, START, frozenset({FINAL}), names, tuple(transitions), tuple(builder.silent))
+    return RMA(builder.n_states, START, frozenset({_FINAL}), names, tuple(transitions), tuple(builder.silent))
 
 
 def without_silent(automaton: RMA) -> RMA:

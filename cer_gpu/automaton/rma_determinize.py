@@ -20,7 +20,7 @@ from cer_gpu.automaton.rma import RMA, Formula, Literal, Transition, live_regist
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_STATES = 4096
-MAX_TRANSITIONS = 1 << 16
+_MAX_TRANSITIONS = 1 << 16
 """Most transitions of an automaton that `DeterministicRMA.explored` lists."""
 
 
@@ -103,9 +103,9 @@ class DeterministicRMA:
         while state < self.n_states:
             for true in _min_terms(self._formulas[state]):
                 transitions += self.moves(state, true)
-                if len(transitions) > MAX_TRANSITIONS:
+                if len(transitions) > _MAX_TRANSITIONS:
                     raise QueryTooLargeError(
-                        f"the deterministic automaton has more than {MAX_TRANSITIONS:,} transitions"
+                        f"the deterministic automaton has more than {_MAX_TRANSITIONS:,} transitions"
                     )
             state += 1
         finals = frozenset(state for state in range(self.n_states) if self.is_final(state))

@@ -90,7 +90,7 @@ MAX_NUMBER = (1 << 31) - 2
 LANDMARKS = 16
 """Most events whose first nodes are kept, for a window that is measured in positions."""
 
-AHEAD = 24
+_AHEAD = 24
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
 # columns of `sources`: the slot of a list, its state, the first of its moves, whether it stays where it is, its
@@ -187,11 +187,11 @@ def _lacking(lists, arena, next_node, floor, n_states, max_moves):
 def _look_ahead(partitions, lists, event):
     """Prefetch the partitions of events to come: the row of each, then its first two lists."""
     parts, slots = lists.parts, lists.slots
-    prefetch(parts, _U(partitions[event + _U(AHEAD)]) * _U(parts.shape[1]))
-    slot = parts[_U(partitions[event + _U(AHEAD - 8)]), HEAD]
+    prefetch(parts, _U(partitions[event + _U(_AHEAD)]) * _U(parts.shape[1]))
+    slot = parts[_U(partitions[event + _U(_AHEAD - 8)]), HEAD]
     if slot >= 0:
         prefetch(slots, _U(slot) * _U(slots.shape[1]))
-    slot = parts[_U(partitions[event + _U(AHEAD - 16)]), HEAD]
+    slot = parts[_U(partitions[event + _U(_AHEAD - 16)]), HEAD]
     if slot >= 0:
         onward = slots[_U(slot), NEXT_SLOT]
         if onward >= 0:
@@ -540,7 +540,7 @@ def run_events(events, options, numbering, tables, lists, arena, listing, share,
             if i == n_events:
                 break
         event = _U(i)
-        if partitioned and i + AHEAD < n_events:
+        if partitioned and i + _AHEAD < n_events:
             _look_ahead(events.partitions, lists, event)
         position = events.positions[event]
         place = events.places[event] if events.places.shape[0] > 0 else position

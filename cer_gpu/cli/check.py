@@ -20,7 +20,7 @@ from cer_gpu.io.sources import open_events
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 
-MOST_TYPES = 8
+_MOST_TYPES = 8
 """Largest number of event types that `check` names."""
 
 
@@ -80,7 +80,7 @@ def check(
     click.echo(f"ok: {who} {fits} {', '.join(events)}, and {reads} {columns or 'none of their columns'}")
     named = list(dict.fromkeys(each for found in checked.values() for each in found.types))
     if named:
-        listed = " and ".join(named[:MOST_TYPES]) + (", ..." if len(named) > MOST_TYPES else "")
+        listed = " and ".join(named[:_MOST_TYPES]) + (", ..." if len(named) > _MOST_TYPES else "")
         click.echo(f"(no event was read: whether there are events of type {listed}, a run tells)")
     return 0
 

@@ -201,7 +201,7 @@ class OfQueries(Evaluation):
         return counting
 
 
-class OneQuery(OfQueries):
+class _OneQuery(OfQueries):
     """Evaluation of one query, whose name is ""."""
 
     evaluator: Evaluator
@@ -309,4 +309,4 @@ def evaluation_of(
     if statements:
         return OneStatement(statements, streams, options, stages)
     of_ceql = {name: query for name, query in queries.items() if isinstance(query, Query)}
-    return (QueriesTogether if is_set else OneQuery)(of_ceql, streams, options, stages)
+    return (QueriesTogether if is_set else _OneQuery)(of_ceql, streams, options, stages)

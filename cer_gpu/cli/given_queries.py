@@ -21,7 +21,7 @@ from cer_gpu.errors import CerError, OptionError, QueryError
 from cer_gpu.query import Query
 from cer_gpu.query import analyse as analyse_ceql
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 _SHOWN = {"no_progress", "as_json", "analyze", "svg", "dot"}
 OF_STATEMENTS = frozenset({"query", "queries", "events", "out", "format_", "limit", "device"} | _SHOWN)
 """Parameters of commands that a statement with MATCH_RECOGNIZE takes."""
@@ -47,9 +47,9 @@ class WrongQueries(Exception):
         self.errors = errors
 
 
-def for_each(queries: Mapping[str, Asked], function: Callable[[Asked], Result]) -> dict[str, Result]:
+def for_each(queries: Mapping[str, Asked], function: Callable[[Asked], _Result]) -> dict[str, _Result]:
     """Apply a function to each query; raise `WrongQueries` with the errors of all."""
-    results: dict[str, Result] = {}
+    results: dict[str, _Result] = {}
     errors: list[tuple[str, CerError]] = []
     for name, query in queries.items():
         try:

@@ -20,7 +20,7 @@ from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
 TIME_UNITS = UNITS
 
-INITIAL_SIZE = 1 << 10
+_INITIAL_SIZE = 1 << 10
 """Initial capacity of the ring of a window, in events."""
 
 _SORT = "sort the events by {0!r} first: time_column={0!r}, sort=True (--time-column {0} --sort)"
@@ -233,7 +233,7 @@ class Window:
     def __init__(self, length: np.uint64 | np.float64) -> None:
         self._length = length
         dtype = np.float64 if isinstance(length, np.float64) else np.uint64
-        self._ring = np.zeros(INITIAL_SIZE, dtype)
+        self._ring = np.zeros(_INITIAL_SIZE, dtype)
         self._low = 0
         self._lows = Scratch(np.int64)
 

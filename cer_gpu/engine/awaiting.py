@@ -24,7 +24,7 @@ from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.runtime.protocol import Found
 
-UNKNOWN = -1
+_UNKNOWN = -1
 """Moment of a complex event that still waits."""
 AT_THE_END = np.iinfo(np.int64).max
 """Moment of a complex event whose window the stream does not pass."""
@@ -147,7 +147,7 @@ class Awaiting:
             kept[n:] &= self._are_consecutive(found)
         self._rows = rows = _joined(self._rows, found)
         take_back(rows.offsets, rows.positions, rows.marks, back, kept, _table_for(len(rows)))
-        self._moments = np.concatenate([self._moments, np.full(len(found), UNKNOWN)])
+        self._moments = np.concatenate([self._moments, np.full(len(found), _UNKNOWN)])
         self._clocks = np.concatenate([self._clocks, self._events.clocks[at]])
         self._partitions = np.concatenate([self._partitions, self._events.partitions[at]])
         self._keys = [pa.concat_arrays(pair) for pair in zip(self._keys, keys, strict=True)] if self._keys else keys
@@ -167,7 +167,7 @@ class Awaiting:
 
     def pass_clocks(self, clocks: npt.NDArray[Any], first: int) -> None:
         """Read the clocks of all events of a block, from the event with number `first` on."""
-        waiting = np.flatnonzero(self._moments == UNKNOWN)
+        waiting = np.flatnonzero(self._moments == _UNKNOWN)
         own = self._clocks[waiting]
         if own.dtype.kind == "u":
             last = own + np.minimum(self._length, np.uint64(2**64 - 1) - own)
@@ -182,7 +182,7 @@ class Awaiting:
     @property
     def due(self) -> int | None:
         """Least clock of an event beyond the window of a complex event that waits; None: none waits."""
-        waiting = self._clocks[self._moments == UNKNOWN]
+        waiting = self._clocks[self._moments == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 
     def pass_events(self, partitions: npt.NDArray[np.int32], ordinals: Int64, positions: Int64) -> None:
@@ -193,7 +193,7 @@ class Awaiting:
         self._last_ordinals = np.concatenate([self._last_ordinals, np.full(more, -1)])
         np.maximum.at(self._last_ordinals, partitions, ordinals)
         self._trim(self._last_ordinals.astype(np.uint64)[self._events.partitions])
-        waiting = np.flatnonzero(self._moments == UNKNOWN)
+        waiting = np.flatnonzero(self._moments == _UNKNOWN)
         groups = np.unique(self._partitions[waiting])
         group = np.searchsorted(groups, partitions)
         if not len(groups):
@@ -210,11 +210,11 @@ class Awaiting:
 
     def finish(self) -> None:
         """End the stream: what waits is known."""
-        self._moments[self._moments == UNKNOWN] = AT_THE_END
+        self._moments[self._moments == _UNKNOWN] = AT_THE_END
 
     def known(self) -> tuple[Found, list[pa.Array]] | None:
         """Return the complex events that are known, in their order, with the keys of their partitions."""
-        rows = np.flatnonzero(self._moments != UNKNOWN)
+        rows = np.flatnonzero(self._moments != _UNKNOWN)
         if not len(rows):
             return None
         moments = self._moments[rows]
@@ -282,10 +282,10 @@ class Awaiting:
         Ends come in the order of their moments: what still waits will be known later than all that is known now.
         """
         groups, group = np.unique(self._rows.spans[1], return_inverse=True)
-        latest = np.full(len(groups), UNKNOWN)
+        latest = np.full(len(groups), _UNKNOWN)
         np.maximum.at(latest, group[rows], moments)
         open_ = np.zeros(len(groups), np.bool_)
-        open_[group[self._moments == UNKNOWN]] = True
+        open_[group[self._moments == _UNKNOWN]] = True
         rows = rows[~open_[group[rows]]]
         return rows, latest[group[rows]]
 

@@ -53,7 +53,7 @@ from cer_gpu.runtime.protocol import Found
 from cer_gpu.runtime.registry import make_runtime
 from cer_gpu.stages import LOOP, NO_STAGES, OUTPUT, PARTITIONS, PREDICATES, Stages
 
-NEVER = np.iinfo(np.int64).max
+_NEVER = np.iinfo(np.int64).max
 """A position after all events."""
 _CONSUME = {"NONE": CONSUME_NONE, "PARTITION": CONSUME_PARTITION, "ANY": CONSUME_ANY}
 
@@ -579,7 +579,7 @@ def run_options(physical: PhysicalPlan, binding: Binding, reading: Reading, text
         consume=CONSUME_PARTITION if consume and not plan.partition else consume,
         labelled=physical.labelled,
         share=None if physical.limits_rows or physical.waits or physical.output.whole_ends else reading.share,
-        first_end=NEVER if plan.limit == 0 else reading.first_end,
+        first_end=_NEVER if plan.limit == 0 else reading.first_end,
         placed=binding.position_column is not None and bool(plan.partition),
         counted=physical.counted,
         only_ends=physical.output.most_at_an_end == 1 and not physical.waits,

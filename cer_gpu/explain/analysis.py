@@ -17,7 +17,7 @@ from cer_gpu.planning.binding import Bindings
 from cer_gpu.runtime.protocol import Runtime
 from cer_gpu.stages import DECODE, LISTING, PARTITIONS, REST, STAGES, MeasuredStages
 
-MOST_STATES = 64
+_MOST_STATES = 64
 """Most determinised states to show."""
 
 Matches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
@@ -75,7 +75,7 @@ def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Count
         "tiers": sorted(pipeline.tiers),
         "memory_bytes": pipeline.runtime.n_bytes,
         "held": pipeline.runtime.held,
-        "determinised": pipeline.table.met(MOST_STATES),
+        "determinised": pipeline.table.met(_MOST_STATES),
         "candidates": _candidates(pipeline.runtime),
     }
 

@@ -24,7 +24,7 @@ _TITLES = {
     Model.PCEA: "parallelised complex event automaton",
 }
 _WAITS = "each waits until its window has passed, and those that are taken back are listed, too"
-MOST_PLACES = 4
+_MOST_PLACES = 4
 """Most pairs of steps that one line names."""
 
 
@@ -148,8 +148,8 @@ def _guaranteed(places: Places) -> Iterator[str]:
 def _not_guaranteed(plan: Plan, places: Places, against_registers: str | None) -> Iterator[str]:
     searched = places.searched
     if searched:
-        more = [f"{len(searched) - MOST_PLACES:,} more"] if len(searched) > MOST_PLACES else []
-        shown = ", ".join([*searched[:MOST_PLACES], *more])
+        more = [f"{len(searched) - _MOST_PLACES:,} more"] if len(searched) > _MOST_PLACES else []
+        shown = ", ".join([*searched[:_MOST_PLACES], *more])
         yield f"constant time for each event: it may be compared with all in reach at {shown}"
     in_vain = [*(["candidates"] if searched else []), *(["paths"] if places.in_vain else [])]
     if in_vain:

@@ -10,9 +10,9 @@ from cer_gpu.explain.writing import printable
 Facts = Mapping[str, Any]
 Section = tuple[str, list[str]]
 
-MOST_PLACES = 12
+_MOST_PLACES = 12
 """Most pairs of steps that the text lists of one filter, and of an analysis."""
-MOST_ROWS = 200
+_MOST_ROWS = 200
 """Most states, and most transitions, of an automaton with labels that the text lists."""
 MOST_SOURCES = 6
 """Most sources of one transition that the text lists."""
@@ -52,8 +52,8 @@ def _relations(facts: Facts) -> Iterator[str]:
     for relation in facts["relations"]:
         kind = "separable" if relation["separable"] else f"not separable: {relation['why']}"
         places = relation["places"] or ["nowhere: no match holds its events together"]
-        more = len(places) - MOST_PLACES
-        shown = [*places[:MOST_PLACES], f"and {more:,} more"] if more > 0 else places
+        more = len(places) - _MOST_PLACES
+        shown = [*places[:_MOST_PLACES], f"and {more:,} more"] if more > 0 else places
         rows += [[relation["text"] if i == 0 else "", kind if i == 0 else "", place] for i, place in enumerate(shown)]
     if rows:
         yield from aligned([["filter", "kind", "tested at"], *rows])
@@ -95,9 +95,9 @@ def _q_tree(automaton: Facts) -> Iterator[str]:
     lines = automaton.get("q_tree", [])
     if lines:
         yield "a line of values is shared by all events below it; values of a single event are left out"
-        yield from lines[:MOST_ROWS]
-    if len(lines) > MOST_ROWS:
-        yield f"and {len(lines) - MOST_ROWS:,} more"
+        yield from lines[:_MOST_ROWS]
+    if len(lines) > _MOST_ROWS:
+        yield f"and {len(lines) - _MOST_ROWS:,} more"
 
 
 def _automaton(automaton: Facts) -> Iterator[str]:
@@ -194,9 +194,9 @@ def _cut(items: Sequence[str], sign: str = ", ") -> str:
 
 
 def _shortened(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    yield from aligned(rows[:MOST_ROWS])
-    if len(rows) > MOST_ROWS:
-        yield f"and {len(rows) - MOST_ROWS:,} more"
+    yield from aligned(rows[:_MOST_ROWS])
+    if len(rows) > _MOST_ROWS:
+        yield f"and {len(rows) - _MOST_ROWS:,} more"
 
 
 def _formula(transition: Facts) -> str:
@@ -282,10 +282,10 @@ def _candidates(facts: Facts) -> Iterator[Sequence[str]]:
     """Yield a row for each pair of steps: the candidates tested for the earlier one, and those that passed."""
     yield "steps", "candidates by", "tested", "passed"
     steps = list(zip(facts["steps"], facts["analysis"]["candidates"], strict=True))
-    for step, n in steps[:MOST_PLACES]:
+    for step, n in steps[:_MOST_PLACES]:
         yield step["text"], step["index"], f"{n['n_tested']:,}", f"{n['n_passed']:,}"
-    if len(steps) > MOST_PLACES:
-        yield f"and {len(steps) - MOST_PLACES:,} more", "", "", ""
+    if len(steps) > _MOST_PLACES:
+        yield f"and {len(steps) - _MOST_PLACES:,} more", "", "", ""
 
 
 def _share(part: float, whole: float) -> str:

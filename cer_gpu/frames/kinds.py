@@ -18,7 +18,7 @@ from cer_gpu.columnar.columns import types_within
 from cer_gpu.errors import OptionError
 from cer_gpu.io.frames import is_a
 
-Result = Callable[[], pa.RecordBatchReader]
+_Result = Callable[[], pa.RecordBatchReader]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Kind:
 
     events: Any
     back: Callable[[pa.Table], Any]
-    lazily: Callable[[pa.Schema, Result], Any] | None = None
+    lazily: Callable[[pa.Schema, _Result], Any] | None = None
 
 
 def kind_of(frame: Any) -> Kind:
@@ -77,7 +77,7 @@ def _to_polars(found: pa.Table) -> Any:
     return polars.from_arrow(found)
 
 
-def _lazily(schema: pa.Schema, result: Result) -> Any:
+def _lazily(schema: pa.Schema, result: _Result) -> Any:
     """Return a LazyFrame that finds complex events when it is collected, batch by batch, as many as are asked for."""
     import polars
     from polars.io.plugins import register_io_source

@@ -21,7 +21,7 @@ from cer_gpu.row_patterns.query import RowPatternQuery
 
 Compiled = Query | RowPatternQuery | QuerySet
 
-COMPILING = ("type_column", "time_column", "time_unit", "relations")
+_COMPILING = ("type_column", "time_column", "time_unit", "relations")
 """Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
 
 
@@ -157,7 +157,7 @@ def checked(
     without
         Options of it that are not.
     """
-    compiling = {name: value for name, value in options.items() if name in COMPILING}
+    compiling = {name: value for name, value in options.items() if name in _COMPILING}
     if isinstance(query, Compiled):
         compiled = query
         if compiling:
@@ -173,11 +173,11 @@ def checked(
         raise OptionError(
             f"expected the text of a query, a pathlib.Path or a compiled query, got {type(query).__name__}"
         )
-    rest = {name: value for name, value in options.items() if name not in COMPILING}
+    rest = {name: value for name, value in options.items() if name not in _COMPILING}
     known = [name for name in list(signature(call_of(compiled)).parameters)[1:] if name not in without]
     for name in rest:
         if name not in known:
-            hint = did_you_mean(name, [*known, *COMPILING], "options")
+            hint = did_you_mean(name, [*known, *_COMPILING], "options")
             raise OptionError(f"no option {name!r} here\nhint: {hint}")
     return compiled, rest
 

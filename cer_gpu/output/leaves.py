@@ -24,7 +24,7 @@ FIRST, LAST = "FIRST", "LAST"
 _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
 """Aggregates that are the value itself where there is one."""
 
-SPARSE = 4
+_SPARSE = 4
 """Positions that a table of positions may have for each one that occurs; beyond that they are sorted."""
 
 
@@ -123,7 +123,7 @@ class Values:
         positions = np.ascontiguousarray(self._found.positions)
         spans = self._found.spans
         low, high = (int(spans[0].min()), int(spans[1].max())) if len(positions) else (0, -1)
-        if high - low < SPARSE * len(positions):
+        if high - low < _SPARSE * len(positions):
             known, events = self._retained.between(low, high)
             numbers, places = np.empty(high - low + 1, np.int32), np.empty(len(positions), np.int32)
             numbers[known - low] = np.arange(len(known), dtype=np.int32)

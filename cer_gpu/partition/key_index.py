@@ -30,7 +30,7 @@ SPARSE_BELOW = 1 << 18
 
 NAN = np.float64("nan").view(np.uint64)
 
-ALL = np.empty(0, np.bool_)
+_ALL = np.empty(0, np.bool_)
 """Mask of the rows with a key: all of them."""
 
 
@@ -208,7 +208,7 @@ class ByHash(KeyIndex):
     def look_up(self, keys: list[pa.Array], rows: Int32 | None) -> bool:
         """Encode the keys of a block, or of some of its rows; return True if some may be in no partition."""
         words = [encoder(key, rows) for encoder, key in zip(self._encoders, keys, strict=True)]
-        present = ALL
+        present = _ALL
         for key in keys:
             holds = validity(key)
             if holds is not None:
@@ -240,7 +240,7 @@ class ByText(KeyIndex):
         codes, numbers = self._encoder.codes(keys[0], rows)
         self._know_all()
         holds = validity(keys[0])
-        present = ALL if holds is None else holds if rows is None else holds[rows]
+        present = _ALL if holds is None else holds if rows is None else holds[rows]
         self._looked_up = read_only(codes.reshape(-1, 1)), numbers, present
         return holds is not None
 

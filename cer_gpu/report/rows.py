@@ -19,7 +19,7 @@ from cer_gpu.report.events import Events
 from cer_gpu.report.found import Found, variables_of
 from cer_gpu.report.packing import MAX_CELL, coded, packed, size
 
-MAX_COLUMNS = 40
+_MAX_COLUMNS = 40
 """Most columns of the rows."""
 MAX_ROW_BYTES = 1 << 23
 """Most characters of all values of rows together."""
@@ -42,7 +42,7 @@ def rows_of(
     assert found.detailed is not None
     detailed, step = found.detailed, found.detail_step
     binding = query._bind(events.open().schema)
-    names, attributes = binding.attribute_schema.names, binding.attributes[:MAX_COLUMNS]
+    names, attributes = binding.attribute_schema.names, binding.attributes[:_MAX_COLUMNS]
     others = between(query, events, found, n_pages)
     positions = _positions(detailed, others)
     texts, numbers = _texts(events, attributes, positions)
@@ -72,7 +72,7 @@ def rows_of(
         "positions": packed(numbers),
         "columns": [
             coded(name, texts[i], kinds[i], digits if name == query.time_column else None)
-            for i, name in enumerate(names[:MAX_COLUMNS])
+            for i, name in enumerate(names[:_MAX_COLUMNS])
         ],
         "n_columns": len(names),
         "most_between": others.most,

@@ -18,7 +18,7 @@ _LINEAR = (
     "preferred one"
 )
 _SEARCH = "by search with a budget of steps, among the places that can finish as far as bits of rows tell"
-MOST_PLACES = 50
+_MOST_PLACES = 50
 """Most places of a pattern that the text lists."""
 
 
@@ -157,9 +157,9 @@ def _name(place: Place, number: int) -> str:
 
 def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "a row is taken by the first of the places behind it of which the condition holds, and which can finish"
-    yield from aligned([[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:MOST_PLACES]])
-    if len(places) > MOST_PLACES:
-        yield f"and {len(places) - MOST_PLACES:,} more"
+    yield from aligned([[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MOST_PLACES]])
+    if len(places) > _MOST_PLACES:
+        yield f"and {len(places) - _MOST_PLACES:,} more"
 
 
 def _automaton(program: Program, conditions: Mapping[str, str]) -> dict[str, Any]:

@@ -20,15 +20,15 @@ from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
 from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
 
-Node = exp.Expr
+_Node = exp.Expr
 """An expression as sqlglot parses it."""
 
 
-AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
+_AGGREGATES = ("COUNT", "SUM", "AVG", "MIN", "MAX", "ARRAY_AGG")
 _SEMANTICS = ("RUNNING", "FINAL")
-MOST_ROWS = 10**9
+_MOST_ROWS = 10**9
 """Most rows that PREV, NEXT, FIRST and LAST go."""
-_COMPARISONS: dict[type[Node], str] = {
+_COMPARISONS: dict[type[_Node], str] = {
     exp.EQ: "=",
     exp.NEQ: "<>",
     exp.LT: "<",
@@ -36,8 +36,8 @@ _COMPARISONS: dict[type[Node], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
-_ARITHMETIC: dict[type[Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
-_FUNCTIONS: dict[type[Node], str] = {
+_ARITHMETIC: dict[type[_Node], str] = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
+_FUNCTIONS: dict[type[_Node], str] = {
     exp.Abs: "abs",
     exp.Round: "round",
     exp.Lower: "lower",
@@ -86,7 +86,7 @@ class Translator:
         self._of_match = s.Name("match")
         return self._value(self._parsed(span))
 
-    def _parsed(self, span: Span) -> Node:
+    def _parsed(self, span: Span) -> _Node:
         self._span = span
         written = self.text[slice(*span)]
         try:
@@ -110,7 +110,7 @@ class Translator:
             begin, end = begin + found.start(), begin + found.end()
         return QueryError(message, self.text, begin, end, hint)
 
-    def _unsupported(self, node: Node) -> QueryError:
+    def _unsupported(self, node: _Node) -> QueryError:
         name = node.sql_name() if isinstance(node, exp.Func) else node.key
         name = node.name if isinstance(node, exp.Anonymous) else name
         if type(node) in _COMPARISONS or isinstance(node, exp.Connector | exp.Not):
@@ -119,7 +119,7 @@ class Translator:
 
     # ---- conditions ------------------------------------------------------------------------------------------
 
-    def _predicate(self, node: Node) -> s.Predicate:
+    def _predicate(self, node: _Node) -> s.Predicate:
         match node:
             case exp.Paren():
                 return self._predicate(node.this)
@@ -179,7 +179,7 @@ class Translator:
 
     # ---- values ----------------------------------------------------------------------------------------------
 
-    def _value(self, node: Node) -> s.Expression:
+    def _value(self, node: _Node) -> s.Expression:
         leaf = self._leaf(node)
         if leaf is not None:
             return self._attribute(leaf)
@@ -229,7 +229,7 @@ class Translator:
             self.leaves[name] = leaf
         return s.Attribute(name, self._span, self._of_match)
 
-    def _leaf(self, node: Node, final: bool | None = None) -> Leaf | None:
+    def _leaf(self, node: _Node, final: bool | None = None) -> Leaf | None:
         if isinstance(node, exp.Column):
             column, variable = self._column(node)
             return RowValue(column, variable, final=final)
@@ -247,16 +247,16 @@ class Translator:
         if name == "MATCH_NUMBER":
             self._expect_arguments(name, arguments, 0, 0)
             return MatchNumber()
-        if name in AGGREGATES:
+        if name in _AGGREGATES:
             return self._aggregate(name, arguments, final)
         if final is not None:
             word = "FINAL" if final else "RUNNING"
             raise self._error(f"{word} stands before FIRST, LAST or an aggregate, not before {name}", name=word)
         return None
 
-    def _call(self, node: Node) -> tuple[str, list[Node]]:
+    def _call(self, node: _Node) -> tuple[str, list[_Node]]:
         """Return the name and the arguments of a function that makes a leaf; ("", []) for anything else."""
-        known: dict[type[Node], str] = {
+        known: dict[type[_Node], str] = {
             exp.First: "FIRST",
             exp.Last: "LAST",
             exp.Count: "COUNT",
@@ -278,17 +278,17 @@ class Translator:
             wanted = str(least) if least == most else f"{least} or {most}"
             raise self._error(f"{name} takes {wanted} arguments, got {len(arguments)}", name=name)
 
-    def _count(self, name: str, arguments: list[Node], default: int) -> int:
+    def _count(self, name: str, arguments: list[_Node], default: int) -> int:
         if len(arguments) < 2:
             return default
         node = arguments[1]
         if not isinstance(node, exp.Literal) or node.is_string or not node.name.isdigit():
             raise self._error(f"the second argument of {name} is a number of rows, 0 or more", name=name)
-        if len(node.name) > 10 or int(node.name) > MOST_ROWS:
-            raise self._error(f"{name} goes {MOST_ROWS:,} rows at most", name=name)
+        if len(node.name) > 10 or int(node.name) > _MOST_ROWS:
+            raise self._error(f"{name} goes {_MOST_ROWS:,} rows at most", name=name)
         return int(node.name)
 
-    def _physical(self, name: str, arguments: list[Node], final: bool | None) -> RowValue:
+    def _physical(self, name: str, arguments: list[_Node], final: bool | None) -> RowValue:
         self._expect_arguments(name, arguments, 1, 2)
         n = self._count(name, arguments, 1)
         inner = self._leaf(arguments[0], final)
@@ -297,7 +297,7 @@ class Translator:
             raise self._error(f"{name} takes a column, or FIRST or LAST of one", hint, name)
         return RowValue(inner.column, inner.variable, inner.first, inner.nth, -n if name == "PREV" else n, inner.final)
 
-    def _logical(self, name: str, arguments: list[Node], final: bool | None) -> Leaf:
+    def _logical(self, name: str, arguments: list[_Node], final: bool | None) -> Leaf:
         self._expect_arguments(name, arguments, 1, 2)
         n = self._count(name, arguments, 0)
         inner = self._leaf(arguments[0], final)
@@ -307,7 +307,7 @@ class Translator:
             raise self._error(f"{name} takes a column: {name}(A.x) or {name}(A.x, 1)", name=name)
         return RowValue(inner.column, inner.variable, name == "FIRST", n, 0, final)
 
-    def _aggregate(self, name: str, arguments: list[Node], final: bool | None) -> RowAggregate:
+    def _aggregate(self, name: str, arguments: list[_Node], final: bool | None) -> RowAggregate:
         self._expect_arguments(name, arguments, 1, 1)
         argument = arguments[0]
         if isinstance(argument, exp.Star):
@@ -333,7 +333,7 @@ class Translator:
             return None
         return self._known(table)
 
-    def _variable(self, node: Node) -> str:
+    def _variable(self, node: _Node) -> str:
         if not isinstance(node, exp.Column) or node.args.get("table") is not None:
             raise self._error("CLASSIFIER takes the name of a variable", name="CLASSIFIER")
         return self._known(node.this)

@@ -33,7 +33,7 @@ from cer_gpu.row_patterns.program import Program
 
 Walked = Callable[..., tuple[int, int, int, int, int]]
 
-MOST_STATES = 1 << 16
+_MOST_STATES = 1 << 16
 """Most states of the automaton, as a row has one in 16 bits."""
 MOST_ENTRIES = 1 << 24
 """Most entries of its tables."""
@@ -173,7 +173,7 @@ class Tables:
 
     def _grow(self) -> None:
         n_states = 2 * len(self.before)
-        if n_states > MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
+        if n_states > _MOST_STATES or n_states * (self.before.shape[1] + self.choices.shape[1]) > MOST_ENTRIES:
             raise QueryTooLargeError(
                 f"the row pattern, of {self.n_places:,} places, needs more than {n_states // 2:,} states here"
             )

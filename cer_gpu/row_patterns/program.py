@@ -32,7 +32,7 @@ from cer_gpu.row_patterns.pattern import (
 ACCEPT = -1
 """In a list of places: the match ends here."""
 
-MOST_PLACES = 2000
+_MOST_PLACES = 2000
 """Most places of a program."""
 MOST_STEPS = 3 * 10**6
 """Most silent steps behind all places: of optional parts in a repetition, there are the square of the places."""
@@ -76,7 +76,7 @@ def program_of(pattern: RowPattern) -> Program:
     Raises
     ------
     QueryTooLargeError
-        When it has more than `MOST_PLACES` places, or too many ways between them.
+        When it has more than `_MOST_PLACES` places, or too many ways between them.
     """
     steps = _Steps()
     begin = steps.new()
@@ -97,7 +97,8 @@ def program_of(pattern: RowPattern) -> Program:
 
 
 def _too_large() -> QueryTooLargeError:
-    return QueryTooLargeError(f"the row pattern has more than {MOST_PLACES:,} places, with its repetitions written out")
+    text = f"the row pattern has more than {_MOST_PLACES:,} places, with its repetitions written out"
+    return QueryTooLargeError(text)
 
 
 def _joined(pattern: Repetition) -> Repetition:
@@ -143,7 +144,7 @@ class _Steps:
         return frozenset(self.body_of.values())
 
     def new(self) -> int:
-        if len(self.silent) > 20 * MOST_PLACES:  # of repetitions of nothing
+        if len(self.silent) > 20 * _MOST_PLACES:  # of repetitions of nothing
             raise _too_large()
         self.silent.append([])
         return len(self.silent) - 1
@@ -152,7 +153,7 @@ class _Steps:
         """Add a pattern that begins at a node, and return the node where it ends."""
         match pattern:
             case Variable():
-                if len(self.taken) == MOST_PLACES:
+                if len(self.taken) == _MOST_PLACES:
                     raise _too_large()
                 end = self.new()
                 self.at[begin] = len(self.taken)
@@ -170,7 +171,7 @@ class _Steps:
             case Alternation():
                 return self._one_of(pattern.parts, begin, excluded)
             case Permutation():
-                if factorial(len(pattern.parts)) > MOST_PLACES:
+                if factorial(len(pattern.parts)) > _MOST_PLACES:
                     raise _too_large()
                 return self._one_of([Concatenation(parts) for parts in permutations(pattern.parts)], begin, excluded)
             case Repetition():

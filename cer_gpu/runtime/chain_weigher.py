@@ -20,7 +20,7 @@ from cer_gpu.runtime.counts import WeighedBuffers, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.protocol import Length, Runtime
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for the relevant events of a window."""
 
 
@@ -48,7 +48,7 @@ class ChainWeigher(Runtime):
         self._windowed = length is not None
         self._length = np.uint64(0) if length is None else length
         n_columns, n_weights = self._sums.n_rows, len(options.weighing.steps)
-        size = INITIAL_SIZE if self._windowed else 1
+        size = _INITIAL_SIZE if self._windowed else 1
         self._regs = np.zeros(counting.N_REGS, np.int64)
         self._rows = _cells(n_columns + 1, n_columns + 1)
         self._rows[0][0, 0] = self._rows[1][0, 0] = 1

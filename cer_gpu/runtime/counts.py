@@ -33,7 +33,7 @@ class CountBuffers:
 
 @dataclass(frozen=True)
 class WeighedBuffers(CountBuffers):
-    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing.Weighed`).
+    """Counts of complex events, and what their weights come to (`cer_gpu.backend.chains.weighing._Weighed`).
 
     Attributes
     ----------

@@ -23,9 +23,9 @@ from cer_gpu.runtime.join_tables import JoinTables
 from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
 from cer_gpu.runtime.protocol import Length
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for instances of each atom; a power of two."""
-INITIAL_DEPTH = 1 << 8
+_INITIAL_DEPTH = 1 << 8
 PICKED = 1 << 10
 """Most starts that are listed at once."""
 """Initial room for the events of a path."""
@@ -57,13 +57,13 @@ class InstanceGraph(Joining):
         n_atoms = len(table.graph.atoms)
         self._heights = np.zeros(n_atoms, np.int64)
         self._bottoms = np.zeros(n_atoms, np.int64)
-        self._path = np.zeros((INITIAL_DEPTH, loops.N_ENTRY), np.int64)
+        self._path = np.zeros((_INITIAL_DEPTH, loops.N_ENTRY), np.int64)
         self._fresh = np.zeros(n_atoms, np.int64)
-        self._scratch = np.zeros(INITIAL_DEPTH, np.int64)
+        self._scratch = np.zeros(_INITIAL_DEPTH, np.int64)
         self._picked = np.zeros(PICKED, np.int64)
         self._work = np.zeros((joins.depth, 2), np.int64)
         self._tested = np.zeros((len(table.graph.edges), 2), np.int64)
-        self._stacks = self._room(INITIAL_SIZE)
+        self._stacks = self._room(_INITIAL_SIZE)
         self._make_indexes()
         general = joins.general
         n_choices, n_arguments = len(general["choices"]), len(general["arguments"])

@@ -22,10 +22,10 @@ from cer_gpu.runtime.protocol import Length
 from cer_gpu.runtime.stacks import ChainLister
 from cer_gpu.stages import LISTING
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for instances."""
 
-SHRINK_FROM = 8
+_SHRINK_FROM = 8
 """Room for partitions, as a multiple of those that are kept, above which it is given back."""
 
 FREE = 16
@@ -34,7 +34,7 @@ FREE = 16
 GENTLE_FROM = 1 << 16
 """Instances from which on their ring grows by ``1 / FREE`` instead of doubling, if memory grows in place."""
 
-SAMPLE = 64
+_SAMPLE = 64
 """Distance of the instances in the sample that tells whether it pays to look at all of them."""
 
 LARGEST_SAMPLE = 1 << 10
@@ -65,7 +65,7 @@ class KeyedStacks(ChainLister):
         self._barred = np.zeros((0, len(chain.steps)), np.int64)
         width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
         width += options.window != GLOBAL_WINDOW
-        self._ring = Rows(max(INITIAL_SIZE, 2 * n_stacks), width)
+        self._ring = Rows(max(_INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
         self._given: tuple[tuple[Any, ...], ...] = ()  # what the loops read beside the instances
         self.reserve_partitions(1)
@@ -136,7 +136,7 @@ class KeyedStacks(ChainLister):
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         tops = self._tops[: len(kept)][kept]
-        if len(self._tops) > SHRINK_FROM * len(tops):
+        if len(self._tops) > _SHRINK_FROM * len(tops):
             self._tops = tops
         else:
             self._tops[: len(tops)] = tops
@@ -221,7 +221,7 @@ class KeyedStacks(ChainLister):
         """Return whether, as a sample tells, so many instances may be out of reach."""
         if self.options.window == GLOBAL_WINDOW:
             return True
-        stride = max(SAMPLE, self._n_instances // LARGEST_SAMPLE)
+        stride = max(_SAMPLE, self._n_instances // LARGEST_SAMPLE)
         n_alive = stride * drops.count_alive(
             *plain(self._tops_of, self._instances_of), stride, self._length, self._regs
         )

@@ -17,7 +17,7 @@ from cer_gpu.backend.windows import live_events
 from cer_gpu.columnar.memory import Scratch
 from cer_gpu.runtime.events import Relevant
 
-SAMPLE = 64
+_SAMPLE = 64
 """Distance of the events in the sample that tells how frequent the ends are."""
 PAYS_UP_TO = 0.5
 """The share of events in the windows of ends, as the sample has it, up to which it pays to look for them."""
@@ -48,7 +48,7 @@ class LiveIntervals:
         n, last_clock = len(events.symbols), events.window_clocks[-1]
         if n < FEWEST_EVENTS:
             return [*self.release(), events]
-        n_ends = np.count_nonzero(ending[events.symbols[::SAMPLE]]) * SAMPLE
+        n_ends = np.count_nonzero(ending[events.symbols[::_SAMPLE]]) * _SAMPLE
         in_window = n - self._first_in_window(events.window_clocks, last_clock)
         if n_ends * in_window > PAYS_UP_TO * n:
             return [*self.release(), events]

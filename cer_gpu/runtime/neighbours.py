@@ -19,7 +19,7 @@ from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import OutputBuffers
 from cer_gpu.runtime.protocol import Found, Length, Runtime
 
-SHRINK_FROM = 8
+_SHRINK_FROM = 8
 """Room for partitions, as a multiple of those that are kept, above which it is given back."""
 
 
@@ -119,7 +119,7 @@ class _LastEvents(Runtime):
     def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         rows = self._rows[: len(kept)][kept]
-        if len(self._rows) > SHRINK_FROM * len(rows):
+        if len(self._rows) > _SHRINK_FROM * len(rows):
             self._rows = rows
         else:
             self._rows[: len(rows)] = rows

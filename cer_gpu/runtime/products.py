@@ -32,15 +32,15 @@ from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
 from cer_gpu.runtime.protocol import Found, Length
 
-INITIAL_SIZE = 1 << 15
+_INITIAL_SIZE = 1 << 15
 """Initial room for nodes, for unions and for keys; a power of two."""
-INITIAL_DEPTH = 1 << 8
+_INITIAL_DEPTH = 1 << 8
 """Initial room for the listing."""
-AHEAD = 16
+_AHEAD = 16
 """Events whose keys are looked at together."""
 LINE = 8
 """Numbers in a line of the processor's cache: a row is as many, or a multiple."""
-MOST = 2**31 - 1
+_MOST = 2**31 - 1
 """Most nodes, and most unions."""
 
 
@@ -68,13 +68,13 @@ class Products(Joining):
         super().__init__(options, length, distinct=distinct, n_forgotten=n_forgotten)
         self._table, self._tables = table, tables
         self._tops = np.zeros(N_TOPS, np.int64)
-        self._deepen(INITIAL_DEPTH)
-        self._nodes = self._room_for_nodes(INITIAL_SIZE)
-        self._unions = self._room_for_unions(INITIAL_SIZE)
+        self._deepen(_INITIAL_DEPTH)
+        self._nodes = self._room_for_nodes(_INITIAL_SIZE)
+        self._unions = self._room_for_unions(_INITIAL_SIZE)
         n_keys = tables.n_keys
-        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((AHEAD, n_keys + 1), np.uint64)
+        self._found, self._hashes = np.zeros(n_keys + 1, np.int64), np.zeros((_AHEAD, n_keys + 1), np.uint64)
         self._counts, self._used = (np.zeros(len(tables.n_values), np.int64) for _ in range(2))
-        self._rows, self._bases = self._room_for_rows([INITIAL_SIZE] * len(tables.n_values))
+        self._rows, self._bases = self._room_for_rows([_INITIAL_SIZE] * len(tables.n_values))
         self._n_symbols = 0
         self._arrays: Automaton
 
@@ -297,7 +297,7 @@ class Products(Joining):
         larger = size
         while 4 * n > larger or n + added > larger:
             larger *= 2
-        if larger > MOST:
+        if larger > _MOST:
             raise MemoryError
         return larger
 

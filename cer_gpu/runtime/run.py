@@ -36,7 +36,7 @@ INITIAL_SIZE = 1 << 10
 """Initial entries of rings, stacks and paths (a power of two)."""
 LANDMARKS_A_WINDOW = ev.LANDMARKS // 2
 """Landmarks in a window measured in positions: once one has left it, the nodes before may be overwritten."""
-NEAR = 64
+_NEAR = 64
 """Positions between two of these landmarks, in addition to their share of the window."""
 INITIAL_PAIRS = 4
 """Initial room for the pairs of a union list."""
@@ -50,7 +50,7 @@ class Run(Loop):
     def __init__(self, table: Determinization, options: RunOptions, length: Length = None) -> None:
         super().__init__(table, options, np.zeros((0, tecs.PAIRS + 2 * INITIAL_PAIRS), np.int32))
         self._regs[tecs.LONGEST] = 1
-        self._apart = max(options.width, 0) // LANDMARKS_A_WINDOW + NEAR
+        self._apart = max(options.width, 0) // LANDMARKS_A_WINDOW + _NEAR
         self._regs[tecs.LAST_NODE] = self._last_node
         kept = [options.timed, options.placed or options.numbers_its_partitions, options.labelled]
         self._layout = np.array([sum(kept[:c]) if kept[c] else -1 for c in range(3)])

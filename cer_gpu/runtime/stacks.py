@@ -21,7 +21,7 @@ from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
 from cer_gpu.runtime.protocol import Length, Runtime
 from cer_gpu.stages import LISTING
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room: instances of each stack, and events of a complex event."""
 
 
@@ -48,9 +48,9 @@ class ChainLister(Runtime):
         self._length = np.uint64(2**64 - 1) if length is None else length
         self._marks = np.arange(1, len(chain.steps) + 1 if options.labelled else 1, dtype=np.int32)
         self._regs = np.zeros(n_regs, np.int64)
-        self._frames = np.zeros((INITIAL_SIZE, loops.N_FRAME), np.int64)
-        self._path = np.zeros(INITIAL_SIZE, np.int64)
-        self._path_marks = np.zeros(INITIAL_SIZE, np.int32)
+        self._frames = np.zeros((_INITIAL_SIZE, loops.N_FRAME), np.int64)
+        self._path = np.zeros(_INITIAL_SIZE, np.int64)
+        self._path_marks = np.zeros(_INITIAL_SIZE, np.int32)
         self._out = OutputBuffers(timed=options.timed, labelled=options.labelled)
 
     @property
@@ -122,12 +122,12 @@ class Stacks(ChainLister):
         self._counts[0] = 1
         self._bottoms = np.zeros(len(steps) + 1, np.int64)
         self._tops = np.zeros(len(steps) + 1, self._length.dtype)
-        self._places = np.zeros((len(steps), INITIAL_SIZE), np.int64)
-        self._below = np.zeros((len(steps), INITIAL_SIZE), np.int64)
-        self._latest = np.zeros((len(steps), INITIAL_SIZE), self._length.dtype)
-        self._began = np.zeros(INITIAL_SIZE if options.timed else 0, np.int64)
+        self._places = np.zeros((len(steps), _INITIAL_SIZE), np.int64)
+        self._below = np.zeros((len(steps), _INITIAL_SIZE), np.int64)
+        self._latest = np.zeros((len(steps), _INITIAL_SIZE), self._length.dtype)
+        self._began = np.zeros(_INITIAL_SIZE if options.timed else 0, np.int64)
         self._barred = np.full(len(steps), -1, np.int64)
-        self._bars = np.zeros((len(steps), INITIAL_SIZE if chain.is_gapped else 0), np.int64)
+        self._bars = np.zeros((len(steps), _INITIAL_SIZE if chain.is_gapped else 0), np.int64)
         self._consume = options.consume != CONSUME_NONE
         self._ends = Scratch(np.int64, loops.BOTTOMS + len(steps) * self._consume)
 

@@ -29,7 +29,7 @@ from cer_gpu.runtime.protocol import Found, Length, Runtime
 from cer_gpu.runtime.run import Run
 from cer_gpu.stages import LISTING
 
-INITIAL_SIZE = 1 << 12
+_INITIAL_SIZE = 1 << 12
 """Initial room for the events of the windows."""
 
 
@@ -56,7 +56,7 @@ class WindowChoice(Runtime):
         self._regs = np.zeros(loops.N_REGS, np.int64)
         self._regs[loops.OPENED] = self._regs[loops.READ] = loops.NOTHING
         self._parts = np.zeros((0, loops.STARTS + table.latest.n_columns), np.int64)
-        self._log = np.zeros((INITIAL_SIZE, loops.N_LOG), np.int64)
+        self._log = np.zeros((_INITIAL_SIZE, loops.N_LOG), np.int64)
         self._taken = np.zeros(0, np.int64)
         self._ends = Scratch(np.int64, loops.N_END)
         self._low = 0  # first number in the last window

@@ -28,7 +28,7 @@ THREADS = 16
 Bounds = tuple[int | None, int | None, int]
 """Least and greatest value of the order column, and number of NULLs."""
 
-Survey = Callable[[list[tuple[str, int]]], Sequence[Bounds]]
+_Survey = Callable[[list[tuple[str, int]]], Sequence[Bounds]]
 
 _CODECS = {
     "UNCOMPRESSED",
@@ -44,7 +44,7 @@ def find(
     order_column: str,
     *,
     columns: Sequence[str] | None = None,
-    survey: Survey | None = None,
+    survey: _Survey | None = None,
     opener: Opener | None = None,
 ) -> Found:
     """Find the files of a scan, their row groups, and the bounds of their columns of order and of types.

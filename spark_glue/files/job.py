@@ -81,7 +81,7 @@ def _surveyed(
     groups: list[tuple[str, int]],
 ) -> Sequence[Bounds]:
     """Return the bounds of the order column in row groups whose footers do not tell them."""
-    task = Survey(opener, tuple(groups), column, scan.schema.field(name).type)
+    task = _Survey(opener, tuple(groups), column, scan.schema.field(name).type)
     if len(groups) <= MOST_SURVEYED_HERE:
         return [task.bounds(number) for number in range(len(groups))]
     n_tasks = min(len(groups), _PER_TASK * tasks_at_once(spark))
@@ -93,7 +93,7 @@ def _surveyed(
 
 
 @dataclass(frozen=True)
-class Survey:
+class _Survey:
     """Task that reads the bounds of the order column in row groups, by their numbers.
 
     It is a class because pickle refers to it by name.

@@ -111,7 +111,7 @@ class Ordered:
                 if n < unit.n_rows and not several:
                     raise NotAsTheyLieError  # rows of a later batch may precede those of this one
                 keys = [self._first(batch, row), *self._sort_keys(batch, 1)]
-                if not ascending(keys) or (last is not None and not not_after(last, keys)):
+                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
                     raise NotAsTheyLieError
                 last = [key.slice(n - 1) for key in keys]
                 values = integers(keys[0])
@@ -203,7 +203,7 @@ class Ordered:
         for batch in self._groups.batches(unit, columns=self._order):
             if batch.num_rows and not array_of(batch, self._order[0]).null_count:
                 keys = self._sort_keys(batch)
-                if not ascending(keys) or (last is not None and not not_after(last, keys)):
+                if not ascending(keys) or (last is not None and not _not_after(last, keys)):
                     return False
                 last = [key.slice(batch.num_rows - 1) for key in keys]
         return True
@@ -348,7 +348,7 @@ def ascending(keys: Sequence[pa.Array]) -> bool:
     return True
 
 
-def not_after(last: Sequence[pa.Array], keys: Sequence[pa.Array]) -> bool:
+def _not_after(last: Sequence[pa.Array], keys: Sequence[pa.Array]) -> bool:
     """Return True if a row, columns of one value each, is not after the first row of the columns `keys`."""
     return ascending([pa.concat_arrays([one, key.slice(0, 1)]) for one, key in zip(last, keys, strict=True)])
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cer_gpu import Evaluator
     from cer_gpu.query import Query
 
-MAGIC = b"CERSTRM1"
+_MAGIC = b"CERSTRM1"
 _OFFSET = 1 << 63
 """Key of the time 0 (`cer_gpu.order.times`): times of Spark are signed."""
 
@@ -64,12 +64,12 @@ class Evaluation:
         CheckpointError
             When the state is damaged, of another query, or of other options.
         """
-        if not blob.startswith(MAGIC):
+        if not blob.startswith(_MAGIC):
             raise CheckpointError(
                 f"expected the state of a stream, got {blob[:8]!r}...\nhint: begin with a new checkpoint"
             )
-        begin = len(MAGIC) + 8
-        n_header = int.from_bytes(blob[len(MAGIC) : begin], "little")
+        begin = len(_MAGIC) + 8
+        n_header = int.from_bytes(blob[len(_MAGIC) : begin], "little")
         header = json.loads(blob[begin : begin + n_header])
         for name, value in self._options(number).items():
             if header["options"].get(name) != value:
@@ -138,7 +138,7 @@ class GroupStream:
         evaluator = self._evaluator.checkpoint()
         options = self._evaluation._options(self._number)
         header = json.dumps({"options": options, "reorder": facts, "n_evaluator": len(evaluator)}).encode()
-        return b"".join([MAGIC, len(header).to_bytes(8, "little"), header, evaluator, _to_bytes(held)])
+        return b"".join([_MAGIC, len(header).to_bytes(8, "little"), header, evaluator, _to_bytes(held)])
 
     def _evaluate(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -80,7 +80,7 @@ AHEAD = 16
 ENDS_AHEAD = 16
 """Ends whose stacks are followed ahead of listing, one instance further each time: they lie anywhere in memory."""
 
-NEAR = 1 << 8
+_NEAR = 1 << 8
 """Instances so near to one another that the processor has them both."""
 
 IN_STACK = 1 << 31
@@ -389,7 +389,7 @@ def _fetch_ahead(ends, end, n_ends, ring, clocks, length, base, origin):
             row = row_of(at, origin, size)
             lower = lower_of(at, instances[row, LINKS])
             clock = clocks[_U(ends[_U(other), EVENT])]
-            if lower < base or at - lower < NEAR or clock - latest_of[row, LATEST] > length:
+            if lower < base or at - lower < _NEAR or clock - latest_of[row, LATEST] > length:
                 lower = np.int64(-1)
             else:
                 prefetch(instances, row_of(lower, origin, size) * width)

@@ -163,7 +163,7 @@ class WeighedSeen(NamedTuple):
     start_clocks: Any
 
 
-class Weighed(NamedTuple):
+class _Weighed(NamedTuple):
     """Buffers for the ends.
 
     Attributes
@@ -338,7 +338,7 @@ def weigh_chain(
     seen : WeighedSeen
     seen_weights : SeenWeights
     front : Front
-    output : Weighed
+    output : _Weighed
     windowed : bool
         True if there is a window.
     regs : int64, shape (N_REGS,), written
@@ -351,7 +351,7 @@ def weigh_chain(
         DONE; OUTPUT_FULL; GROW_WINDOW, when twice the room is needed for the window; TOO_MANY at event EVENT.
     """
     events, weights, window = Events(*events), Weights(*weights), Window(*window)
-    sums, seen, output = WeighedSums(*sums), WeighedSeen(*seen), Weighed(*output)
+    sums, seen, output = WeighedSums(*sums), WeighedSeen(*seen), _Weighed(*output)
     seen_weights, front, rows, ways = SeenWeights(*seen_weights), Front(*front), Rows(*rows), Ways(*ways)
     symbols, positions, clocks, length = events.symbols, events.positions, window.clocks, window.length
     of_symbols, finals = sums.of_symbols, sums.finals
