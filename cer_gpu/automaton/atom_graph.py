@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.atom_product import BEGIN, Side, State, Step, moves
+from cer_gpu.automaton.atom_product import BEGIN, ProductState, ProductStep, Side, moves
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import (
     Absent,
@@ -237,7 +237,7 @@ class _Gap:
     node: int
     begins: frozenset[int] = frozenset()
 
-    def placed_in(self, states: dict[State, int], begin: int) -> _Gap:
+    def placed_in(self, states: dict[ProductState, int], begin: int) -> _Gap:
         """Return it with the nodes of a product in place of those from `begin` on."""
         if not self.begins or min(self.begins) < begin:
             return self
@@ -393,14 +393,14 @@ class _Builder:
         sides = Side(left.first, left.last), Side(right.first, right.last)
         for edge in [edge for edge in self.edges if edge.target >= left.begin]:
             del self.edges[edge]
-            step = Step(edge.target, edge.contiguous, edge.loops, edge.absent)
+            step = ProductStep(edge.target, edge.contiguous, edge.loops, edge.absent)
             sides[edge.target >= right.begin].steps.setdefault(edge.source, []).append(step)
         nodes, self.nodes = self.nodes, self.nodes[: left.begin]
-        states: dict[State, int] = {}
+        states: dict[ProductState, int] = {}
         waited: dict[tuple[int, int], int] = {}  # absences of gaps of a side into which the other side reaches
-        todo: list[State] = []
+        todo: list[ProductState] = []
 
-        def number(state: State) -> int:
+        def number(state: ProductState) -> int:
             if state not in states:
                 self._check_size(atoms=1)
                 states[state] = len(self.nodes)

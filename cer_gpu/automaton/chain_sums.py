@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.automaton.chain import Chain, Step
+from cer_gpu.automaton.chain import Chain, ChainStep
 from cer_gpu.automaton.encoding import CLEARED, END_OF_LIST, SUM_BEGINS, SUM_ENDS
 
 MOST_ROWS = 24
@@ -55,7 +55,7 @@ class _Rows:
         last event.
     """
 
-    def __init__(self, step: Step, first: int, *, last: bool, gap_follows: bool) -> None:
+    def __init__(self, step: ChainStep, first: int, *, last: bool, gap_follows: bool) -> None:
         self.step = step
         self.loops = step.repeated and step.most is None
         n = 1 if not step.repeated else step.least if step.most is None else step.most
@@ -94,7 +94,7 @@ class _Rows:
                 yield target, source, int(tail and not self.step.linked and number == 0)
 
 
-def _rows(steps: Sequence[Step]) -> list[_Rows]:
+def _rows(steps: Sequence[ChainStep]) -> list[_Rows]:
     rows: list[_Rows] = []
     for k, step in enumerate(steps):
         last = k == len(steps) - 1
@@ -103,7 +103,7 @@ def _rows(steps: Sequence[Step]) -> list[_Rows]:
     return rows
 
 
-def n_sums(steps: Sequence[Step]) -> int:
+def n_sums(steps: Sequence[ChainStep]) -> int:
     """Return how many rows the sums of a chain have, beyond the first."""
     return _rows(steps)[-1].stop - 1
 

@@ -21,11 +21,11 @@ from cer_gpu.automaton.encoding import (
     EVERY,
     FIRST_MOVE,
     FLAGS,
-    LAST,
+    LAST_MOVE,
     N_SOURCES,
     NO_STATE,
     NOT_STEADY,
-    OUTPUT,
+    OUTPUT_MOVE,
     QUIET,
     SOURCE_WIDTH,
     SOURCES,
@@ -71,7 +71,7 @@ class Determinization(Table):
     fresh : int32 array, shape (symbols, controls, 2)
         First of the `moves` of a run that begins (`UNKNOWN`; `STAY`: there are none), and the next control.
     moves : int32 array, shape (n, 3)
-        (mark, target state or `NO_STATE`, flags); mark 0: the event is not marked; LAST flags the last move of a step.
+        (mark, target state or `NO_STATE`, flags); mark 0: the event is not marked; LAST_MOVE flags the last of a step.
     ending : bool array, shape (symbols,)
         True for symbols whose events may end complex events.
     labels : list of frozenset of str
@@ -191,7 +191,7 @@ class Determinization(Table):
         if len(begins) > 1:
             return
         found += [(NO_STATE, move) for move in begins]
-        if any(target == NO_STATE or flags & OUTPUT for _, (_, target, flags) in found):
+        if any(target == NO_STATE or flags & OUTPUT_MOVE for _, (_, target, flags) in found):
             return
         sources = [(state, mark, target) for state, (mark, target, _) in found]
         row[SOURCES : SOURCES + SOURCE_WIDTH * len(sources)] = np.ravel(sources)
@@ -200,7 +200,7 @@ class Determinization(Table):
     def _moves_at(self, first: int) -> list[tuple[int, int, int]]:
         """Return the moves of a step, given the index of the first."""
         end = first
-        while not self.moves[end, FLAGS] & LAST:
+        while not self.moves[end, FLAGS] & LAST_MOVE:
             end += 1
         return [tuple(move) for move in self.moves[first : end + 1].tolist()]
 
@@ -268,13 +268,15 @@ class Determinization(Table):
         return control
 
     def _add_moves(self, moves: list[Move]) -> int:
-        rows = [(m.mark, NO_STATE if m.target is None else self._state(m.target), OUTPUT * m.output) for m in moves]
+        rows = [
+            (m.mark, NO_STATE if m.target is None else self._state(m.target), OUTPUT_MOVE * m.output) for m in moves
+        ]
         first = self._n_moves
         self._n_moves += len(rows)
         while self._n_moves > len(self.moves):
             self.moves = np.concatenate([self.moves, np.zeros_like(self.moves)])
         self.moves[first : self._n_moves] = rows
-        self.moves[self._n_moves - 1, FLAGS] |= LAST
+        self.moves[self._n_moves - 1, FLAGS] |= LAST_MOVE
         return first
 
     def _reserve(self) -> None:

@@ -18,10 +18,10 @@ DIES = 0
 FIRST_MOVE, NEXT_CONTROL = range(2)
 
 # columns of `Determinization.moves`: the mark of the event; the state that the run moves to (NO_STATE: it only ends);
-# and flags: OUTPUT, a complex event ends with the move; LAST, it is the last move of its step
+# and flags: OUTPUT_MOVE, a complex event ends with it; LAST_MOVE, it is the last move of its step
 MARK, TARGET, FLAGS = range(3)
 NO_STATE = -1
-OUTPUT, LAST = 1, 2
+OUTPUT_MOVE, LAST_MOVE = 1, 2
 
 # an entry of `Determinization.touched`: any state may be touched
 EVERY = -2

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cer_gpu.arrays import Int32
 from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable
 from cer_gpu.automaton.normal_form import Guard, NormalForm
-from cer_gpu.automaton.rma import CURRENT, Formula
+from cer_gpu.automaton.rma import CURRENT, RegisterFormula
 from cer_gpu.automaton.rma_determinize import DeterministicRMA
 from cer_gpu.automaton.rma_unroll import output_agnostic_rma
 from cer_gpu.errors import QueryTooLargeError
@@ -121,7 +121,7 @@ class _Explorer:
     guards: Sequence[Guard]
     automaton: DeterministicRMA
     tests: dict[RegisterTest, int] = field(default_factory=dict)
-    numbers: dict[Formula, int] = field(default_factory=dict)
+    numbers: dict[RegisterFormula, int] = field(default_factory=dict)
     formulas: list[tuple[int, int, int]] = field(default_factory=list)
     tested: list[int] = field(default_factory=list)
     moves: list[tuple[int, int]] = field(default_factory=list)
@@ -159,18 +159,18 @@ class _Explorer:
             columns.append(quiet[columns[-1]])
         return np.stack(columns, axis=1)
 
-    def _formulas_of(self, state: int) -> list[Formula]:
+    def _formulas_of(self, state: int) -> list[RegisterFormula]:
         """Return the formulas that lead out of a state."""
-        formulas: list[Formula] = []
+        formulas: list[RegisterFormula] = []
 
-        def note(formula: Formula) -> bool:
+        def note(formula: RegisterFormula) -> bool:
             formulas.append(formula)
             return False
 
         self.automaton.applicable(state, note)
         return formulas
 
-    def _move(self, state: int, formulas: list[Formula], bits: int) -> tuple[int, int]:
+    def _move(self, state: int, formulas: list[RegisterFormula], bits: int) -> tuple[int, int]:
         """Return target and registers of the move for which these formulas hold, or any if they cannot hold at once."""
         true = [formula for k, formula in enumerate(formulas) if bits >> k & 1]
         types = {c.test.event_type for f in true for c in f if isinstance(c.test, Guard) and not c.negated}
@@ -179,7 +179,7 @@ class _Explorer:
         (move,) = self.automaton.moves(state, frozenset(true))
         return move.target, sum(1 << register for register in move.writes)
 
-    def _number(self, formula: Formula) -> int:
+    def _number(self, formula: RegisterFormula) -> int:
         """Return the number of a formula: its guard, then its filters between events."""
         if formula not in self.numbers:
             self.numbers[formula] = len(self.formulas)

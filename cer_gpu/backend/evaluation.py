@@ -22,13 +22,13 @@ from cer_gpu.automaton.encoding import (
     FIRST_MOVE,
     FLAGS,
     GLOBAL_WINDOW,
-    LAST,
+    LAST_MOVE,
     MARK,
     N_SOURCES,
     NEXT_CONTROL,
     NO_STATE,
     NOT_STEADY,
-    OUTPUT,
+    OUTPUT_MOVE,
     QUIET,
     SOURCE_MARK,
     SOURCE_TARGET,
@@ -366,9 +366,9 @@ def _merge_sources(tables, lists, arena, sources, n_live, floor, low, next_node)
         makes_node = False
         while True:
             flags = moves[move, FLAGS]
-            makes_node |= moves[move, MARK] > 0 or flags & OUTPUT != 0
+            makes_node |= moves[move, MARK] > 0 or flags & OUTPUT_MOVE != 0
             stays |= moves[move, MARK] == 0 and moves[move, TARGET] == state
-            if flags & LAST:
+            if flags & LAST_MOVE:
                 break
             move += _U(1)
         tecs.trim(lists.slots, slot, low)
@@ -407,7 +407,7 @@ def _write_targets(tables, lists, arena, listing, sources, n_live, p, floor, low
         placed = sources[live, STAYS] != 0
         while True:
             mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
-            if flags & OUTPUT:
+            if flags & OUTPUT_MOVE:
                 n_roots = _note_root(listing, n_roots, sources[live, NODE], mark > 0, mark)
             if target >= 0:
                 if mark > 0:
@@ -418,7 +418,7 @@ def _write_targets(tables, lists, arena, listing, sources, n_live, p, floor, low
                 elif target != sources[live, SOURCE]:
                     placed = True
                     next_node = tecs.add_list(arena, lists, p, floor, low, target, slot, next_node)
-            if flags & LAST:
+            if flags & LAST_MOVE:
                 break
             move += _U(1)
         if not placed:
@@ -437,13 +437,13 @@ def _begin_run(tables, lists, arena, listing, begins, p, floor, low, number, nex
     while True:
         mark, target, flags = moves[move, MARK], moves[move, TARGET], moves[move, FLAGS]
         bottom = np.int32(BOTTOM_MARKED) if mark > 0 else np.int32(BOTTOM)
-        if flags & OUTPUT:
+        if flags & OUTPUT_MOVE:
             n_roots = _note_root(listing, n_roots, bottom, False, mark)
         if target >= 0:
             if mark_column >= 0:
                 arena.here[mark_column] = mark
             next_node = tecs.add_node(arena, lists, p, floor, low, target, number, bottom, number, next_node)
-        if flags & LAST:
+        if flags & LAST_MOVE:
             break
         move += _U(1)
     return next_node, n_roots

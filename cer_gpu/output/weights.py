@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.arrays import Int64
-from cer_gpu.automaton.chain import Step
+from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.normal_form import variable_name
 from cer_gpu.backend.chains.weighing import FINITE, INFINITE, NEGATIVE, NOT_A_NUMBER
@@ -70,7 +70,7 @@ class Linear:
         return [number for pair in (*self.terms.values(), self.constant) for number in pair]
 
 
-def linear(expression: s.Expression, steps: Sequence[Step]) -> Linear | str:
+def linear(expression: s.Expression, steps: Sequence[ChainStep]) -> Linear | str:
     """Return an expression as a sum of terms over the steps of a chain, else the reason why it is none."""
     if any(step.labels is None for step in steps):
         return "the variables of a step depend on the event"

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from cer_gpu.automaton.atom_graph import build_atom_graph
 from cer_gpu.automaton.cea import build_cea
-from cer_gpu.automaton.chain import Step, are_neighbours, find_chain
+from cer_gpu.automaton.chain import ChainStep, are_neighbours, find_chain
 from cer_gpu.automaton.normal_form import Atom, Both, guards_of, normal_form, unrelated, variable_name
 from cer_gpu.automaton.parallel_pattern import NotParallelError, build_parallel
 from cer_gpu.automaton.strategies import STRATEGIES
@@ -79,7 +79,9 @@ def plan_of(
             against_parallel = str(error)
         if parallel is None:
             graph = build_atom_graph(formula, guards, selected, n_steps)
-        steps: tuple[Step, ...] | str = f"the query has {'a conjunction' if conjunction else 'filters between events'}"
+        steps: tuple[ChainStep, ...] | str = (
+            f"the query has {'a conjunction' if conjunction else 'filters between events'}"
+        )
     else:
         steps = find_chain(formula, guards, selected, strict=strategy.consecutive)
         close = not isinstance(steps, str) and any(step.neighbour for step in steps)

@@ -11,7 +11,7 @@ from cer_gpu.ceql.traversal import children, fold, with_children
 from cer_gpu.errors import QueryError, did_you_mean
 from cer_gpu.row_patterns.conditions import MOST_CONDITIONS, Conditions
 from cer_gpu.row_patterns.expressions import Translator
-from cer_gpu.row_patterns.leaves import Leaf, Null, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 from cer_gpu.row_patterns.matching import PAST_LAST_ROW, TO_FIRST, TO_LAST, TO_NEXT_ROW, Skip
 from cer_gpu.row_patterns.measures import Measures
 from cer_gpu.row_patterns.pattern import has_exclusion, variables_in
@@ -45,12 +45,12 @@ def compile_row_pattern(text: str) -> RowPatternQuery:
     return RowPatternQuery(text, statement, program, split, Measures(expressions, translator.leaves), skip)
 
 
-def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, Leaf]) -> Conditions:
+def _split(statement: Statement, predicates: Mapping[str, s.Predicate], leaves: Mapping[str, RowLeaf]) -> Conditions:
     """Return conditions in two parts: those of the row and rows around it, and those that read others of the match."""
     local: dict[str, s.Predicate] = {}
     searched: dict[str, tuple[s.Predicate, ...]] = {}
     around: dict[str, RowValue | Null] = {}
-    others: dict[str, Leaf] = {}
+    others: dict[str, RowLeaf] = {}
     for each in statement.define:
         mine = {None, each.name} | {name for name, held in statement.subsets.items() if each.name in held}
         here: list[s.Predicate] = []
@@ -77,19 +77,19 @@ def _conjuncts(predicate: s.Predicate) -> list[s.Predicate]:
     return [part for operand in predicate.operands for part in _conjuncts(operand)]
 
 
-def _is_around(leaf: Leaf, mine: Container[str | None]) -> bool:
+def _is_around(leaf: RowLeaf, mine: Container[str | None]) -> bool:
     """Return True for a value of the row itself, or of one so many rows before or after it, and for NULL."""
     if isinstance(leaf, Null):
         return True
     return isinstance(leaf, RowValue) and leaf.variable in mine and leaf.is_current
 
 
-def _relative(leaf: Leaf, mine: Container[str | None]) -> Leaf:
+def _relative(leaf: RowLeaf, mine: Container[str | None]) -> RowLeaf:
     """Return a leaf in which the row itself is the last one of all rows."""
     return replace(leaf, variable=None) if isinstance(leaf, RowValue) and _is_around(leaf, mine) else leaf
 
 
-def _refused(leaf: Leaf, statement: Statement, each: Named) -> Leaf:
+def _refused(leaf: RowLeaf, statement: Statement, each: Named) -> RowLeaf:
     """Return a leaf that may stand in DEFINE; refuse others."""
     reason = ""
     if leaf.final:
@@ -97,13 +97,13 @@ def _refused(leaf: Leaf, statement: Statement, each: Named) -> Leaf:
     elif isinstance(leaf, RowAggregate) and leaf.function == "ARRAY_AGG":
         reason = "ARRAY_AGG is not supported in DEFINE"
     if reason:
-        raise QueryError(f"the condition of {each.name} names {shown(leaf)}: {reason}", statement.text, *each.span)
+        raise QueryError(f"the condition of {each.name} names {shown_leaf(leaf)}: {reason}", statement.text, *each.span)
     return leaf
 
 
-def _name_of(leaf: Leaf, known: dict[str, Leaf]) -> str:
+def _name_of(leaf: RowLeaf, known: dict[str, RowLeaf]) -> str:
     """Return the name of a leaf among others."""
-    name = shown(leaf)
+    name = shown_leaf(leaf)
     while known.setdefault(name, leaf) != leaf:
         name += "'"
     return name

@@ -18,7 +18,7 @@ from sqlglot.dialects import Trino
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.syntax import Span
 from cer_gpu.errors import QueryError, QuerySyntaxError
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
+from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
 
 _Node = exp.Expr
 """An expression as sqlglot parses it."""
@@ -67,13 +67,13 @@ class Translator:
         The statement.
     variables : frozenset of str
         Variables and subsets; another name before a dot is an error.
-    leaves : dict from str to Leaf
+    leaves : dict from str to RowLeaf
         The leaves met so far, by the names of the attributes that stand for them.
     """
 
     text: str
     variables: frozenset[str]
-    leaves: dict[str, Leaf] = field(default_factory=dict)
+    leaves: dict[str, RowLeaf] = field(default_factory=dict)
     _span: Span = (0, 0)
     _of_match: s.Name | None = None
 
@@ -220,16 +220,16 @@ class Translator:
 
     # ---- leaves ----------------------------------------------------------------------------------------------
 
-    def _attribute(self, leaf: Leaf) -> s.Attribute:
+    def _attribute(self, leaf: RowLeaf) -> s.Attribute:
         name = next((name for name, known in self.leaves.items() if known == leaf), None)
         if name is None:
-            name = shown(leaf)
+            name = shown_leaf(leaf)
             while name in self.leaves:
                 name += "'"
             self.leaves[name] = leaf
         return s.Attribute(name, self._span, self._of_match)
 
-    def _leaf(self, node: _Node, final: bool | None = None) -> Leaf | None:
+    def _leaf(self, node: _Node, final: bool | None = None) -> RowLeaf | None:
         if isinstance(node, exp.Column):
             column, variable = self._column(node)
             return RowValue(column, variable, final=final)
@@ -297,7 +297,7 @@ class Translator:
             raise self._error(f"{name} takes a column, or FIRST or LAST of one", hint, name)
         return RowValue(inner.column, inner.variable, inner.first, inner.nth, -n if name == "PREV" else n, inner.final)
 
-    def _logical(self, name: str, arguments: list[_Node], final: bool | None) -> Leaf:
+    def _logical(self, name: str, arguments: list[_Node], final: bool | None) -> RowLeaf:
         self._expect_arguments(name, arguments, 1, 2)
         n = self._count(name, arguments, 0)
         inner = self._leaf(arguments[0], final)

@@ -25,11 +25,11 @@ from cer_gpu.backend.row_patterns import (
     TO_NEXT_ROW,
     UNMADE,
     mark_finishing,
-    walk,
     walk_past,
+    walk_rows,
 )
 from cer_gpu.errors import EventsError, QueryTooLargeError
-from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.program import RowProgram
 
 Walked = Callable[..., tuple[int, int, int, int, int]]
 
@@ -61,7 +61,7 @@ class Skip:
 
 
 @dataclass(frozen=True)
-class Matches:
+class RowMatches:
     """Matches in the order of their partitions and of their first rows.
 
     Attributes
@@ -107,7 +107,7 @@ class Matches:
         return numbers
 
 
-class Tables:
+class MatchTables:
     """The automaton of the pass from the end, made state by state as rows need it.
 
     Parameters
@@ -123,10 +123,10 @@ class Tables:
     before : int32, shape (n states, ``1 << bits``)
         As of `mark_finishing`.
     choices : int16, shape (n states, n places + 2)
-        As of `walk`.
+        As of `walk_rows`.
     """
 
-    def __init__(self, program: Program, held: Mapping[str, Bools]) -> None:
+    def __init__(self, program: RowProgram, held: Mapping[str, Bools]) -> None:
         self._program = program
         n_symbols = len(next(iter(held.values())))
         self.n_places = len(program.places)
@@ -194,21 +194,21 @@ class Tables:
         return steps.ravel(), bits
 
 
-def find(
-    program: Program,
+def find_matches(
+    program: RowProgram,
     held: Mapping[str, Bools],
     symbols: npt.NDArray[np.uint16],
     ends: Int64,
     skip: Skip,
-    search: Callable[[Tables], Walked] | None = None,
-) -> Iterator[Matches]:
+    search: Callable[[MatchTables], Walked] | None = None,
+) -> Iterator[RowMatches]:
     """Yield the matches of all partitions, in pieces of bounded size.
 
     Parameters
     ----------
     program
     held
-        As of `Tables`.
+        As of `MatchTables`.
     symbols : uint16, shape (n rows,)
         Conditions that hold of each row, partition by partition in the order of ORDER BY.
     ends : int64, shape (n partitions,)
@@ -224,7 +224,7 @@ def find(
     EventsError
         When a match has no row to skip to, or would be found again for ever.
     """
-    tables = Tables(program, held)
+    tables = MatchTables(program, held)
     states = np.empty(len(symbols), np.uint16)
     row, partition, state = len(symbols) - 1, len(ends) - 1, 0
     while row >= 0:
@@ -246,14 +246,14 @@ def find(
         if n:
             first, final = np.searchsorted(ends, (starts[0], starts[n - 1]), "right").tolist()
             n_before = last[1] if first == last[0] else 0
-            yield Matches(starts[:n], lengths[:n], offsets[:n], places[:n_taken], ends, n_before)
+            yield RowMatches(starts[:n], lengths[:n], offsets[:n], places[:n_taken], ends, n_before)
             begin = ends[final - 1] if final else 0
             last = final, n - int(np.searchsorted(starts[:n], begin)) + n_before * (first == final)
         elif outcome != DONE:
             room *= 2  # one match is longer
 
 
-def _walk(program: Program, tables: Tables, skip: Skip) -> Walked:
+def _walk(program: RowProgram, tables: MatchTables, skip: Skip) -> Walked:
     """Return the way through the states of rows: a function of states, ends, row, partition and the buffers."""
     if skip.how == PAST_LAST_ROW and ACCEPT not in (*program.starts, *program.starts_at_first):
         steps, bits = tables.steps()
@@ -261,7 +261,7 @@ def _walk(program: Program, tables: Tables, skip: Skip) -> Walked:
             states, ends, steps, bits, tables.n_places, at, partition, *written
         )
     targets = np.array([place.variable in skip.variables for place in program.places], np.bool_)
-    return lambda states, ends, at, partition, written: walk(
+    return lambda states, ends, at, partition, written: walk_rows(
         states, ends, tables.choices, tables.n_places, skip.how, targets, at, partition, *written
     )
 
@@ -275,4 +275,4 @@ def _skip_error(skip: Skip, missing: bool, row: int) -> EventsError:
     )
 
 
-__all__ = ["PAST_LAST_ROW", "TO_FIRST", "TO_LAST", "TO_NEXT_ROW", "Matches", "Skip", "find"]
+__all__ = ["PAST_LAST_ROW", "TO_FIRST", "TO_LAST", "TO_NEXT_ROW", "RowMatches", "Skip", "find_matches"]

@@ -19,10 +19,10 @@ from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import EventsError, QueryTypeError
 from cer_gpu.output.leaves import as_sum
 from cer_gpu.output.measures import bound_leaf, evaluated
-from cer_gpu.row_patterns.leaves import Classifier, Leaf, MatchNumber, Null, RowAggregate, RowValue, shown
-from cer_gpu.row_patterns.matching import Matches
+from cer_gpu.row_patterns.leaves import Classifier, MatchNumber, Null, RowAggregate, RowLeaf, RowValue, shown_leaf
+from cer_gpu.row_patterns.matching import RowMatches
 from cer_gpu.row_patterns.ordering import OrderedRows, comparable
-from cer_gpu.row_patterns.program import Program
+from cer_gpu.row_patterns.program import RowProgram
 
 _OF_CEQL = {"ARRAY_AGG": "LIST"}
 _MOST_IN_LISTS = 2**31 - 1
@@ -36,13 +36,13 @@ class Measures:
     ----------
     expressions : dict from str to Expression
         By name, over attributes named as `leaves` are.
-    leaves : dict from str to Leaf
+    leaves : dict from str to RowLeaf
     """
 
     expressions: Mapping[str, s.Expression]
-    leaves: Mapping[str, Leaf]
+    leaves: Mapping[str, RowLeaf]
 
-    def bind(self, schema: pa.Schema, text: str) -> BoundMeasures:
+    def bind(self, schema: pa.Schema, text: str) -> BoundRowMeasures:
         """Bind them to the schema of the rows.
 
         Raises
@@ -57,7 +57,7 @@ class Measures:
                 leaf = self.leaves[attribute.name]
                 types[attribute.name] = type_of(leaf, schema, text, name, attribute.span)
             fields.append(pa.field(name, self._typed(name, expression, types, text)))
-        return BoundMeasures(self, fields, types)
+        return BoundRowMeasures(self, fields, types)
 
     @staticmethod
     def _typed(name: str, expression: s.Expression, types: Mapping[str, pa.DataType], text: str) -> pa.DataType:
@@ -67,7 +67,7 @@ class Measures:
         return evaluated(expression, lambda leaf: pa.nulls(0, types[leaf.name]), refused).type
 
 
-def type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
+def type_of(leaf: RowLeaf, schema: pa.Schema, text: str, measure: str, span: s.Span) -> pa.DataType:
     """Return the type of a leaf.
 
     Raises
@@ -94,7 +94,7 @@ def type_of(leaf: Leaf, schema: pa.Schema, text: str, measure: str, span: s.Span
 
 
 @dataclass(frozen=True)
-class BoundMeasures:
+class BoundRowMeasures:
     """Measures bound to a schema; made by `Measures.bind`."""
 
     asked: Measures
@@ -195,7 +195,7 @@ class RowColumns:
                 self._numbers[name, as_float] = self._as_numbers(column, as_float)
             except pa.ArrowInvalid:
                 raise EventsError(
-                    f"{shown(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
+                    f"{shown_leaf(leaf)} adds up {column.type}, of which a value needs more than 63 bits\n"
                     f"hint: AVG({name}) * COUNT({name}) is a float64"
                 ) from None
         return self._numbers[name, as_float]
@@ -227,8 +227,8 @@ class LeafValues:
     def __init__(
         self,
         columns: RowColumns,
-        matches: Matches,
-        program: Program,
+        matches: RowMatches,
+        program: RowProgram,
         subsets: Mapping[str, Sequence[str]],
         listed: Listed | None,
     ) -> None:
@@ -243,7 +243,7 @@ class LeafValues:
             np.empty(0, np.int64) if listed is None else np.repeat(np.arange(len(matches)), matches.lengths)
         )
 
-    def of(self, leaf: Leaf, data_type: pa.DataType) -> pa.Array:
+    def of(self, leaf: RowLeaf, data_type: pa.DataType) -> pa.Array:
         """Return the values of a leaf.
 
         Raises
@@ -264,7 +264,7 @@ class LeafValues:
             return found
         return pc.if_else(pa.array(self._listed.matches >= 0), found, pa.scalar(None, value.type))
 
-    def _shown(self, values: pa.Array, each: bool, leaf: Leaf) -> pa.Array:
+    def _shown(self, values: pa.Array, each: bool, leaf: RowLeaf) -> pa.Array:
         """Return values of matches, or of their rows, for the rows of the result."""
         listed = self._listed
         if listed is None:
@@ -276,7 +276,7 @@ class LeafValues:
             found = pc.if_else(pa.array(empty), pa.scalar(0, pa.int64()), found)
         return found
 
-    def _computed(self, leaf: Leaf, data_type: pa.DataType, each: bool) -> pa.Array:
+    def _computed(self, leaf: RowLeaf, data_type: pa.DataType, each: bool) -> pa.Array:
         match leaf:
             case RowValue():
                 return self._take(leaf.column, self._moved(self._places_of(leaf, each), leaf.offset, each))
@@ -391,7 +391,7 @@ class LeafValues:
         row = add_up(*self._where, holds, values, valid, each, sums, counts)
         if row >= 0:
             raise EventsError(
-                f"{shown(leaf)} is beyond {data_type} at row {row} of the ordered rows\n"
+                f"{shown_leaf(leaf)} is beyond {data_type} at row {row} of the ordered rows\n"
                 f"hint: AVG({leaf.column}) * COUNT({leaf.column}) is a float64"
             )
         if leaf.function == "AVG":

@@ -36,7 +36,7 @@ class OrderedRows:
         return np.concatenate((np.zeros(min(1, len(self.ends)), np.int64), self.ends[:-1]))
 
 
-def ordered(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -> OrderedRows:
+def ordered_rows(table: pa.Table, partition: Sequence[str], order: Sequence[Order]) -> OrderedRows:
     """Return the rows of a table in the order of their partitions and of ORDER BY; ties keep the order of the input.
 
     Parameters

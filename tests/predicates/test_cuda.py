@@ -413,7 +413,7 @@ def test_a_block_is_read_whole_when_measuring_ends_before_the_next(host, monkeyp
     """The next one is then submitted before it."""
     monkeypatch.setattr(predicates, "TIER", None)
     monkeypatch.setattr("cer_gpu.engine.evaluator.BLOCK_ROWS", 500)
-    monkeypatch.setattr("cer_gpu.row_patterns.conditions.BLOCK_ROWS", 500)
+    monkeypatch.setattr("cer_gpu.row_patterns.conditions.CONDITION_ROWS", 500)
     monkeypatch.setattr("cer_gpu.row_patterns.conditions.DEVICE_ROWS", 500)
     monkeypatch.setattr(placement, "ROWS_TO_TRY", 1000)
     monkeypatch.setattr(placement, "ROWS_TO_MEASURE", 1000)

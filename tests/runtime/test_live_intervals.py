@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import cer_gpu
-from cer_gpu.automaton.chain import Chain, Step
+from cer_gpu.automaton.chain import Chain, ChainStep
 from cer_gpu.backend.windows import LIVE_CHUNK
 from cer_gpu.runtime import live_intervals as intervals
 from cer_gpu.runtime.chain_counter import ChainCounter
@@ -25,7 +25,7 @@ CHAINS = ("A ; B", "A ; B+ ; C", "A ; B ; (C OR D)")
 
 @pytest.fixture
 def chain():
-    found = Chain(tuple(Step((k,), False, frozenset("a")) for k in range(3)))
+    found = Chain(tuple(ChainStep((k,), False, frozenset("a")) for k in range(3)))
     assert [found.symbol(word) for word in (1, 2, 4, 6)] == [A, B, C, B_AND_C]
     return found
 
