@@ -97,7 +97,7 @@ class Records(NamedTuple):
     ways: Any
 
 
-class Rows(NamedTuple):
+class ActiveStates(NamedTuple):
     """The numbers of active states, and those that an event moves.
 
     Attributes
@@ -419,7 +419,7 @@ def _write_count(events, options, lists, output, p, event, place, total):
 
 @kernel
 def count_events(events, options, tables, lists, numbers, window, output, n_states):
-    """Feed relevant events to the automaton, as `cer_gpu.backend.evaluation.run_events`, and count what ends.
+    """Feed relevant events to the automaton, as `cer_gpu.backend.evaluation.evaluate_events`, and count what ends.
 
     Parameters
     ----------
@@ -428,7 +428,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
     tables : Tables
     lists : Lists
         Slots have N_SLOT columns: the header of `cer_gpu.backend.tecs`, and LATEST.
-    numbers : Rows
+    numbers : ActiveStates
     window : Records
     output : Counts
     n_states : int
@@ -440,7 +440,7 @@ def count_events(events, options, tables, lists, numbers, window, output, n_stat
         A `Status`.
     """
     events, options, tables, lists = Events(*events), Options(*options), Tables(*tables), Lists(*lists)
-    numbers, window, output = Rows(*numbers), Records(*window), Counts(*output)
+    numbers, window, output = ActiveStates(*numbers), Records(*window), Counts(*output)
     regs, parts, records = lists.regs, lists.parts, window.records
     mask, rows = records.shape[0] - 1, numbers.rows
     windowed, globally = options.window != NO_WINDOW, options.window == GLOBAL_WINDOW

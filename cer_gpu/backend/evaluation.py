@@ -497,7 +497,7 @@ def _close(options, lists, p, n_roots, listed):
 
 
 @kernel
-def run_events(events, options, numbering, tables, lists, arena, listing, share, output, history, sources):
+def evaluate_events(events, options, numbering, tables, lists, arena, listing, share, output, history, sources):
     """Feed relevant events to the automaton, from register EVENT on, until all are read or something is needed.
 
     papers: procedure Evaluation.

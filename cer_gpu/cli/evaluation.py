@@ -20,7 +20,7 @@ from cer_gpu.io.source import Source
 from cer_gpu.order.reorder import LATE
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import Query
-from cer_gpu.query_set import Found, QuerySet, QuerySetEvaluator
+from cer_gpu.query_set import FoundBatches, QuerySet, QuerySetEvaluator
 from cer_gpu.row_patterns.query import RowPatternQuery
 from cer_gpu.stages import Stages
 
@@ -81,7 +81,7 @@ class Evaluation(ABC):
         self.n_done = 0
 
     @abstractmethod
-    def _matches(self, source: Source) -> Found:
+    def _matches(self, source: Source) -> FoundBatches:
         """Yield the results with the names of their queries."""
 
     @property
@@ -114,7 +114,7 @@ class Evaluation(ABC):
         """Return results of a query as rows of all results."""
         return batch
 
-    def batches(self, tick: Callable[[], None]) -> Found:
+    def batches(self, tick: Callable[[], None]) -> FoundBatches:
         """Yield the results with the names of their queries; `tick` is called before each batch of events."""
 
         def before_a_batch() -> None:
@@ -236,7 +236,7 @@ class QueriesTogether(OfQueries):
         self._set = QuerySet(self._queries)
         self.evaluator = self._set.evaluator(device=options.device, **options.of_evaluator)
 
-    def _matches(self, source: Source) -> Found:
+    def _matches(self, source: Source) -> FoundBatches:
         return self._set._matches(source, self.evaluator)
 
     @cached_property

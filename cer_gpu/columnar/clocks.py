@@ -15,10 +15,10 @@ from cer_gpu.ceql.syntax import Within
 from cer_gpu.columnar.columns import DECIMAL, FLOAT, INTEGER, MOMENT, STRING, Block, kind_of, numbers_of
 from cer_gpu.columnar.fields import column_type, fields_hint
 from cer_gpu.columnar.memory import Gathered, Scratch, larger_ring, read_only
-from cer_gpu.columnar.moments import UNITS, per_second
+from cer_gpu.columnar.moments import UNITS_PER_SECOND, per_second
 from cer_gpu.errors import EventsError, QueryTypeError, TimeOrderError
 
-TIME_UNITS = UNITS
+TIME_UNITS = UNITS_PER_SECOND
 
 _INITIAL_SIZE = 1 << 10
 """Initial capacity of the ring of a window, in events."""
@@ -218,10 +218,10 @@ def _units_per_second(schema: pa.Schema, name: str, time_unit: str | None, withi
             *within.span,
             hint="time_unit='s', 'ms', 'us' or 'ns' (--time-unit)",
         )
-    return Fraction(UNITS[time_unit])
+    return Fraction(UNITS_PER_SECOND[time_unit])
 
 
-class Window:
+class WindowClocks:
     """Sliding window over the relevant events: it finds the first event in the window that ends at each.
 
     Parameters
@@ -269,7 +269,7 @@ class Window:
 
 
 def ordered(values: npt.NDArray[Any], memory: npt.NDArray[np.uint64] | None = None) -> npt.NDArray[Any]:
-    """Return clocks for `Window`: float64 unchanged, integers as uint64 with the same order and exact differences."""
+    """Return clocks for `WindowClocks`: float64 unchanged, integers as uint64 in the same order, exact differences."""
     if values.dtype.kind == "f":
         return values
     if values.dtype.kind == "u":

@@ -98,25 +98,25 @@ def take_rows(column: pa.Array, rows: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type):
         return column.take(rows)  # moves the codes alone
     if any(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind) for kind in types_within(column.type)):
-        column = plain(column)
+        column = plain_array(column)
     return column.take(rows)
 
 
-def plain(column: pa.Array) -> pa.Array:
+def plain_array(column: pa.Array) -> pa.Array:
     """Return a column in its `plain_type`; Arrow's own casts and decoders read no dictionary of views."""
     kind = plain_type(column.type)
     if column.type == kind:
         return column
     if pa.types.is_run_end_encoded(column.type):
-        return plain(take_rows(column, pa.array(np.arange(len(column)))))
+        return plain_array(take_rows(column, pa.array(np.arange(len(column)))))
     if pa.types.is_dictionary(column.type):
-        return plain(column.dictionary).take(column.indices)
+        return plain_array(column.dictionary).take(column.indices)
     if pa.types.is_struct(kind):
-        fields = [plain(column.field(i)) for i in range(kind.num_fields)]
+        fields = [plain_array(column.field(i)) for i in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, fields=list(kind), mask=column.is_null())
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         buffers = column.buffers()[:2]
-        values = plain(column.values)
+        values = plain_array(column.values)
         return pa.Array.from_buffers(kind, len(column), buffers, column.null_count, column.offset, [values])
     return column.cast(kind)
 
@@ -138,7 +138,7 @@ def as_type(column: pa.Array, kind: pa.DataType, whose: str) -> pa.Array:
         When a value does not fit, or a float would lose digits.
     """
     try:
-        column = plain(column)
+        column = plain_array(column)
         if column.type == kind:
             return column
         found = column.cast(kind)
@@ -249,7 +249,7 @@ class Block:
         """Return a column; dictionaries of anything but strings are decoded."""
         array = self.column(name)
         if pa.types.is_dictionary(array.type) and not is_string(array.type.value_type):
-            array = plain(array)
+            array = plain_array(array)
         return array
 
     def valid(self, name: str) -> Bools | None:
@@ -296,7 +296,7 @@ class Block:
 
     def texts(self, name: str) -> pa.Array:
         """Return a string column as an array of large strings."""
-        return plain(self.column(name)).cast(pa.large_string())
+        return plain_array(self.column(name)).cast(pa.large_string())
 
 
 def plain_texts(values: pa.Array) -> pa.Array:

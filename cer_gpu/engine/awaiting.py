@@ -22,7 +22,7 @@ from cer_gpu.backend.waiting import drop_again, take_back
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.matches import MatchBuffers
-from cer_gpu.runtime.protocol import Found
+from cer_gpu.runtime.protocol import FoundBuffers
 
 _UNKNOWN = -1
 """Moment of a complex event that still waits."""
@@ -212,7 +212,7 @@ class Awaiting:
         """End the stream: what waits is known."""
         self._moments[self._moments == _UNKNOWN] = AT_THE_END
 
-    def known(self) -> tuple[Found, list[pa.Array]] | None:
+    def known(self) -> tuple[FoundBuffers, list[pa.Array]] | None:
         """Return the complex events that are known, in their order, with the keys of their partitions."""
         rows = np.flatnonzero(self._moments != _UNKNOWN)
         if not len(rows):

@@ -14,7 +14,7 @@ from cer_gpu.arrays import Int64
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block, numbers_of
 from cer_gpu.columnar.strings import StringCoder
-from cer_gpu.engine.checkpoint import State
+from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.errors import EventsError
 
 BLOCK_ROWS = 1 << 18
@@ -151,13 +151,13 @@ class Blocks:
 
     # ---- checkpoints ----------------------------------------------------------------------------------------
 
-    def snapshot(self, state: State) -> None:
+    def snapshot(self, state: NamedState) -> None:
         """Add the clocks and the last position to a checkpoint."""
         state.facts["last_position"] = self.last_position
         for i, clock in enumerate(self.clocks.values()):
             state.facts[f"clock{i}"], state.tables[f"clock{i}"] = clock.snapshot()
 
-    def restore(self, state: State) -> None:
+    def restore(self, state: NamedState) -> None:
         """Go on from a checkpoint."""
         self.n_events, self.last_position = state.facts["n"][1], state.facts["last_position"]
         for i, clock in enumerate(self.clocks.values()):

@@ -29,7 +29,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass
-class State:
+class NamedState:
     """State of an evaluator, by name.
 
     Attributes
@@ -82,7 +82,7 @@ class State:
         return MAGIC + hashlib.sha256(payload).digest() + payload
 
     @classmethod
-    def from_bytes(cls, plan: Plan, blob: bytes) -> State:
+    def from_bytes(cls, plan: Plan, blob: bytes) -> NamedState:
         """Read a checkpoint.
 
         Raises

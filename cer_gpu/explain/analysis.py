@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.engine.options import Options
+from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.errors import CerError
 from cer_gpu.explain.counting import Counts
 from cer_gpu.io.source import Source
@@ -91,6 +91,6 @@ def _load(bindings: Bindings, batch: pa.RecordBatch) -> None:
         next(Evaluator(bindings, _options(bindings)).push_batches(batch), None)
 
 
-def _options(bindings: Bindings) -> Options:
+def _options(bindings: Bindings) -> EvaluatorOptions:
     """Return options with an output that lists complex events, as HAVING chooses among them one by one."""
-    return Options() if bindings.plan.having is None else Options(output="bindings")
+    return EvaluatorOptions() if bindings.plan.having is None else EvaluatorOptions(output="bindings")

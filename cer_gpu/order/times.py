@@ -17,12 +17,12 @@ from cer_gpu.columnar.clocks import Clock, ordered, time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
 
-Keys = npt.NDArray[np.uint64]
+TimeKeys = npt.NDArray[np.uint64]
 
 _SIGN = np.uint64(1 << 63)
 
 
-def to_keys(values: npt.NDArray[Any]) -> Keys:
+def to_keys(values: npt.NDArray[Any]) -> TimeKeys:
     """Return the keys of integers (of any width) or of floats that are not NaN; -0.0 has the key of 0.0."""
     if values.dtype.kind != "f":
         return ordered(values)
@@ -30,19 +30,19 @@ def to_keys(values: npt.NDArray[Any]) -> Keys:
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
-def to_floats(keys: Keys) -> npt.NDArray[np.float64]:
+def to_floats(keys: TimeKeys) -> npt.NDArray[np.float64]:
     """Return the floats that have these keys."""
     return np.where(keys & _SIGN, keys ^ _SIGN, ~keys).view(np.float64)
 
 
-def key_to_time(key: int, data_type: pa.DataType) -> pa.Scalar:
+def time_of_key(key: int, data_type: pa.DataType) -> pa.Scalar:
     """Return the time of a type that has this key."""
     if pa.types.is_floating(data_type):
         return pa.scalar(float(to_floats(np.array([key], np.uint64))[0]))
     return clocks.key_to_time(key, data_type)
 
 
-def stable_order(keys: Keys) -> Int64 | None:
+def stable_order(keys: TimeKeys) -> Int64 | None:
     """Return the permutation of rows that sorts the keys stably, or None if they are in order."""
     n = len(keys)
     falls = np.count_nonzero(keys[1:] < keys[:-1])
@@ -91,7 +91,7 @@ class Times(Clock):
         """The type of the times (of a dictionary's values), once a batch was read."""
         return self._type
 
-    def keys(self, batch: pa.RecordBatch) -> Keys:
+    def keys(self, batch: pa.RecordBatch) -> TimeKeys:
         """Return the keys of a batch's times, shape (n,).
 
         Raises
@@ -113,7 +113,7 @@ class Times(Clock):
         """Go on after so many events, whose times have this type."""
         self._n_rows, self._type = n_rows, data_type
 
-    def keys_before_gap(self, batch: pa.RecordBatch) -> Keys:
+    def keys_before_gap(self, batch: pa.RecordBatch) -> TimeKeys:
         """Return the keys up to the first time that is missing; the batch does not count as read yet.
 
         Raises

@@ -19,7 +19,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.output.retention import Retained
 from cer_gpu.runtime.matches import MatchBuffers
 
-FIRST, LAST = "FIRST", "LAST"
+FIRST_HELD, LAST_HELD = "FIRST", "LAST"
 
 _OF_ONE = ("SUM", "AVG", "MIN", "MAX")
 """Aggregates that are the value itself where there is one."""
@@ -29,7 +29,7 @@ _SPARSE = 4
 
 
 @dataclass(frozen=True)
-class Leaf:
+class MeasureLeaf:
     """Leaf of a measure.
 
     Attributes
@@ -98,11 +98,11 @@ class Values:
         self._found, self._labels, self._retained = found, labels, retained
         self._fields = {name: i for i, name in enumerate(attributes)}
         self._ones: dict[tuple[str | None, bool], Int32] = {}
-        self._computed: dict[Leaf, pa.Array] = {}
+        self._computed: dict[MeasureLeaf, pa.Array] = {}
         self._numbers: dict[str, _Numbers] = {}
         self._ranked: dict[str, _Numbers] = {}
 
-    def of(self, leaf: Leaf) -> pa.Array:
+    def of(self, leaf: MeasureLeaf) -> pa.Array:
         """Return the values of a leaf, one for each complex event.
 
         Raises
@@ -146,18 +146,18 @@ class Values:
     def _n_in_pattern(self, variable: str | None) -> int:
         return int(np.count_nonzero(self._holds(variable)[self._pattern]))
 
-    def _one(self, leaf: Leaf) -> Int32:
+    def _one(self, leaf: MeasureLeaf) -> Int32:
         """Return the row of the first or last event that a variable holds; -1 for none."""
-        key = leaf.variable, leaf.function == LAST
+        key = leaf.variable, leaf.function == LAST_HELD
         if key not in self._ones:
             found, holds, places = self._found, self._holds(leaf.variable), self._placed[0]
             if self._pattern is not None:
                 held = np.flatnonzero(holds[self._pattern])
-                at = held[-1 if leaf.function == LAST else 0] if len(held) else None
+                at = held[-1 if leaf.function == LAST_HELD else 0] if len(held) else None
                 one = np.full(len(found), -1, np.int32) if at is None else places[at :: len(self._pattern)]
             else:
                 one = np.empty(len(found), np.int32)
-                segments.one_held(found.offsets, found.marks, holds, places, int(leaf.function == LAST), one)
+                segments.one_held(found.offsets, found.marks, holds, places, int(leaf.function == LAST_HELD), one)
             self._ones[key] = one
         return self._ones[key]
 
@@ -195,7 +195,7 @@ class Values:
     def _holds(self, variable: str | None) -> npt.NDArray[np.bool_]:
         return np.array([variable is None or variable in held for held in self._labels], np.bool_)
 
-    def _compute(self, leaf: Leaf) -> pa.Array:
+    def _compute(self, leaf: MeasureLeaf) -> pa.Array:
         found, n = self._found, len(self._found)
         offsets, marks = found.offsets, found.marks
         if leaf.function == "COUNT":
@@ -225,7 +225,7 @@ class Values:
                 chosen = self._one(leaf)
         return _taken(self._events(leaf.attribute), chosen)
 
-    def _list(self, leaf: Leaf, where: tuple[Any, ...], n: int) -> pa.Array:
+    def _list(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int) -> pa.Array:
         assert leaf.attribute is not None
         bounds, gathered = np.empty(n + 1, np.int32), np.empty(len(self._found.positions), np.int32)
         k = segments.gather_held(*where, bounds, gathered)
@@ -234,7 +234,7 @@ class Values:
         mask = pa.array(empty) if empty.any() else None
         return pa.ListArray.from_arrays(pa.array(bounds), values, type=leaf.type, mask=mask)
 
-    def _sum(self, leaf: Leaf, where: tuple[Any, ...], n: int) -> pa.Array:
+    def _sum(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int) -> pa.Array:
         assert leaf.attribute is not None
         events = self._events(leaf.attribute)
         kind, counts = kind_of(events.type), np.empty(n, np.int64)
@@ -256,7 +256,7 @@ class Values:
                 return as_sum(sums, counts == 0, leaf.type)
         return self._sum_wide(leaf, where, n, events)
 
-    def _sum_wide(self, leaf: Leaf, where: tuple[Any, ...], n: int, events: pa.Array) -> pa.Array:
+    def _sum_wide(self, leaf: MeasureLeaf, where: tuple[Any, ...], n: int, events: pa.Array) -> pa.Array:
         """Add up values that may need more than int64, by Arrow's groups."""
         bounds, gathered = np.empty(n + 1, np.int32), np.empty(len(self._found.positions), np.int32)
         k = segments.gather_held(*where, bounds, gathered)
@@ -284,7 +284,7 @@ class Values:
                 raise self._too_large(leaf, row) from None
         raise self._too_large(leaf, 0)
 
-    def _too_large(self, leaf: Leaf, row: int) -> EventsError:
+    def _too_large(self, leaf: MeasureLeaf, row: int) -> EventsError:
         start, end = (int(self._found.spans[k][row]) for k in (0, 1))
         return EventsError(
             f"{leaf} of the complex event from {start} to {end} is beyond {leaf.type}\n"

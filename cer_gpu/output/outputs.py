@@ -235,7 +235,7 @@ class Output(ABC):
         assert not state
 
 
-class Positions(Output):
+class PositionsOutput(Output):
     """Start, end and kept positions of each complex event."""
 
     name = "positions"
@@ -275,8 +275,8 @@ class Positions(Output):
         return []
 
 
-class Valuations(Positions):
-    """`Positions` of each valuation, those that HAVING keeps."""
+class Valuations(PositionsOutput):
+    """`PositionsOutput` of each valuation, those that HAVING keeps."""
 
     row_each = False
     labelled = True
@@ -325,8 +325,8 @@ class Valuations(Positions):
         self.n_matches += n
 
 
-class Bindings(Valuations):
-    """`Positions`, and the positions that each variable holds: one row for each valuation.
+class BindingsOutput(Valuations):
+    """`PositionsOutput`, and the positions that each variable holds: one row for each valuation.
 
     A variable that holds at most one event has its position, or NULL; others have lists.
     """
@@ -364,8 +364,8 @@ class Bindings(Valuations):
         return columns
 
 
-class Events(Positions):
-    """`Positions`, and the events themselves, as structs of their attributes."""
+class EventsOutput(PositionsOutput):
+    """`PositionsOutput`, and the events themselves, as structs of their attributes."""
 
     name = "events"
     keeps_events = True
@@ -387,7 +387,7 @@ class Events(Positions):
         return [pa.ListArray.from_arrays(offsets, events)]
 
 
-class Measures(Valuations):
+class MeasuresOutput(Valuations):
     """Start and end of each valuation that HAVING keeps, and the measures of SELECT."""
 
     name = "measures"
@@ -417,7 +417,7 @@ class Measures(Valuations):
         return rows
 
 
-class Rows(Valuations):
+class RowsOutput(Valuations):
     """Long form: one row for each event of a valuation and variable that holds it, with the attributes of the event."""
 
     name = "rows"
@@ -579,6 +579,6 @@ class Ends(Output):
 
 
 OUTPUTS: dict[str, type[Output]] = {
-    made.name: made for made in (Positions, Bindings, Events, Count, Ends, Measures, Rows)
+    made.name: made for made in (PositionsOutput, BindingsOutput, EventsOutput, Count, Ends, MeasuresOutput, RowsOutput)
 }
 """The outputs by name."""

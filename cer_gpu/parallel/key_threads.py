@@ -16,11 +16,11 @@ import pyarrow as pa
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.parallel.channel import Channel, Reading
 
-BATCH_ROWS = 1 << 20
+KEY_BATCH_ROWS = 1 << 20
 """Most rows that all threads read before their results are merged."""
 BATCHES_AHEAD = 2
 """Most batches that threads read before the results of an earlier one are merged."""
-MOST_WAITING = 16
+MOST_WAITING_BATCHES = 16
 """Most batches of results of one thread that wait to be merged."""
 
 
@@ -32,7 +32,7 @@ class _Worker:
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
         # pieces of results; (None,) after the last piece of a batch
-        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(reading, MOST_WAITING)
+        self._found: Channel[tuple[pa.RecordBatch | None]] = Channel(reading, MOST_WAITING_BATCHES)
 
     def run(self) -> None:
         """Evaluate batches until there are no more."""
@@ -73,9 +73,9 @@ def on_threads_by_key(
         for thread in threads:
             thread.start()
         for batch in batches:
-            for begin in range(0, batch.num_rows, BATCH_ROWS):
+            for begin in range(0, batch.num_rows, KEY_BATCH_ROWS):
                 for worker in workers:
-                    worker.push(batch.slice(begin, BATCH_ROWS))
+                    worker.push(batch.slice(begin, KEY_BATCH_ROWS))
                 n_ahead += 1
                 if n_ahead > BATCHES_AHEAD:
                     n_ahead -= 1

@@ -20,7 +20,7 @@ from cer_gpu.io.source import Source
 from cer_gpu.parallel.channel import Channel, Reading
 from cer_gpu.parallel.ranges import Range, Sizes
 
-FEWEST_ROWS = 1 << 20
+FEWEST_RANGE_ROWS = 1 << 20
 """Fewest rows of a stream that is evaluated on several threads unasked."""
 MOST_WAITING = 16
 """Most batches of results of one range that wait to be read."""
@@ -31,7 +31,7 @@ def threads_that_help(source: Source, *, by_range: bool) -> int:
 
     One for a stream of unknown length: its events may come slowly, and results should not wait for a whole range.
     """
-    if source.n_rows is None or source.n_rows < FEWEST_ROWS:
+    if source.n_rows is None or source.n_rows < FEWEST_RANGE_ROWS:
         return 1
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     in_parts = by_range and source.parts_for(n_cores) is not None

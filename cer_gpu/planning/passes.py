@@ -22,7 +22,7 @@ from cer_gpu.columnar.clocks import time_column_type, window_length
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryError
 from cer_gpu.output.measures import measures_of, type_errors_of
-from cer_gpu.partition.partitions import Keys
+from cer_gpu.partition.partitions import PartitionKeys
 from cer_gpu.planning.plan import Plan
 from cer_gpu.predicates.binder import type_errors
 from cer_gpu.predicates.guards import type_column_type
@@ -142,7 +142,7 @@ def schema_errors(
     selected += syntax.unread
     tests: list[Callable[[], object]] = [
         *(partial(column_type, schema, name.name, text, name.span) for name in selected),
-        *(partial(Keys, (names,), schema, text) for names in syntax.partition),
+        *(partial(PartitionKeys, (names,), schema, text) for names in syntax.partition),
     ]
     if type_column is not None:
         tests.append(partial(type_column_type, schema, type_column))

@@ -18,7 +18,7 @@ from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.automaton.recogniser import RecogniserTable
 from cer_gpu.automaton.strategies import ALL, Strategy
 from cer_gpu.automaton.table import Table
-from cer_gpu.output.outputs import Aggregated, Bindings, Output
+from cer_gpu.output.outputs import Aggregated, BindingsOutput, Output
 from cer_gpu.planning.dealing import Dealing, dealing_of
 from cer_gpu.planning.plan import Plan
 from cer_gpu.planning.recognition import recogniser_of
@@ -110,7 +110,7 @@ class PhysicalPlan:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RuntimeFacts:
     """Facts on which the choice of a runtime depends."""
 
     plan: Plan
@@ -169,13 +169,13 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuntimeChoice:
     """A runtime, the condition for its choice, the reason, the condition for holding back events, and the model."""
 
     runtime: str
-    condition: Callable[[Asked], bool]
+    condition: Callable[[RuntimeFacts], bool]
     reason: str
-    may_hold_back: Callable[[Asked], bool]
+    may_hold_back: Callable[[RuntimeFacts], bool]
     model: Model = Model.CEA
 
 
@@ -196,24 +196,30 @@ _WINDOWS = "each window that something ends in is evaluated by itself, where {st
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 CHOICES = (
-    Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
-    Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
-    Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
-    Choice("window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True),
-    Choice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
-    Choice("chain_weigher", lambda asked: asked.output.weighed, _WEIGHER, lambda asked: True),
-    Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
-    Choice(
+    RuntimeChoice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
+    RuntimeChoice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
+    RuntimeChoice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
+    RuntimeChoice(
+        "window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True
+    ),
+    RuntimeChoice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
+    RuntimeChoice("chain_weigher", lambda asked: asked.output.weighed, _WEIGHER, lambda asked: True),
+    RuntimeChoice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
+    RuntimeChoice(
         "neighbour_counter",
         lambda asked: asked.output.counted and asked.is_of_neighbours,
         _COUNTER,
         lambda asked: True,
     ),
-    Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
-    Choice("neighbours", lambda asked: asked.lists_chain and asked.is_of_neighbours, _NEIGHBOURS, lambda asked: True),
-    Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
-    Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
-    Choice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
+    RuntimeChoice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
+    RuntimeChoice(
+        "neighbours", lambda asked: asked.lists_chain and asked.is_of_neighbours, _NEIGHBOURS, lambda asked: True
+    ),
+    RuntimeChoice(
+        "keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True
+    ),
+    RuntimeChoice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
+    RuntimeChoice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
 )
 """The runtimes; the first whose condition holds is chosen."""
 
@@ -232,7 +238,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         return _waiting_plan(plan, output)
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
-    asked = Asked(plan, output, share)
+    asked = RuntimeFacts(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason.format(strategy=plan.strategy.name)
     against_chain = plan.against_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"
@@ -250,7 +256,7 @@ def _waiting_plan(plan: Plan, output: type[Output]) -> PhysicalPlan:
     """Return the plan of a pattern with an absence at its end: all that its runtime lists waits."""
     of_rows = plan.having is not None and output.may_choose  # LIMIT comes after HAVING
     all_listed = replace(plan, strategy=ALL, limit=plan.limit if of_rows or not plan.limit else None, trailing=False)
-    made = physical_plan(all_listed, Bindings)
+    made = physical_plan(all_listed, BindingsOutput)
     limit = plan.strategy.most_at_an_end or (0 if of_rows else plan.limit or 0)
     return replace(
         made, output=output, holds_back=False, dealing=dealing_of(plan), waits=True, strategy=plan.strategy, limit=limit

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64
-from cer_gpu.columnar.columns import check_movable, kind_of, plain, plain_type, types_within
+from cer_gpu.columnar.columns import check_movable, kind_of, plain_array, plain_type, types_within
 from cer_gpu.row_patterns.statement import Order
 
 
@@ -113,7 +113,7 @@ def _keeps_codes(data_type: pa.DataType) -> bool:
 def _movable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Return a column in a layout that Arrow can move: without views or runs, but with a dictionary."""
     coded = _keeps_codes(column.type)
-    chunks = [_coded(chunk) if coded else plain(chunk) for chunk in column.chunks]
+    chunks = [_coded(chunk) if coded else plain_array(chunk) for chunk in column.chunks]
     chunks = chunks or [pa.nulls(0, plain_type(column.type))]
     check_movable(name, chunks[0].type, "ordered")
     return pa.chunked_array(chunks)
@@ -121,7 +121,7 @@ def _movable(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
 
 def _coded(column: pa.DictionaryArray) -> pa.DictionaryArray:
     """Return a column with a dictionary without NULL and views: Arrow unifies no others."""
-    codes, values = column.indices, plain(column.dictionary)
+    codes, values = column.indices, plain_array(column.dictionary)
     if values.null_count:
         valid = values.is_valid().to_numpy(zero_copy_only=False)
         codes = pa.array(np.cumsum(valid) - 1, mask=~valid).cast(codes.type).take(codes)

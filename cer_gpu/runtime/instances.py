@@ -15,7 +15,7 @@ from cer_gpu.automaton.encoding import (
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.joins import matching as loops
 from cer_gpu.backend.joins.filters import Filters
-from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead, rebuild
+from cer_gpu.backend.joins.instances import Graph, Indexes, Instances, drop_dead_instances, rebuild
 from cer_gpu.backend.joins.whole_paths import General
 from cer_gpu.columnar.memory import room
 from cer_gpu.runtime.events import Relevant, RunOptions
@@ -252,7 +252,7 @@ class InstanceGraph(Joining):
         """Drop what is out of reach for an event of this clock; return the height of the highest stack."""
         moved = np.empty((len(self._heights), self._stacks.positions.shape[1] + 1), np.int64)
         groups = plain(self._graph, self._stacks, self._indexes)
-        return int(drop_dead(*groups, self._clocks_at(clock), self._length, moved))
+        return int(drop_dead_instances(*groups, self._clocks_at(clock), self._length, moved))
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory if less than half is free."""

@@ -18,7 +18,7 @@ from cer_gpu.errors import EventsError
 from cer_gpu.runtime.counts import CountBuffers, CountOutput, too_many_at
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers, OutputBuffers
-from cer_gpu.runtime.protocol import Found, Length, Runtime
+from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 
 class Joining(Runtime):
@@ -75,7 +75,7 @@ class Joining(Runtime):
     def _lengthen(self, n_rows: int) -> None:
         """Make room for a longer listing, and for choosing among so many rows."""
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         n, noted, regs, loops = len(events.symbols), 0, self._regs, self.loops
         regs[loops.EVENT] = 0
@@ -98,7 +98,7 @@ class Joining(Runtime):
                     raise AssertionError(other)
         self._note_clocks(events, noted, n)
 
-    def _emptied(self) -> Iterator[Found]:
+    def _emptied(self) -> Iterator[FoundBuffers]:
         """Hand over what is complete, and make room in the buffers."""
         regs, loops = self._regs, self.loops
         if self.options.counted and regs[loops.N_ENDS] == len(self._counted.to_fill[0]):
@@ -114,7 +114,7 @@ class Joining(Runtime):
         regs[loops.FIRST_OUT] = 0
         yield found
 
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""
         regs, loops = self._regs, self.loops
         if self.options.counted:

@@ -14,7 +14,7 @@ from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import Events, Matches, plain
 from cer_gpu.backend.chains import keyed_drops as drops
 from cer_gpu.backend.chains import keyed_stacks as loops
-from cer_gpu.columnar.memory import GROWS_IN_PLACE, Rows, Scratch
+from cer_gpu.columnar.memory import GROWS_IN_PLACE, GrowingRows, Scratch
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
@@ -65,7 +65,7 @@ class KeyedStacks(ChainLister):
         self._barred = np.zeros((0, len(chain.steps)), np.int64)
         width = loops.TIME + options.timed + chain.is_gapped + 2 * chain.is_counted
         width += options.window != GLOBAL_WINDOW
-        self._ring = Rows(max(_INITIAL_SIZE, 2 * n_stacks), width)
+        self._ring = GrowingRows(max(_INITIAL_SIZE, 2 * n_stacks), width)
         self._ends = Scratch(np.int64, loops.N_END)
         self._given: tuple[tuple[Any, ...], ...] = ()  # what the loops read beside the instances
         self.reserve_partitions(1)
@@ -185,7 +185,7 @@ class KeyedStacks(ChainLister):
         self._tops, self._lasts, self._regs = snapshot["tops"], snapshot["lasts"], snapshot["regs"]
         self._barred = snapshot["barred"]
         self._last_clock = snapshot["last_clock"][0]
-        self._ring = Rows(int(snapshot["size"][0]), self._instances.shape[1])
+        self._ring = GrowingRows(int(snapshot["size"][0]), self._instances.shape[1])
         self._instances[self._kept] = snapshot["instances"]
 
     # ---- room -----------------------------------------------------------------------------------------------

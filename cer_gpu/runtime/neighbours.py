@@ -17,7 +17,7 @@ from cer_gpu.backend.status import Status
 from cer_gpu.runtime.counts import CountOutput
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import OutputBuffers
-from cer_gpu.runtime.protocol import Found, Length, Runtime
+from cer_gpu.runtime.protocol import FoundBuffers, Length, Runtime
 
 _SHRINK_FROM = 8
 """Room for partitions, as a multiple of those that are kept, above which it is given back."""
@@ -60,7 +60,7 @@ class _LastEvents(Runtime):
         """True: neighbours have consecutive numbers."""
         return True
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
         self._regs[loops.EVENT] = 0
         while len(events.symbols):
@@ -163,7 +163,7 @@ class NeighbourLister(_LastEvents):
     def _widen(self) -> None:
         self._out.widen()
 
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return the complex events found since the last call."""
         found = self._out.take(int(self._regs[loops.N_OUT]), int(self._regs[loops.N_VALUES]))
         self._regs[loops.N_OUT] = self._regs[loops.N_VALUES] = 0
@@ -184,7 +184,7 @@ class NeighbourCounter(_LastEvents):
         status: int = loops.count_neighbours(*self._groups(events), output, self._regs)
         return status
 
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return the counts found since the last call."""
         n = int(self._regs[loops.N_OUT])
         self._regs[loops.N_OUT] = 0

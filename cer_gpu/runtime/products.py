@@ -24,13 +24,13 @@ from cer_gpu.automaton.parallel_pattern import ParallelTable
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
 from cer_gpu.backend.products import matching as loops
 from cer_gpu.backend.products.arena import DEEPEST, N_NODES, N_TOPS, N_UNIONS, Nodes, Unions
-from cer_gpu.backend.products.collection import collect, rehash
-from cer_gpu.backend.products.keys import Automaton, Keys
-from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, Listing
+from cer_gpu.backend.products.collection import collect_products, rehash
+from cer_gpu.backend.products.keys import Automaton, KeyTable
+from cer_gpu.backend.products.listing import N_AGENDA, N_WAITING, ProductListing
 from cer_gpu.columnar.memory import room
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.joining import Joining, forgets_by_partition, no_memory
-from cer_gpu.runtime.protocol import Found, Length
+from cer_gpu.runtime.protocol import FoundBuffers, Length
 
 _INITIAL_SIZE = 1 << 15
 """Initial room for nodes, for unions and for keys; a power of two."""
@@ -94,7 +94,7 @@ class Products(Joining):
 
     # ---- events -------------------------------------------------------------------------------------------
 
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in order."""
         self._regs[loops.AHEAD] = 0
         return super().feed(events)
@@ -123,10 +123,10 @@ class Products(Joining):
         return self._arrays
 
     @property
-    def _keys(self) -> Keys:
+    def _keys(self) -> KeyTable:
         latest = self._rows.view(self._length.dtype)
         scratch = self._found, self._hashes
-        return Keys(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
+        return KeyTable(self._rows, latest, self._tables.n_lists, self._bases, self._counts, *scratch, self._forgotten)
 
     def live(self) -> Int64:
         """Return the positions that complex events to come may hold, ascending."""
@@ -249,7 +249,7 @@ class Products(Joining):
     def _deepen(self, size: int, n_rows: int = 0) -> None:
         """Make room for a longer listing, and for choosing among so many rows; what is under way stays."""
         n_fired = self._tables.most_fired + 1
-        made = Listing(
+        made = ProductListing(
             np.zeros((size, N_WAITING), np.int64),
             np.zeros((size, N_AGENDA), np.int64),
             np.zeros(size, np.int64),
@@ -270,7 +270,7 @@ class Products(Joining):
         """Drop what is out of reach for an event of this clock."""
         groups = plain(self._automaton, self._nodes, self._unions, self._keys)
         moved = (np.empty(n + 1, np.int32) for n in self._tops)
-        collect(*groups, self._clocks_at(clock), self._length, *moved, self._used)
+        collect_products(*groups, self._clocks_at(clock), self._length, *moved, self._used)
 
     def _make_room(self, clock: Any) -> None:
         """Drop what is out of reach for an event of this clock; take more memory where less than half is free."""

@@ -19,7 +19,7 @@ from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
 from cer_gpu.stages import NO_STAGES, Stages
 
-Found = MatchBuffers | CountBuffers
+FoundBuffers = MatchBuffers | CountBuffers
 """A buffer of complex events, or of their ends with a count for each."""
 
 Length = np.uint64 | np.float64 | None
@@ -85,11 +85,11 @@ class Runtime(ABC):
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     @abstractmethod
-    def feed(self, events: Relevant) -> Iterator[Found]:
+    def feed(self, events: Relevant) -> Iterator[FoundBuffers]:
         """Process relevant events and yield full buffers, in the order of the ends."""
 
     @abstractmethod
-    def flush(self) -> Found:
+    def flush(self) -> FoundBuffers:
         """Return what was found since the last full buffer."""
 
     def live(self) -> int | Int64:

@@ -73,7 +73,7 @@ class Recognising(Runtime):
         work = self._work
         groups = plain(
             Filters(self._conditions, self._code, self._constants, texts.ranks(), work, work.view(np.float64)),
-            loop.Automaton(
+            loop.RecogniserArrays(
                 self._table.atoms_of,
                 made.states,
                 made.listed,

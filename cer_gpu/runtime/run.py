@@ -42,7 +42,7 @@ INITIAL_PAIRS = 4
 """Initial room for the pairs of a union list."""
 
 
-class Run(Loop):
+class AutomatonRun(Loop):
     """Runtime that lists complex events by the determinised automaton (CORE, algorithm 1)."""
 
     engine = "automaton"
@@ -95,7 +95,7 @@ class Run(Loop):
         taken = events.as_group
         while True:
             groups = plain(taken, self._options, *self.working_groups)
-            match Status(ev.run_events(*groups, *self.working_arrays)):
+            match Status(ev.evaluate_events(*groups, *self.working_arrays)):
                 case Status.DONE:
                     break
                 case Status.RENUMBER:

@@ -103,7 +103,7 @@ class ChainLister(Runtime):
         self._path_marks = np.concatenate([np.zeros_like(self._path_marks), self._path_marks])
 
 
-class Stacks(ChainLister):
+class StackLister(ChainLister):
     """Runtime that pushes relevant events to the stacks of a chain, and lists the complex events that they end.
 
     Parameters

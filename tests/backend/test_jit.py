@@ -164,7 +164,7 @@ def test_garbage_is_collected_after_compiling_and_not_while(monkeypatch):
 
 
 def test_kernels_are_kept_in_such_files():
-    assert isinstance(evaluation.run_events._cache._cache_file, jit.CacheFile)
+    assert isinstance(evaluation.evaluate_events._cache._cache_file, jit.CacheFile)
 
 
 def test_compiling_for_more_than_a_second_is_told_once(capsys, monkeypatch):

@@ -376,7 +376,7 @@ def test_the_error_names_the_missing_part(driver, cupy, what, monkeypatch):
 
     monkeypatch.setattr(cupy_backend.ctypes, "CDLL", load)
     monkeypatch.setattr(cupy_backend.importlib.util, "find_spec", lambda _: cupy or None)
-    message = cupy_backend.missing.__wrapped__()
+    message = cupy_backend.missing_cupy.__wrapped__()
     assert cer_gpu.DeviceError(message)
     assert "\nhint: " in message
     with pytest.raises(cer_gpu.DeviceError, match=what):

@@ -17,7 +17,7 @@ from cer_gpu.runtime.chain_counter import ChainCounter
 from cer_gpu.runtime.counter import Counter
 from cer_gpu.runtime.events import Relevant
 from cer_gpu.runtime.live_intervals import LiveIntervals
-from cer_gpu.runtime.stacks import Stacks
+from cer_gpu.runtime.stacks import StackLister
 
 A, B, C, B_AND_C = range(1, 5)
 CHAINS = ("A ; B", "A ; B+ ; C", "A ; B ; (C OR D)")
@@ -122,8 +122,8 @@ def test_checkpoints_keep_events_that_are_held_back(monkeypatch):
 @pytest.mark.parametrize(
     ("pattern", "output", "engine"),
     [
-        *((pattern, "positions", Stacks) for pattern in CHAINS),
-        *((pattern, "events", Stacks) for pattern in CHAINS),
+        *((pattern, "positions", StackLister) for pattern in CHAINS),
+        *((pattern, "events", StackLister) for pattern in CHAINS),
         *((pattern, "count", ChainCounter) for pattern in CHAINS),
         ("A : B ; C", "count", Counter),
         ("A ; B :+ ; C", "count", Counter),

@@ -74,7 +74,7 @@ BASE, NEXT_ID, FLOOR, ORIGIN, N_REGS = range(N_VALUES + 1, N_VALUES + 6)
 MOST_INSTANCES = (1 << 31) - 1
 """Most rows of the ring: links reach no further."""
 
-AHEAD = 16
+EVENTS_AHEAD = 16
 """Events from the prefetch of a partition to its use; partitions lie anywhere in memory."""
 
 ENDS_AHEAD = 16
@@ -257,8 +257,8 @@ def push_events(events, window, options, steps, tops_of, ring, begin, regs, ends
     i = begin
     while i < n_events and next_id <= room:
         event = _U(i)
-        if i + AHEAD < n_events:
-            prefetch(tops, _U(partitions[event + _U(AHEAD)]) * _U(tops.shape[1]))
+        if i + EVENTS_AHEAD < n_events:
+            prefetch(tops, _U(partitions[event + _U(EVENTS_AHEAD)]) * _U(tops.shape[1]))
         p = _U(partitions[event])
         clock = clocks[event]
         symbol = _U(symbols[event])
