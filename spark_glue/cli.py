@@ -31,13 +31,13 @@ from cer_gpu.errors import CerError, OptionError
 from cer_gpu.output.outputs import OUTPUTS
 from cer_gpu.query import analyse
 from spark_glue.archive import package
-from spark_glue.deal import DEALINGS, choose, under_new_name
+from spark_glue.deal import DEALINGS, choose_dealing, under_new_name
 from spark_glue.errors import plain_errors
 from spark_glue.explanation import explain
 from spark_glue.job import INPUTS, read, run
 from spark_glue.local_session import session
 from spark_glue.match import SOURCES, check_order
-from spark_glue.result import FORMATS
+from spark_glue.result import RESULT_FORMATS
 from spark_glue.watch import in_another_thread
 from spark_glue.work import work_of
 
@@ -148,7 +148,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
     "--order-by", "order_by", multiple=True, required=True, metavar="NAME", help="Columns that order the stream."
 )
 @click.option("-o", "out", required=True, metavar="OUT", help="The folder to write.")
-@click.option("--out-format", type=click.Choice(FORMATS), default="parquet", show_default=True, help="Of OUT.")
+@click.option("--out-format", type=click.Choice(RESULT_FORMATS), default="parquet", show_default=True, help="Of OUT.")
 @click.option("--partition-by", multiple=True, metavar="NAME", help="Columns of the result that become folders.")
 @click.option("--overwrite", is_flag=True, help="Replace OUT, once the new one is whole.")
 @_output_option
@@ -161,7 +161,7 @@ started, the session is as it was asked for there, and --cores and --conf do not
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.option("--no-progress", is_flag=True, help="Show no progress bar (there is one on a terminal only).")
 @click.pass_obj
-def run_command(
+def _run_command(
     signals: Signals,
     query: str | None,
     queries: str | None,
@@ -199,7 +199,7 @@ def run_command(
     compiled = given.compiled(time_column or order_by[0])
     if compiled is None:
         return 1
-    choose(work_of(compiled, output), dealing, order_by[0])
+    choose_dealing(work_of(compiled, output), dealing, order_by[0])
     with _session(cores, settings) as spark, plain_errors():
         events = read(spark, inputs, format_, options, schema)
         compiled = _fitted(events, given, order_by, time_column)
@@ -255,7 +255,7 @@ With --input Spark starts, and reads the footers of the files, not their rows.""
 @query_options
 @_cores_option
 @_config_option
-def explain_command(
+def _explain_command(
     query: str | None,
     queries: str | None,
     inputs: tuple[str, ...],
@@ -285,7 +285,7 @@ def explain_command(
     if not inputs:
         click.echo(explain(compiled, dealing))
         return 0
-    choose(work_of(compiled, output), dealing, order_by[0])
+    choose_dealing(work_of(compiled, output), dealing, order_by[0])
     with _session(cores, _pairs(config, "--conf")) as spark, plain_errors():
         events = read(spark, inputs, format_, _pairs(read_options, "--read-option"), schema)
         compiled = _fitted(events, given, order_by, time_column)

@@ -33,7 +33,7 @@ from cer_gpu.columnar.fields import batch_of
 from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.planning.dealing import at_or_before
-from spark_glue.stage import plain
+from spark_glue.stage import plain_batch
 from spark_glue.survey import Stream
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ PART_MATCHES = 1 << 44
 """Upper bound of the complex events of a part."""
 MOST_PARTS = 1 << 18
 
-LEAST, MOST = -(2**63), 2**63 - 1
+LEAST_INT64, MOST_INT64 = -(2**63), 2**63 - 1
 """Smallest and largest 64-bit integers."""
 
 DEALINGS = ("auto", "partition", "range", "replicate")
@@ -103,7 +103,7 @@ def taking_old_name(function: Callable[_Options, _Result]) -> Callable[_Options,
     return taking
 
 
-def choose(work: Work, dealing: str, first: str | None = None) -> tuple[str, str]:
+def choose_dealing(work: Work, dealing: str, first: str | None = None) -> tuple[str, str]:
     """Return the dealing for some work, and the reason for it.
 
     Parameters
@@ -196,7 +196,7 @@ class Ranges:
     reach: int
 
 
-def ranges(
+def cut_into_ranges(
     firsts: Sequence[int], lows: Sequence[int | float], highs: Sequence[int | float], length: int | float
 ) -> Ranges:
     """Return the ranges that begin at some positions.
@@ -213,7 +213,7 @@ def ranges(
         Length of the window, in units of `where`.
     """
     whole = all(isinstance(value, int) for value in (*lows, length))
-    begins = [max(low - length, LEAST) if whole else at_or_before(low, length) for low in lows]
+    begins = [max(low - length, LEAST_INT64) if whole else at_or_before(low, length) for low in lows]
     last_of = [bisect.bisect_right(begins, high) - 1 for high in highs]
     reach = max((last - k for k, last in enumerate(last_of)), default=0)
     return Ranges(tuple(firsts), tuple(begins), max(reach, 0))
@@ -224,12 +224,12 @@ def even_ranges(stream: Stream, n_parts: int, length: int | float, *, by_positio
     firsts = [-(-k * stream.n_rows // n_parts) for k in range(n_parts)]
     ends = [*firsts[1:], stream.n_rows]
     if by_position or not stream.n_rows:
-        return ranges(firsts, firsts, [end - 1 for end in ends], length)
+        return cut_into_ranges(firsts, firsts, [end - 1 for end in ends], length)
     wheres = stream.wheres
     at = np.searchsorted(stream.positions, firsts, "right") - 1
     after = np.searchsorted(stream.positions, ends, "left")
     highs = [wheres[i] if i < len(wheres) else math.inf for i in after]
-    return ranges(firsts, [wheres[i] for i in at], highs, length)
+    return cut_into_ranges(firsts, [wheres[i] for i in at], highs, length)
 
 
 @dataclass(frozen=True)
@@ -372,7 +372,7 @@ class _Part:
             self.seconds += time.perf_counter() - begun
             if batch is None:
                 return
-            yield plain(apart(batch, self.number) if self._numbered else batch)
+            yield plain_batch(apart(batch, self.number) if self._numbered else batch)
 
 
 def null_error(name: str, n_nulls: int, n_rows: int) -> QueryTypeError:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cer_gpu.cli.tally import counted
 from cer_gpu.errors import OptionError
-from spark_glue.deal import choose, other_dealings, taking_old_name, way_of_rows
+from spark_glue.deal import choose_dealing, other_dealings, taking_old_name, way_of_rows
 from spark_glue.match import Way, way_of
 from spark_glue.work import work_of
 
@@ -47,7 +47,7 @@ def explain(
     """
     if events is None:
         work = work_of(query, output)
-        chosen, reason = choose(work, dealing)
+        chosen, reason = choose_dealing(work, dealing)
         return "\n".join([f"{chosen}: {way_of_rows(work, chosen)}", f"  {reason}", *other_dealings(work, chosen)])
     if order_by is None:
         raise OptionError("order_by names no column: expected those that order the events\nhint: order_by='ts'")

@@ -13,7 +13,7 @@ import pyarrow as pa
 from cer_gpu.columnar.fields import attribute_type
 from cer_gpu.errors import OptionError, QueryTypeError, did_you_mean
 from cer_gpu.query import Query
-from spark_glue.deal import MOST_PARTS, choose, taking_old_name
+from spark_glue.deal import MOST_PARTS, choose_dealing, taking_old_name
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.number import ADDED
 from spark_glue.rows import deal_rows
@@ -202,7 +202,7 @@ def way_of(
     check_order(found.schema.names, order)
     time_column = order[0] if holds_times(attribute_type(found.schema, order[0])) else None
     work = work_of(query, output, time_column=time_column)
-    chosen, reason = choose(work, dealing, order[0])
+    chosen, reason = choose_dealing(work, dealing, order[0])
     check(work, found.schema)
     n_parts = tasks_at_once(found.spark) if tasks is None else tasks
     if type(n_parts) is not int or n_parts < 1:

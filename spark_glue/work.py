@@ -29,7 +29,7 @@ QUERIES_A_COPY = 256
 
 
 @dataclass(frozen=True)
-class Window:
+class TaskWindow:
     """Window of all that is evaluated.
 
     Attributes
@@ -95,7 +95,7 @@ class Work(Protocol):
         """Exact ways to deal the events."""
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> TaskWindow | None:
         """Window that ranges of the stream need before them; None: there is none."""
 
     @property
@@ -190,11 +190,11 @@ class OneQuery:
         return self.query.physical_plan().dealing
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> TaskWindow | None:
         """See `Work`."""
         kind = self.query.window_kind
         columns = {"events": None, "time": self.query.time_column, "attribute": self.query.window_attribute}
-        return None if kind is None else Window(columns[kind])
+        return None if kind is None else TaskWindow(columns[kind])
 
     @property
     def needed_types(self) -> tuple[str, ...] | None:
@@ -309,7 +309,7 @@ class ManyQueries:
         return Dealing(by_key, by_range)
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> TaskWindow | None:
         """Window of all queries; None: they have none, or measure theirs in several ways."""
         windows = {one.window for one in self._each.values()}
         return windows.pop() if len(windows) == 1 else None
@@ -363,7 +363,7 @@ class ManyQueries:
         return {names[i]: self.queries[names[i]]}, (of_query, len(range(i, n, len(names))))
 
 
-def _measure(window: Window | None) -> str:
+def _measure(window: TaskWindow | None) -> str:
     assert window is not None
     return "events" if window.column is None else repr(dotted(window.column))
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from cer_gpu.automaton.conjunctive import ConjunctAtom
-from cer_gpu.automaton.parallel import PCEA, Event, ParallelTransition, Pattern, Variable, chain, equality
+from cer_gpu.automaton.parallel import PCEA, Event, Pattern, PceaTransition, Variable, chain, equality
 
 
 def _parts(text):
@@ -101,9 +101,9 @@ def p0():
     return PCEA(
         ("q0", "q1", "q2"),
         (
-            ParallelTransition((), t, dot, "q0"),
-            ParallelTransition((), s, dot, "q1"),
-            ParallelTransition(gathered, r, dot, "q2"),
+            PceaTransition((), t, dot, "q0"),
+            PceaTransition((), s, dot, "q1"),
+            PceaTransition(gathered, r, dot, "q2"),
         ),
         frozenset(["q2"]),
     )

@@ -152,7 +152,7 @@ def equality(earlier: Sequence[Pattern], later: Pattern) -> Equality:
 
 
 @dataclass(frozen=True)
-class ParallelTransition:
+class PceaTransition:
     """A transition (P, U, B, L, q) of Δ.
 
     Attributes
@@ -186,14 +186,14 @@ class PCEA:
     ----------
     states : tuple
         Q, in the order of pictures.
-    transitions : tuple of ParallelTransition
+    transitions : tuple of PceaTransition
         Δ; its predicates are U and B, its labels Ω.
     finals : frozenset
         F.
     """
 
     states: tuple[StateKey, ...]
-    transitions: tuple[ParallelTransition, ...]
+    transitions: tuple[PceaTransition, ...]
     finals: frozenset[StateKey]
 
     @property
@@ -222,10 +222,10 @@ def chain(
     initial
         The partial function I: at most one predicate and set of labels for each state.
     """
-    starts = [ParallelTransition((), unary, frozenset(labels), state) for state, unary, labels in initial]
+    starts = [PceaTransition((), unary, frozenset(labels), state) for state, unary, labels in initial]
     if len({start.target for start in starts}) < len(starts):
         raise ValueError("expected at most one initial predicate for each state")
-    later = [ParallelTransition(((p, b),), unary, frozenset(labels), q) for p, unary, b, labels, q in steps]
+    later = [PceaTransition(((p, b),), unary, frozenset(labels), q) for p, unary, b, labels, q in steps]
     return PCEA(tuple(states), (*starts, *later), frozenset(finals))
 
 

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, QTreeNode, q_tree
-from cer_gpu.automaton.parallel import PCEA, Equality, ParallelTransition, Pattern, StateKey, Variable, equality
+from cer_gpu.automaton.parallel import PCEA, Equality, Pattern, PceaTransition, StateKey, Variable, equality
 from cer_gpu.errors import QueryTooLargeError
 
 MAX_TRANSITIONS = 1 << 14
@@ -66,7 +66,7 @@ def without_self_joins(query: Sequence[Pattern]) -> PCEA:
     for i, atom in enumerate(query):
         for x in tree.path(i):
             joins = [(node, equality(_below(query, tree, node), atom)) for node in tree.incomplete(x, [i])]
-            made.add(ParallelTransition(tuple(joins), atom, frozenset([i]), x))
+            made.add(PceaTransition(tuple(joins), atom, frozenset([i]), x))
     return PCEA(tree.nodes, tuple(made.transitions), frozenset([tree.root]))
 
 
@@ -103,7 +103,7 @@ def with_self_joins(query: Sequence[Pattern]) -> PCEA:
                 joins = ((state, predicate(b, a)) for state, b in states)
                 ways.append([(state, found) for state, found in joins if found is not None])
             for encoding in itertools.product(*ways):
-                made.add(ParallelTransition(encoding, unary, frozenset(a), (x, a)))
+                made.add(PceaTransition(encoding, unary, frozenset(a), (x, a)))
     pairs: list[StateKey] = [(x, a) for x in tree.inner for a, _ in self_joins[x]]
     finals = [(tree.root, a) for a, _ in self_joins[tree.root]] if isinstance(tree.root, str) else [tree.root]
     return PCEA((*tree.leaves(), *pairs), tuple(made.transitions), frozenset[StateKey](finals))
@@ -113,11 +113,11 @@ class _Transitions:
     """The transitions made, those that start a run at each atom first."""
 
     def __init__(self, query: Sequence[Pattern]) -> None:
-        self.transitions: list[ParallelTransition] = []
+        self.transitions: list[PceaTransition] = []
         for i, atom in enumerate(query):
-            self.add(ParallelTransition((), atom, frozenset([i]), i))
+            self.add(PceaTransition((), atom, frozenset([i]), i))
 
-    def add(self, transition: ParallelTransition) -> None:
+    def add(self, transition: PceaTransition) -> None:
         if len(self.transitions) == MAX_TRANSITIONS:
             raise _too_large()
         self.transitions.append(transition)

@@ -21,21 +21,22 @@ from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.order.streams import STREAM_COLUMN
 
 _MOST_TYPES = 8
-"""Largest number of event types that `check` names."""
+"""Largest number of event types that `check_command` names."""
 
 
 @click.command(
+    "check",
     epilog="""\b
 Examples:
   cer-gpu check late.ceql --time-column ts
   cer-gpu check late.ceql flights.parquet --time-column ts
   cer-gpu check late.ceql flights.parquet --time-column ts --json
-  cer-gpu check --queries rules flights.parquet --time-column ts"""
+  cer-gpu check --queries rules flights.parquet --time-column ts""",
 )
 @query_and_events_arguments(events_required=False)
 @query_options
 @click.option("--json", "as_json", is_flag=True, help="Print the answer, errors too, as JSON on standard output.")
-def check(
+def check_command(
     query: str | None,
     queries: str | None,
     events: tuple[str, ...],

@@ -26,7 +26,7 @@ from cer_gpu.stages import Stages
 
 
 @dataclass(frozen=True)
-class RunOptions:
+class CommandOptions:
     """Options of an evaluation, as a command line has them; None: not given."""
 
     output: str | None
@@ -49,7 +49,7 @@ class RunOptions:
         return {"output": self.output, "limit": self.limit, **(order if self.reorders else {})}
 
 
-class Evaluation(ABC):
+class CommandEvaluation(ABC):
     """Evaluation of queries, or of a statement, over their events, by the API.
 
     Raises
@@ -63,7 +63,7 @@ class Evaluation(ABC):
         Output of each query.
     schemas : dict from str to pyarrow.Schema
         Schema of the results of each query.
-    options : RunOptions
+    options : CommandOptions
     n_rows : int or None
         Number of events, where it is known.
     n_done : int
@@ -73,7 +73,7 @@ class Evaluation(ABC):
     outputs: Mapping[str, str]
     schemas: Mapping[str, pa.Schema]
 
-    def __init__(self, streams: Streams, options: RunOptions, source: Source) -> None:
+    def __init__(self, streams: Streams, options: CommandOptions, source: Source) -> None:
         self._streams = streams
         self._source = source
         self.options = options
@@ -130,7 +130,7 @@ class Evaluation(ABC):
         """Return the number of events that were evaluated when a batch of results was found."""
         return self._n_read
 
-    def counting(self) -> Evaluation | None:
+    def counting(self) -> CommandEvaluation | None:
         """Return an evaluation that counts what this one lists, from the first event on; None: it would not help."""
         return None
 
@@ -144,13 +144,13 @@ class Evaluation(ABC):
     _advice = "--limit stops early"
 
 
-class OfQueries(Evaluation):
+class OfQueries(CommandEvaluation):
     """Evaluation of queries in CEQL."""
 
     evaluator: Evaluator | QuerySetEvaluator
     _advice = "WITHIN makes them fewer, --limit stops early, --output count lists none"
 
-    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: RunOptions, stages: Stages) -> None:
+    def __init__(self, queries: Mapping[str, Query], streams: Streams, options: CommandOptions, stages: Stages) -> None:
         self._queries = queries
         self._stages = stages
         plans = for_each(queries, lambda query: query.physical_plan(options.output or query.default_output))
@@ -162,7 +162,7 @@ class OfQueries(Evaluation):
         self.schemas = for_each(queries, lambda query: query.output_schema(schema, options.output))
 
     @abstractmethod
-    def _open(self, options: RunOptions) -> None:
+    def _open(self, options: CommandOptions) -> None:
         """Make the evaluator."""
 
     @property
@@ -182,7 +182,7 @@ class OfQueries(Evaluation):
             return int(batch.column("end")[-1].as_py()) + 1
         return self._n_read
 
-    def counting(self) -> Evaluation | None:
+    def counting(self) -> CommandEvaluation | None:
         """Return an evaluation that counts what this one lists, from the first event on.
 
         None where that would not be faster: a row is not a complex event, the count lists them too, most events are
@@ -206,7 +206,7 @@ class _OneQuery(OfQueries):
 
     evaluator: Evaluator
 
-    def _open(self, options: RunOptions) -> None:
+    def _open(self, options: CommandOptions) -> None:
         (self._query,) = self._queries.values()
         self.evaluator = self._query.evaluator(device=options.device, stages=self._stages, **options.of_evaluator)
 
@@ -232,7 +232,7 @@ class QueriesTogether(OfQueries):
 
     evaluator: QuerySetEvaluator
 
-    def _open(self, options: RunOptions) -> None:
+    def _open(self, options: CommandOptions) -> None:
         self._set = QuerySet(self._queries)
         self.evaluator = self._set.evaluator(device=options.device, **options.of_evaluator)
 
@@ -254,11 +254,11 @@ class QueriesTogether(OfQueries):
         return self.evaluator.notes
 
 
-class OneStatement(Evaluation):
+class OneStatement(CommandEvaluation):
     """Evaluation of one statement with MATCH_RECOGNIZE, whose name is "": all rows are read, then the matches come."""
 
     def __init__(
-        self, queries: Mapping[str, RowPatternQuery], streams: Streams, options: RunOptions, stages: Stages
+        self, queries: Mapping[str, RowPatternQuery], streams: Streams, options: CommandOptions, stages: Stages
     ) -> None:
         ((name, self._query),) = queries.items()
         super().__init__(streams, options, self._query._source(streams.open()))
@@ -302,8 +302,8 @@ class OneStatement(Evaluation):
 
 
 def evaluation_of(
-    queries: Mapping[str, Compiled], streams: Streams, options: RunOptions, stages: Stages, *, is_set: bool
-) -> Evaluation:
+    queries: Mapping[str, Compiled], streams: Streams, options: CommandOptions, stages: Stages, *, is_set: bool
+) -> CommandEvaluation:
     """Return the evaluation of one query or statement, or of the queries of a set in one pass."""
     statements = {name: query for name, query in queries.items() if isinstance(query, RowPatternQuery)}
     if statements:

@@ -16,12 +16,13 @@ from cer_gpu.io.sinks import check_target, naming, result_file
 
 
 @click.command(
+    "explain",
     epilog="""\b
 Examples:
   cer-gpu explain late.ceql --time-column ts
   cer-gpu explain 'SELECT * FROM S WHERE A ; B+ ; C' --svg automaton.svg
   cer-gpu explain late.ceql --events flights.parquet --analyze --time-column ts
-  cer-gpu explain late.ceql --time-column ts --json"""
+  cer-gpu explain late.ceql --time-column ts --json""",
 )
 @query_argument
 @click.option(
@@ -36,7 +37,7 @@ Examples:
 @click.option("--dot", metavar="FILE", shell_complete=complete_files, help="Write the automaton for Graphviz.")
 @query_options
 @click.option("--json", "as_json", is_flag=True, help="Print the explanation as JSON.")
-def explain(
+def explain_command(
     query: str,
     events: tuple[str, ...],
     analyze: bool,

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cer_gpu.cli.tally import FORMS, Tally, Totals, counted
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 
 _TEXT_WIDTH = 200
 """Width of a preview that goes to a file or another program, in characters."""
@@ -220,7 +220,7 @@ def cells(values: pa.Array) -> list[str]:
 
 
 def _cells(values: pa.Array) -> list[str]:
-    return ["null" if text is None else _readable(text) for text in plain(values).to_pylist()]
+    return ["null" if text is None else _readable(text) for text in plain_values(values).to_pylist()]
 
 
 def _readable(text: str) -> str:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.engine.options import EvaluatorOptions
 from cer_gpu.errors import CerError
-from cer_gpu.explain.counting import Counts
+from cer_gpu.explain.counting import TestCounts
 from cer_gpu.io.source import Source
 from cer_gpu.planning.binding import Bindings
 from cer_gpu.runtime.protocol import Runtime
@@ -20,29 +20,29 @@ from cer_gpu.stages import DECODE, LISTING, PARTITIONS, REST, STAGES, MeasuredSt
 _MOST_STATES = 64
 """Most determinised states to show."""
 
-Matches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
+FindMatches = Callable[[Source, Evaluator], Iterator[pa.RecordBatch]]
 
 
-def count(source: Source, bindings: Bindings) -> Counts:
+def count_tests(source: Source, bindings: Bindings) -> TestCounts:
     """Count the events of a source that satisfy each test of a query."""
-    counts = Counts(bindings)
+    counts = TestCounts(bindings)
     for batch in source.batches(list(bindings.bind(source.schema).columns)):
         counts.add(batch)
     return counts
 
 
-def analyse(source: Source, bindings: Bindings, matches: Matches) -> tuple[Counts, dict[str, Any]]:
+def analyse_events(source: Source, bindings: Bindings, matches: FindMatches) -> tuple[TestCounts, dict[str, Any]]:
     """Evaluate a query on the events of a source, and count and time it.
 
     Returns
     -------
-    Counts
+    TestCounts
     dict
         Numbers of events and complex events, seconds of each stage, tiers of predicates, bytes, determinised states,
-        what the runtime holds at the end, and for each pair of steps (`Places.step_facts`) the candidates tested, and
-        those that passed.
+        what the runtime holds at the end, and for each pair of steps (`FilterPlaces.step_facts`) the candidates tested,
+        and those that passed.
     """
-    counts, stages = Counts(bindings), MeasuredStages()
+    counts, stages = TestCounts(bindings), MeasuredStages()
 
     def prepare(batch: pa.RecordBatch) -> None:
         if not counts.n_events:

@@ -24,7 +24,7 @@ from cer_gpu.predicates.generated import ROWS_TO_COMPILE, ROWS_TO_LOAD
 from cer_gpu.predicates.placement import AUTO, before_events
 
 
-def choices(plan: Plan, binding: Binding | None) -> dict[str, Any]:
+def choice_facts(plan: Plan, binding: Binding | None) -> dict[str, Any]:
     """Return the choices for a query, with the reasons, from its physical plan.
 
     Parameters

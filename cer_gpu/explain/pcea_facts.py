@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cer_gpu.automaton.parallel import PCEA, ParallelTransition, StateKey
+from cer_gpu.automaton.parallel import PCEA, PceaTransition, StateKey
 
 _NO_STATES = "∅"
 
@@ -65,10 +65,10 @@ def state_name(state: StateKey) -> str:
     return str(state)
 
 
-def _predicates(transition: ParallelTransition) -> Iterator[str]:
+def _predicates(transition: PceaTransition) -> Iterator[str]:
     yield str(transition.unary)
     yield from (str(predicate) for _, predicate in transition.joins)
 
 
-def _labels(transition: ParallelTransition) -> list[str]:
+def _labels(transition: PceaTransition) -> list[str]:
     return sorted(map(str, transition.labels), key=lambda label: (len(label), label))

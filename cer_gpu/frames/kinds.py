@@ -41,7 +41,7 @@ class Kind:
     lazily: Callable[[pa.Schema, _Result], Any] | None = None
 
 
-def kind_of(frame: Any) -> Kind:
+def kind_of_frame(frame: Any) -> Kind:
     """Return the kind of a frame.
 
     Raises
@@ -171,7 +171,7 @@ def _by_narwhals(frame: Any) -> Kind | None:
     except ImportError:
         return None
     if isinstance(frame, narwhals.DataFrame | narwhals.LazyFrame):
-        inner = kind_of(frame.to_native())
+        inner = kind_of_frame(frame.to_native())
         lazily = inner.lazily
         return Kind(
             inner.events,

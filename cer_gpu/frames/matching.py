@@ -12,14 +12,14 @@ import pyarrow as pa
 from cer_gpu.compilation import compile
 from cer_gpu.errors import OptionError, did_you_mean
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.frames.kinds import Kind, kind_of
+from cer_gpu.frames.kinds import Kind, kind_of_frame
 from cer_gpu.io.sources import open_events
 from cer_gpu.output.arithmetic import exact_sum
 from cer_gpu.query import Query
 from cer_gpu.query_set import QuerySet, compile_all
 from cer_gpu.row_patterns.query import RowPatternQuery
 
-Compiled = Query | RowPatternQuery | QuerySet
+CompiledForFrame = Query | RowPatternQuery | QuerySet
 
 _COMPILING = ("type_column", "time_column", "time_unit", "relations")
 """Options that are those of `cer_gpu.compile`; all others are those of the evaluation."""
@@ -62,7 +62,7 @@ def match(frame: Any, query: Any, **options: Any) -> Any:
     >>> type(found).__name__, found.rows()
     ('DataFrame', [(0, 1, [0, 1]), (2, 3, [2, 3])])
     """
-    kind = kind_of(frame)
+    kind = kind_of_frame(frame)
     compiled, rest = checked(query, options)
     if isinstance(compiled, QuerySet):
         return {name: kind.back(found) for name, found in compiled.evaluate(kind.events, **rest).items()}
@@ -98,7 +98,7 @@ def count(frame: Any, query: Any, **options: Any) -> Any:
     >>> cer_gpu.frames.count(pl.DataFrame({"type": ["A", "A", "B"]}), "SELECT * FROM S WHERE A+ ; B")
     3
     """
-    kind = kind_of(frame)
+    kind = kind_of_frame(frame)
     compiled, rest = checked(query, options, without=("output", "limit", "aggregate"))
     if not isinstance(compiled, QuerySet):
         return _count(compiled, kind.events, rest)
@@ -135,7 +135,7 @@ def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, E
     >>> explained.to_dict()["events"]
     {'n': 3, 'n_relevant': 3}
     """
-    kind = kind_of(frame)
+    kind = kind_of_frame(frame)
     compiled, rest = checked(query, options, lambda compiled: compiled.explain)
     return compiled.explain(kind.events, **rest)
 
@@ -143,9 +143,9 @@ def explain(frame: Any, query: Any, **options: Any) -> Explanation | dict[str, E
 def checked(
     query: Any,
     options: Mapping[str, Any],
-    call_of: Callable[[Compiled], Any] = lambda compiled: compiled.evaluate,
+    call_of: Callable[[CompiledForFrame], Any] = lambda compiled: compiled.evaluate,
     without: tuple[str, ...] = (),
-) -> tuple[Compiled, dict[str, Any]]:
+) -> tuple[CompiledForFrame, dict[str, Any]]:
     """Return a query, compiled, and the options of the call that is to follow.
 
     Parameters
@@ -158,7 +158,7 @@ def checked(
         Options of it that are not.
     """
     compiling = {name: value for name, value in options.items() if name in _COMPILING}
-    if isinstance(query, Compiled):
+    if isinstance(query, CompiledForFrame):
         compiled = query
         if compiling:
             raise OptionError(

@@ -221,7 +221,7 @@ _FORMATS = (
 )
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """Codecs of Arrow by the endings of names."""
-NAMES = ", ".join(names := list(dict.fromkeys(format.name for format in _FORMATS))).replace(
+FORMAT_NAMES = ", ".join(names := list(dict.fromkeys(format.name for format in _FORMATS))).replace(
     f", {names[-1]}", f" or {names[-1]}"
 )
 """All formats, for messages."""

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from cer_gpu.cli.preview import cells, preview
 from cer_gpu.cli.tally import Tally, counted
-from cer_gpu.frames.matching import Compiled
+from cer_gpu.frames.matching import CompiledForFrame
 from cer_gpu.plot import timeline
 from cer_gpu.query import Query
 
@@ -32,7 +32,7 @@ class Shown:
         The results as a frame of the kind of the events.
     """
 
-    def __init__(self, query: Compiled, result: Any, found: pa.Table, output: str | None, n_rows: int) -> None:
+    def __init__(self, query: CompiledForFrame, result: Any, found: pa.Table, output: str | None, n_rows: int) -> None:
         self.result = result
         self._query = query
         self._found = found

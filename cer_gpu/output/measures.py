@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Bools
 from cer_gpu.automaton.normal_form import variable_name
 from cer_gpu.ceql import syntax as s
 from cer_gpu.ceql.paths import dotted, names_of, path_of
@@ -27,8 +27,6 @@ from cer_gpu.output.arithmetic import ArithmeticTypeError, negative, of_literal,
 from cer_gpu.output.leaves import FIRST_HELD, LAST_HELD, MeasureLeaf, Values, sum_type
 from cer_gpu.predicates.binder import Binder
 from cer_gpu.predicates.interpreter import rows_of
-
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ class _Stop(Exception):
     """Signal to a filling thread that nobody reads any more."""
 
 
-class Reading:
+class ChannelReader:
     """State of the reader of some channels; the threads that fill them end once it reads no more."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class Channel(Generic[_T]):
         Most items that wait to be read.
     """
 
-    def __init__(self, reading: Reading, size: int) -> None:
+    def __init__(self, reading: ChannelReader, size: int) -> None:
         self._queue: queue.Queue[_T | BaseException | None] = queue.Queue(size)
         self._reading = reading
 

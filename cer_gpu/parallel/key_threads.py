@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cer_gpu.engine.evaluator import Evaluator
-from cer_gpu.parallel.channel import Channel, Reading
+from cer_gpu.parallel.channel import Channel, ChannelReader
 
 KEY_BATCH_ROWS = 1 << 20
 """Most rows that all threads read before their results are merged."""
@@ -27,7 +27,7 @@ MOST_WAITING_BATCHES = 16
 class _Worker:
     """One share of the keys, on a thread of its own."""
 
-    def __init__(self, evaluator: Evaluator, reading: Reading) -> None:
+    def __init__(self, evaluator: Evaluator, reading: ChannelReader) -> None:
         self.evaluator = evaluator
         self._reading = reading
         self._batches: queue.Queue[pa.RecordBatch | None] = queue.Queue()
@@ -65,7 +65,7 @@ def on_threads_by_key(
     batches
     n_threads
     """
-    reading = Reading()
+    reading = ChannelReader()
     workers = [_Worker(evaluator._of_keys(k, n_threads), reading) for k in range(n_threads)]
     n_ahead = 0
     threads = [threading.Thread(target=worker.run, name="cer_gpu") for worker in workers]

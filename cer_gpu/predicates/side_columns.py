@@ -30,7 +30,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.arrays import Bools
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.columnar.columns import Block, Coded, plain_texts, take_rows
 from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.strings import StringCoder
@@ -39,7 +39,6 @@ from cer_gpu.predicates.inputs import Inputs
 from cer_gpu.predicates.interpreter import rows_of, values_of
 from cer_gpu.predicates.terms import IN_ORDER, RAW, Sides, Test, Value
 
-Int64 = npt.NDArray[np.int64]
 Keys = tuple[Int64, Bools | None]
 """Values of a column, and a mask of the valid ones (None: all)."""
 

@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 from cer_gpu.query import Query
-from cer_gpu.report.events import Events
-from cer_gpu.report.found import Found
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.found import ReportResults
 
 MAX_BETWEEN_OF_ONE = 50
 """Most rows between the events of one complex event on the page."""
@@ -57,7 +57,7 @@ class Between:
         return Between(self.most, self.lengths[wanted], self.positions[kept], self.cut[wanted])
 
 
-def between(query: Query, events: Events, found: Found, n_pages: int = 1) -> Between:
+def between(query: Query, events: ReportEvents, found: ReportResults, n_pages: int = 1) -> Between:
     """Return the rows between the events of the detailed complex events, the first of each.
 
     They are those of the same partition; without PARTITION BY those of the types that the query names.
@@ -96,7 +96,7 @@ def _ranks(lengths: Int64) -> Int64:
 
 
 def _taken(
-    query: Query, events: Events, found: Found, starts: Int64, ends: Int64, room: Int64
+    query: Query, events: ReportEvents, found: ReportResults, starts: Int64, ends: Int64, room: Int64
 ) -> Iterator[tuple[Int64, Int64]]:
     """Yield complex events and rows between their starts and ends, as many as there is room for."""
     assert found.detailed is not None
@@ -122,7 +122,7 @@ def _taken(
             return
 
 
-def _codes(query: Query, events: Events, found: Found) -> Iterator[Int64]:
+def _codes(query: Query, events: ReportEvents, found: ReportResults) -> Iterator[Int64]:
     """Yield for each batch the partition of each row; -1 for rows that are never shown as rows between."""
     source = events.open()
     binding = query._bind(source.schema)
@@ -137,5 +137,5 @@ def _codes(query: Query, events: Events, found: Found) -> Iterator[Int64]:
         if not types:
             yield np.zeros(batch.num_rows, np.int64)
             continue
-        named = pc.is_in(plain(array_of(batch, column)), pa.array(types, pa.large_string()))
+        named = pc.is_in(plain_values(array_of(batch, column)), pa.array(types, pa.large_string()))
         yield np.where(named.to_numpy(zero_copy_only=False), 0, -1)

@@ -11,12 +11,12 @@ import pyarrow.compute as pc
 
 from cer_gpu.arrays import Int64
 from cer_gpu.columnar.fields import array_of
-from cer_gpu.io.texts import plain
+from cer_gpu.io.texts import plain_values
 from cer_gpu.order.rows import ROW_COLUMN
 from cer_gpu.query import Query
 from cer_gpu.report.between import Between, between
-from cer_gpu.report.events import Events
-from cer_gpu.report.found import Found, variables_of
+from cer_gpu.report.events import ReportEvents
+from cer_gpu.report.found import ReportResults, variables_of
 from cer_gpu.report.packing import MAX_CELL, coded, packed, size
 
 _MAX_COLUMNS = 40
@@ -25,8 +25,13 @@ MAX_ROW_BYTES = 1 << 23
 """Most characters of all values of rows together."""
 
 
-def rows_of(
-    query: Query, events: Events, found: Found, digits: int | None, threads: int | None = None, n_pages: int = 1
+def shown_rows(
+    query: Query,
+    events: ReportEvents,
+    found: ReportResults,
+    digits: int | None,
+    threads: int | None = None,
+    n_pages: int = 1,
 ) -> dict[str, Any]:
     """Return the rows of the detailed complex events, each with the variables that hold it, and the rows between.
 
@@ -89,7 +94,7 @@ def _positions(detailed: pa.Table, others: Between) -> Int64:
     return np.unique(np.concatenate([kept, others.positions]))
 
 
-def _texts(events: Events, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
+def _texts(events: ReportEvents, attributes: Sequence[str], positions: Int64) -> tuple[pa.Table, Int64]:
     """Return the values of attributes at positions as texts, cut to `MAX_CELL` (NULL stays NULL), and their rows."""
     text = pa.large_string()
     schema = pa.schema([(str(i), text) for i in range(len(attributes))])
@@ -100,7 +105,7 @@ def _texts(events: Events, attributes: Sequence[str], positions: Int64) -> tuple
         low, high = np.searchsorted(positions, [n_before, n_before + batch.num_rows])
         if low < high:
             rows = pa.array(positions[low:high] - n_before)
-            columns = [plain(array_of(batch, attribute).take(rows)) for attribute in attributes]
+            columns = [plain_values(array_of(batch, attribute).take(rows)) for attribute in attributes]
             pieces.append(pa.table([pc.utf8_slice_codeunits(c, 0, MAX_CELL).cast(text) for c in columns], schema))
             if numbered:
                 numbers[low:high] = batch.column(ROW_COLUMN).take(rows).to_numpy()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from cer_gpu.explain.explanation import Explanation
-from cer_gpu.explain.text import Section, aligned
+from cer_gpu.explain.text import Section, aligned_lines
 from cer_gpu.explain.writing import printable
 from cer_gpu.row_patterns.pattern import variables_in
 from cer_gpu.row_patterns.program import MATCH_END, PatternPlace, RowProgram
@@ -49,7 +49,7 @@ class RowPatternExplanation(Explanation):
             ("In words", self.words),
             ("Conditions", list(_conditions(facts["conditions"]))),
             ("Places", list(_places(facts["places"]))),
-            ("Plan", aligned([[title, line] for title, line in facts["plan"].items()])),
+            ("Plan", aligned_lines([[title, line] for title, line in facts["plan"].items()])),
         ]
         return [(title, [printable(line) for line in lines]) for title, lines in found]
 
@@ -132,7 +132,7 @@ def _conditions(conditions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ways = [] if each["bit"] is None else [f"bit {each['bit']} of a row"]
         ways += ["by search, as it reads other rows of the match"] if each["searched"] else []
         rows.append([each["variable"], each["text"], ", and ".join(ways)])
-    yield from aligned(rows)
+    yield from aligned_lines(rows)
 
 
 def _place_facts(program: RowProgram) -> list[dict[str, Any]]:
@@ -157,7 +157,9 @@ def _name(place: PatternPlace, number: int) -> str:
 
 def _places(places: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield "a row is taken by the first of the places behind it of which the condition holds, and which can finish"
-    yield from aligned([[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MOST_PLACES]])
+    yield from aligned_lines(
+        [[each["place"], "→ " + (", ".join(each["next"]) or "none")] for each in places[:_MOST_PLACES]]
+    )
     if len(places) > _MOST_PLACES:
         yield f"and {len(places) - _MOST_PLACES:,} more"
 

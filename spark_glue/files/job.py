@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from cer_gpu.columnar.fields import columns_with
-from spark_glue.files.footers import Bounds, find, surveyed
-from spark_glue.files.found import Found, Scan
+from spark_glue.files.footers import Bounds, find_footers, surveyed
+from spark_glue.files.found import FoundFiles, Scan
 from spark_glue.files.opening import Opener
 from spark_glue.files.pieces import FilePlan, plan
 from spark_glue.files.task import FileTask
@@ -51,7 +51,7 @@ def plan_files(
     return plan(_found(spark, scan, work, order, opener), work, order, dealing, n_tasks, opener=opener)
 
 
-def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> Found:
+def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], opener: Opener) -> FoundFiles:
     """Return the row groups of a scan, after a check of the columns that are read in all files."""
     # filters may be on columns that the events do not have: they are checked under names of their own
     hidden = {f"$filter {f.name}": f for f in scan.filter_columns}
@@ -62,7 +62,7 @@ def _found(spark: SparkSession, scan: Scan, work: Work, order: Sequence[str], op
     )
     tops = [name for name in scan.schema.names if name in _tops(scan, work, order)]
     survey = partial(_surveyed, spark, work, opener, scan.stored.get(order[0], order[0]), order[0], scan)
-    found = find(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
+    found = find_footers(checked, work.type_column, order[0], columns=[*tops, *hidden], survey=survey, opener=opener)
     return replace(found, scan=scan)
 
 

@@ -17,9 +17,9 @@ from cer_gpu.columnar.columns import BOOLEAN, FLOAT, INTEGER, MOMENT, STRING, ki
 from cer_gpu.columnar.fields import column_type
 from cer_gpu.errors import QueryTypeError
 from cer_gpu.order.rows import ROW_COLUMN
-from spark_glue.deal import DEALINGS, MOST_PARTS, POSITION, choose, times_beside
+from spark_glue.deal import DEALINGS, MOST_PARTS, POSITION, choose_dealing, times_beside
 from spark_glue.files.evaluation import PieceEvaluation
-from spark_glue.files.found import Found, NotByFilesError
+from spark_glue.files.found import FoundFiles, NotByFilesError
 from spark_glue.files.layout import Layout, Stretch, Unit, unit_of
 from spark_glue.files.opening import Opener
 from spark_glue.files.ranges import ranges_of
@@ -105,7 +105,7 @@ class FilePlan:
 
     Attributes
     ----------
-    found : Found
+    found : FoundFiles
         The files, without their row groups.
     order : tuple of str
         Columns that order the stream.
@@ -124,7 +124,7 @@ class FilePlan:
     opener : Opener
     """
 
-    found: Found
+    found: FoundFiles
     order: tuple[str, ...]
     dealing: str
     reason: str
@@ -181,7 +181,7 @@ class _Dealt:
 
 
 def plan(
-    found: Found,
+    found: FoundFiles,
     work: Work,
     order: Sequence[str],
     dealing: str,
@@ -245,7 +245,7 @@ def plan(
     )
 
 
-def _pieces_of(dealt: _Dealt, found: Found, order: Sequence[str]) -> list[Piece]:
+def _pieces_of(dealt: _Dealt, found: FoundFiles, order: Sequence[str]) -> list[Piece]:
     """Return the pieces of some work."""
     work = dealt.work
     may_skip = not found.scan.filters and not times_beside(work, order[0])
@@ -259,7 +259,7 @@ def _pieces_of(dealt: _Dealt, found: Found, order: Sequence[str]) -> list[Piece]
     return [Piece(stretches, part, number) for number, stretches in enumerate(dealt.stretches)]
 
 
-def _check_order(found: Found, order: Sequence[str]) -> None:
+def _check_order(found: FoundFiles, order: Sequence[str]) -> None:
     schema = found.scan.schema
     for name in (POSITION, ROW_COLUMN):
         if name in schema.names:
@@ -282,7 +282,7 @@ def _check_order(found: Found, order: Sequence[str]) -> None:
 
 
 def _dealt(
-    found: Found,
+    found: FoundFiles,
     work: Work,
     order: Sequence[str],
     dealing: str,
@@ -293,7 +293,7 @@ def _dealt(
     """Return the dealing, the reason for it, and the stretches; of several works where the parts of one differ."""
     exact = work.dealing.tasks
     if dealing not in DEALINGS or (dealing != "auto" and exact[dealing] is not None):
-        choose(work, dealing)  # raises
+        choose_dealing(work, dealing)  # raises
     if n_tasks == 1:
         chosen = next(name for name in ("range", "partition", "replicate") if exact[name] is None)
         words = "one task reads the whole stream"
@@ -319,7 +319,7 @@ def _dealt(
 
 
 def _by_two_ways(
-    work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+    work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> list[_Dealt] | None:
     """Deal the queries of a set for which ranges are exact by range, and the others as shares of the queries.
 
@@ -342,7 +342,7 @@ def _by_two_ways(
     return [by_range, replace(by_share, way="others read all events, and have a share of the other queries")]
 
 
-def against_ranges(found: Found, work: Work, order: Sequence[str]) -> str | None:
+def against_ranges(found: FoundFiles, work: Work, order: Sequence[str]) -> str | None:
     """Return the reason why ranges of the files are not exact, or None if they are."""
     against = work.dealing.against_ranges
     if against is not None:
@@ -360,7 +360,7 @@ def against_ranges(found: Found, work: Work, order: Sequence[str]) -> str | None
     return None
 
 
-def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
+def _against_partition(found: FoundFiles, work: Work, order: Sequence[str], n_tasks: int) -> str | None:
     against = work.dealing.against_keys
     if against is not None:
         return against
@@ -370,7 +370,7 @@ def _against_partition(found: Found, work: Work, order: Sequence[str], n_tasks: 
 
 
 def _stretches(
-    dealing: str, work: Work, found: Found, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
+    dealing: str, work: Work, found: FoundFiles, order: Sequence[str], n_tasks: int, limits: Limits, layout: Layout
 ) -> _Dealt:
     if dealing == "range":
         length = work.window_units(found.scan.schema)
@@ -399,14 +399,14 @@ def _stretches(
     return _Dealt(work, everything, f"each task reads all events, and {work.share}", "ends")
 
 
-def _whole(layout: Layout, found: Found, limits: Limits) -> Stretch:
+def _whole(layout: Layout, found: FoundFiles, limits: Limits) -> Stretch:
     """Return the whole of a stream."""
     stretch = Stretch(layout.units, as_they_lie=layout.as_they_lie and not found.scan.filters, flows=layout.flows)
     on_disk = layout.most_held(layout.units, stretch.begin, stretch.end) > limits.held
     return Stretch(layout.units, as_they_lie=stretch.as_they_lie, flows=stretch.flows, on_disk=on_disk)
 
 
-def streams_of(found: Found, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
+def streams_of(found: FoundFiles, work: Work, order: Sequence[str]) -> Mapping[tuple[Any, ...], list[int]] | None:
     """Return the files of each stream that folders or buckets tell apart by the keys of PARTITION BY.
 
     None: they do not, or the events of all streams must be together.  Files of a folder for NULL are left out: an event
@@ -443,7 +443,12 @@ def _value(value: Any) -> Any:
 
 
 def _by_streams(
-    work: Work, streams: Mapping[tuple[Any, ...], list[int]], found: Found, n_tasks: int, limits: Limits, single: bool
+    work: Work,
+    streams: Mapping[tuple[Any, ...], list[int]],
+    found: FoundFiles,
+    n_tasks: int,
+    limits: Limits,
+    single: bool,
 ) -> _Dealt:
     """Deal the streams to pieces of about equal rows."""
     stream_of = {file: i for i, files in enumerate(streams.values()) for file in files}

@@ -17,7 +17,7 @@ from cer_gpu.output.outputs import OUTPUTS
 from spark_glue.deal import DEALINGS, MOST_PARTS, under_new_name
 from spark_glue.files.stores import relevant
 
-NAMES = {
+OPTION_NAMES = {
     "query": "text of the query",
     "queryFile": "file with the query, where the driver runs",
     "queries": "folder of query files, where the driver runs: all queries, which the column query names",
@@ -34,12 +34,12 @@ NAMES = {
 }
 """Names of the options, with what they say."""
 
-_BY_LOWER = {name.lower(): name for name in NAMES}
+_BY_LOWER = {name.lower(): name for name in OPTION_NAMES}
 _TABLE_OPTION = "option."
 
 
 @dataclass(frozen=True)
-class Asked:
+class SourceRequest:
     """Query over files, as the options ask for it.
 
     Attributes
@@ -108,12 +108,12 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
         elif setting := relevant({name: value}):
             found.update(setting)
         else:
-            hint = did_you_mean(_camel(name), NAMES, "options")
+            hint = did_you_mean(_camel(name), OPTION_NAMES, "options")
             raise OptionError(f"the data source 'cer' has no option {name!r}\nhint: {hint}")
     return found
 
 
-def asked(options: Mapping[str, str]) -> Asked:
+def asked(options: Mapping[str, str]) -> SourceRequest:
     """Return what options ask for.
 
     Parameters
@@ -140,7 +140,7 @@ def asked(options: Mapping[str, str]) -> Asked:
     columns = _names(options.get("columns", ""))
     if "columns" in options and not columns:
         raise OptionError("the option columns names none\nhint: columns 'start, end'")
-    return Asked(
+    return SourceRequest(
         query=_queries(*query),
         paths=_paths(paths[1]) if paths[0] == "paths" else (paths[1],),
         order_by=order_by,

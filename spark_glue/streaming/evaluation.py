@@ -18,7 +18,7 @@ from cer_gpu.errors import CheckpointError, QueryTypeError
 from cer_gpu.order.lateness import parse_lateness
 from cer_gpu.order.reorder import Reorder
 from spark_glue.deal import PART_MATCHES
-from spark_glue.stage import plain
+from spark_glue.stage import plain_batch
 from spark_glue.streaming.ordering import in_order
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _OFFSET = 1 << 63
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class StreamEvaluation:
     """Evaluation that streams have in common.
 
     Attributes
@@ -89,9 +89,9 @@ class Evaluation:
 
 
 class GroupStream:
-    """Stream of one group of events; made by `Evaluation`."""
+    """Stream of one group of events; made by `StreamEvaluation`."""
 
-    def __init__(self, evaluation: Evaluation, number: int, evaluator: Evaluator, reorder: Reorder) -> None:
+    def __init__(self, evaluation: StreamEvaluation, number: int, evaluator: Evaluator, reorder: Reorder) -> None:
         self._evaluation = evaluation
         self._number = number
         self._evaluator = evaluator
@@ -133,7 +133,7 @@ class GroupStream:
             yield from self.advance(greatest - _OFFSET - self._evaluation.lateness)
 
     def to_bytes(self) -> bytes:
-        """Return the state, from which `Evaluation.resume` goes on."""
+        """Return the state, from which `StreamEvaluation.resume` goes on."""
         held, facts = self._reorder.snapshot()
         evaluator = self._evaluator.checkpoint()
         options = self._evaluation._options(self._number)
@@ -150,7 +150,7 @@ class GroupStream:
             at = found.schema.get_field_index("match")
             numbers = pc.add(found.column(at), self._number * PART_MATCHES)
             found = found.set_column(at, found.schema.field(at), numbers)
-        return plain(found)
+        return plain_batch(found)
 
 
 def microseconds(lateness: Any) -> int:

@@ -17,7 +17,7 @@ from spark_glue.keys import part_of_key
 from spark_glue.local_session import ROCKSDB, STATE_STORE
 from spark_glue.number import order_key, quoted, sent
 from spark_glue.stage import match_schema, plain_schema
-from spark_glue.streaming.evaluation import Evaluation, microseconds
+from spark_glue.streaming.evaluation import StreamEvaluation, microseconds
 from spark_glue.streaming.packing import BLOB, GROUP, PACKED, Pack, Unpack
 from spark_glue.work import OneQuery, one_query
 
@@ -90,7 +90,7 @@ def match_stream(
     work = one_query(query, output)
     if not stream_df.isStreaming:
         raise OptionError("expected a streaming DataFrame (spark.readStream)\nhint: match(df, query, order_by=...)")
-    order = check_order(stream_df, query, order_by)
+    order = check_stream_order(stream_df, query, order_by)
     delay = microseconds(lateness)
     n_groups = _n_groups(stream_df, work, order, groups)
     asked = work.output
@@ -103,7 +103,7 @@ def match_stream(
     time = _instant(df, sent(columns)[columns.index(order[0])]).alias(TIME)
     df = df.select(time, *map(quoted, sent(columns))).withWatermark(quoted(TIME), f"{-(-delay // 1000)} milliseconds")
     groups_ = df.select(_group(df, work, columns, n_groups).alias(GROUP), *map(quoted, sent(columns)))
-    evaluation = Evaluation(query, asked, tuple(order), delay, n_groups)
+    evaluation = StreamEvaluation(query, asked, tuple(order), delay, n_groups)
     found = found_schema(query, events, asked)
     grouped = groups_.mapInArrow(pack, PACKED).groupBy(GROUP)
     if not hasattr(grouped, "transformWithStateInPandas"):
@@ -127,7 +127,7 @@ def explain_stream(query: Query, order_by: str | Sequence[str] = "ts") -> str:
     return f"groups of events by {', '.join(dict.fromkeys(names))}, each with an evaluator and a state of its own"
 
 
-def check_order(df: DataFrame, query: Query, order_by: str | Sequence[str]) -> list[str]:
+def check_stream_order(df: DataFrame, query: Query, order_by: str | Sequence[str]) -> list[str]:
     """Return the columns that order a stream.
 
     Raises

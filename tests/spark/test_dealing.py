@@ -16,7 +16,7 @@ from stored_files import evaluated, random_set
 from stored_streams import stored_stream, surveyed
 
 import cer_gpu
-from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose, even_ranges, ranges
+from spark_glue.deal import PART_ROWS, PLACE, Done, Task, choose_dealing, cut_into_ranges, even_ranges
 from spark_glue.stage import plain_schema
 from spark_glue.work import OneQuery
 
@@ -97,7 +97,7 @@ def dealt(rng, events, work, dealing, n_parts):
             highs = [int(where[end]) if end < n else 2**63 - 1 for end in ends]
             if by_position:
                 lows, highs = firsts, [end - 1 for end in ends]
-            found = ranges(firsts, lows, highs, length)
+            found = cut_into_ranges(firsts, lows, highs, length)
             own = np.searchsorted(firsts, positions, "right") - 1
         firsts = found.firsts
         for part in range(n_parts):
@@ -131,7 +131,7 @@ def test_the_table_of_a_single_process(seed, many):
     expected = evaluated(work, given)
     for dealing in ("partition", "range", "replicate"):
         try:
-            choose(work, dealing)
+            choose_dealing(work, dealing)
         except cer_gpu.OptionError:
             continue
         parts, firsts = dealt(rng, events, work, dealing, n_parts)

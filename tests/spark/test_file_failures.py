@@ -12,7 +12,7 @@ import pytest
 
 import cer_gpu
 from cer_gpu.errors import CerError, EventsError
-from spark_glue.files.footers import find
+from spark_glue.files.footers import find_footers
 from spark_glue.files.pieces import plan
 from spark_glue.files.scan import scan_of_paths
 from spark_glue.work import work_of
@@ -48,7 +48,7 @@ def sorted_rows(table):
 
 def planned(paths, dealing="range", n_tasks=3, query=QUERY, output="positions"):
     scan = scan_of_paths([str(path) for path in (paths if isinstance(paths, list) else [paths])])
-    return plan(find(scan, query.type_column, "ts"), work_of(query, output), ["ts"], dealing, n_tasks)
+    return plan(find_footers(scan, query.type_column, "ts"), work_of(query, output), ["ts"], dealing, n_tasks)
 
 
 def evaluated(plan):

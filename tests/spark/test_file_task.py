@@ -16,7 +16,7 @@ from cases import sorted_rows
 
 import cer_gpu
 from cer_gpu.errors import EventsError, OptionError, QueryTypeError, TimeOrderError
-from spark_glue.files.footers import find
+from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError, Scan
 from spark_glue.files.pieces import FilePlan, Limits, plan
 from spark_glue.files.task import FileTask
@@ -61,7 +61,7 @@ def stored(folder, *tables, size=50) -> Scan:
 
 def planned(scan, text=QUERY, n_tasks=3, *, order=("ts",), dealing="auto", output="positions", **options) -> FilePlan:
     query = cer_gpu.compile(text, time_column="ts")
-    return plan(find(scan, "type", order[0]), work_of(query, output), order, dealing, n_tasks, **options)
+    return plan(find_footers(scan, "type", order[0]), work_of(query, output), order, dealing, n_tasks, **options)
 
 
 def ran(made: FilePlan, report=None) -> pa.Table:
@@ -225,7 +225,7 @@ def test_null_in_the_order_counts_only_for_rows_that_pass(tmp_path, events):
 
 
 def test_statistics_that_are_wrong_are_seen(tmp_path, events):
-    found = find(stored(tmp_path, events), "type", "ts")
+    found = find_footers(stored(tmp_path, events), "type", "ts")
     groups = list(found.groups)
     groups[4] = dataclasses.replace(groups[4], high=groups[4].high - 1_000_000)
     query = cer_gpu.compile(QUERY, time_column="ts")
@@ -296,7 +296,7 @@ def test_rows_in_no_order_are_left_to_sparks_sort_if_there_are_many(tmp_path, ev
 def test_buckets_of_the_key_are_streams_of_their_own(tmp_path, events):
     parts = [events.filter(pc.equal(pc.bit_wise_and(events["k"], 1), bit)) for bit in (0, 1)]
     scan = dataclasses.replace(stored(tmp_path, *parts), bucket_by=("k",))
-    found = find(dataclasses.replace(scan, bucket_by=()), "type", "ts")
+    found = find_footers(dataclasses.replace(scan, bucket_by=()), "type", "ts")
     files = tuple(dataclasses.replace(file, bucket=i) for i, file in enumerate(found.files))
     found = dataclasses.replace(found, scan=scan, files=files)
     text = "SELECT * FROM S WHERE A ; B ; C PARTITION BY [k] WITHIN 9 EVENTS"

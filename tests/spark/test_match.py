@@ -15,7 +15,7 @@ from spark_settings import BATCH_ROWS, setting
 
 import cer_gpu
 from spark_glue import match, plain_errors
-from spark_glue.deal import choose
+from spark_glue.deal import choose_dealing
 from spark_glue.files.found import NotByFilesError
 from spark_glue.match import matching
 from spark_glue.work import work_of
@@ -108,7 +108,7 @@ def test_the_flights_by_aircraft(spark, flights):
     ],
 )
 def test_what_auto_chooses(text, chosen):
-    assert choose(work_of(cer_gpu.compile(text, time_column="ts")), "auto")[0] == chosen
+    assert choose_dealing(work_of(cer_gpu.compile(text, time_column="ts")), "auto")[0] == chosen
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_what_auto_chooses(text, chosen):
 )
 def test_what_is_not_exact_is_refused(text, dealing, reason):
     with pytest.raises(cer_gpu.OptionError, match=reason):
-        choose(work_of(cer_gpu.compile(text)), dealing)
+        choose_dealing(work_of(cer_gpu.compile(text)), dealing)
 
 
 def test_times_that_are_not_the_order_need_all_events_together():
     query = cer_gpu.compile("SELECT * FROM S WHERE A ; B PARTITION BY [k] WITHIN 5 SECONDS", time_column="ts")
-    assert choose(work_of(query), "auto", "ts")[0] == "partition"
-    assert choose(work_of(query), "auto", "id")[0] == "range"
+    assert choose_dealing(work_of(query), "auto", "ts")[0] == "partition"
+    assert choose_dealing(work_of(query), "auto", "id")[0] == "range"
     with pytest.raises(cer_gpu.OptionError, match="that 'ts' never decreases is to be seen only where"):
-        choose(work_of(query), "partition", "id")
+        choose_dealing(work_of(query), "partition", "id")
 
 
 def test_ranges_of_a_stream_that_another_column_than_the_time_orders(spark):

@@ -16,7 +16,7 @@ from cases import sorted_rows
 import cer_gpu
 from spark_glue import explain, explain_stream, match, match_batches, match_stage, plain_errors
 from spark_glue.cli import main
-from spark_glue.deal import choose
+from spark_glue.deal import choose_dealing
 from spark_glue.match import matching, way_of
 from spark_glue.work import one_query, work_of
 
@@ -168,7 +168,7 @@ def test_a_task_names_the_place_of_a_wrong_event(spark, tmp_path):
 @pytest.mark.parametrize("kind", SETS)
 def test_what_auto_chooses(kind):
     work = work_of(cer_gpu.compile_all(SETS[kind], time_column="ts"))
-    assert choose(work, "auto", "ts")[0] == kind
+    assert choose_dealing(work, "auto", "ts")[0] == kind
 
 
 def test_what_is_said_of_a_set():
@@ -178,13 +178,13 @@ def test_what_is_said_of_a_set():
     assert "not partition: query 'sequence': the query has no PARTITION BY" in lines[1]
     assert "not range: query 'last': WITHIN n EVENTS counts" in lines[1]
     windows = {"a": "SELECT * FROM S WHERE A ; B WITHIN 5 EVENTS", "b": "SELECT * FROM S WHERE A ; B WITHIN 5 SECONDS"}
-    reason = choose(work_of(cer_gpu.compile_all(windows, time_column="ts")), "auto")[1]
+    reason = choose_dealing(work_of(cer_gpu.compile_all(windows, time_column="ts")), "auto")[1]
     assert reason.endswith("not range: windows are measured by events in query 'a' and by 'ts' in query 'b'")
     keys = {
         "a": "SELECT * FROM S WHERE A ; B PARTITION BY [k] LIMIT 1",
         "b": "SELECT * FROM S WHERE A ; B PARTITION BY [name] LIMIT 1",
     }
-    reason = choose(work_of(cer_gpu.compile_all(keys)), "auto")[1]
+    reason = choose_dealing(work_of(cer_gpu.compile_all(keys)), "auto")[1]
     assert reason.startswith("not partition: the queries have no key of PARTITION BY in common; not range: ")
 
 

@@ -27,7 +27,7 @@ from stored_files import (
 
 import cer_gpu
 from cer_gpu.errors import CerError, OptionError
-from spark_glue.files.footers import find
+from spark_glue.files.footers import find_footers
 from spark_glue.files.found import NotByFilesError
 from spark_glue.files.pieces import Limits, plan
 from spark_glue.files.scan import scan_of_paths
@@ -142,7 +142,7 @@ def test_rows_that_come_out_of_order_late_change_results_of_earlier_ones(tmp_pat
         writer.write_table(events.slice(0, 60))
         writer.write_table(events.slice(60))
     query = cer_gpu.compile("SELECT * FROM S WHERE A : B WITHIN 20 [t]")
-    found = find(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
+    found = find_footers(scan_of_paths(tmp_path / "e.parquet"), "type", "t")
     planned = plan(found, work_of(query, "positions"), order, "auto", 1, limits=Limits(batch=7, gathered=1))
     assert "as they lie" in planned.in_order
     result = pa.Table.from_batches(planned.evaluate(0), planned.schema)

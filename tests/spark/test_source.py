@@ -12,7 +12,7 @@ import cer_gpu
 from cer_gpu.errors import CerError, EventsError, OptionError, QuerySyntaxError, QueryTypeError
 from spark_glue import plain_errors
 from spark_glue.source import register
-from spark_glue.source.options import Asked, asked, given_options
+from spark_glue.source.options import SourceRequest, asked, given_options
 
 pytest.importorskip("pyspark")
 
@@ -111,7 +111,7 @@ def test_all_options_are_read():
 
 
 def test_the_time_column_orders_where_no_other_is_named():
-    assert asked({"query": "q", "path": "p", "timeColumn": "t"}) == Asked("q", ("p",), ("t",), time_column="t")
+    assert asked({"query": "q", "path": "p", "timeColumn": "t"}) == SourceRequest("q", ("p",), ("t",), time_column="t")
 
 
 @pytest.mark.parametrize(
