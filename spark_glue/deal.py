@@ -62,20 +62,9 @@ DEALINGS = ("auto", "partition", "range", "replicate")
 def under_new_name(options: Mapping[str, Any], note: Callable[[str], None] | None = None) -> dict[str, Any]:
     """Return options with the value of `strategy`, the old name of `dealing`, under the new name.
 
-    Parameters
-    ----------
-    options
-        Names of options with their values.
-    note
-        Function that takes the text of the note on the old name; None: a DeprecationWarning at the caller's caller.
+    `note` is called with the text of the note on the old name; None: a DeprecationWarning at the caller's caller.  Both
+    names together are an OptionError.
 
-    Raises
-    ------
-    OptionError
-        If both names are given.
-
-    Examples
-    --------
     >>> under_new_name({"strategy": "range", "tasks": 4}, note=print)
     note: strategy is called dealing now, as CEQL has strategies of its own; the old name will go
     {'tasks': 4, 'dealing': 'range'}

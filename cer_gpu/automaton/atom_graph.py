@@ -15,8 +15,8 @@ from itertools import chain, combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.atom_product import BEGIN, ProductState, ProductStep, Side, moves
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import (
@@ -547,10 +547,10 @@ class AtomTable(Table):
         atoms = graph.atoms
         labels = list(dict.fromkeys([frozenset[str](), *(atom.kept for atom in atoms)]))
         self.labels = labels
-        self.marks: npt.NDArray[np.int32] = np.array([labels.index(atom.kept) for atom in atoms], np.int32)
+        self.marks: Int32 = np.array([labels.index(atom.kept) for atom in atoms], np.int32)
         self.has_gaps = strict or any(edge.contiguous for edge in graph.edges)
-        self.atoms_of: npt.NDArray[np.int32] = np.full((4, len(atoms) + 1), END_OF_LIST, np.int32)
-        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
+        self.atoms_of: Int32 = np.full((4, len(atoms) + 1), END_OF_LIST, np.int32)
+        self.ending: Bools = np.zeros(4, np.bool_)
         self._symbols: dict[int, int] = {}  # symbol by the bit mask of the atoms
         self._symbol(0)  # that of events that satisfy no atom
 

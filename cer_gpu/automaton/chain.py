@@ -18,8 +18,8 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import END_OF_LIST
 from cer_gpu.automaton.normal_form import Absent, Atom, Guard, NormalForm, Repeat, choices, sequence, unrelated
 from cer_gpu.automaton.table import Table
@@ -193,24 +193,24 @@ class Chain(Table):
 
     def __init__(self, steps: tuple[ChainStep, ...]) -> None:
         self.steps = steps
-        self.repeated: npt.NDArray[np.bool_] = np.array([step.repeated for step in steps])
-        self.neighbours: npt.NDArray[np.bool_] = np.array([*(step.neighbour for step in steps), False])
+        self.repeated: Bools = np.array([step.repeated for step in steps])
+        self.neighbours: Bools = np.array([*(step.neighbour for step in steps), False])
         self.has_gaps = bool(self.neighbours.any())
         self.n_waiting = len(steps) - (not steps[-1].repeated)
         self.labels = [frozenset[str](), *(step.labels or frozenset[str]() for step in steps)]
-        self.steps_of: npt.NDArray[np.int32] = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
-        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
+        self.steps_of: Int32 = np.full((4, len(steps) + 1), END_OF_LIST, np.int32)
+        self.ending: Bools = np.zeros(4, np.bool_)
         beside = any(b.neighbour and (a.repeated or b.repeated) for a, b in pairwise(steps))
         self.is_gapped = beside or any(step.barring for step in steps)
         self.is_counted = any(step.least > 1 for step in steps)
         plain = not (self.is_gapped or self.is_counted or any(step.linked or step.bounded for step in steps))
         told = () if plain else steps
-        self.spare: npt.NDArray[np.int64] = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
+        self.spare: Int64 = np.array([0, *(step.least - 1 for step in told)][bool(plain) :], np.int64)
         most = [1 if not step.repeated else UNBOUNDED if step.most is None else step.most for step in told]
-        self.most: npt.NDArray[np.int64] = np.array(most, np.int64)
-        self.linked: npt.NDArray[np.bool_] = np.array([step.linked for step in told], np.bool_)
+        self.most: Int64 = np.array(most, np.int64)
+        self.linked: Bools = np.array([step.linked for step in told], np.bool_)
         shape = (4, len(steps)) if self.is_gapped else (0, 0)
-        self.bars: npt.NDArray[np.int32] = np.full(shape, END_OF_LIST, np.int32)
+        self.bars: Int32 = np.full(shape, END_OF_LIST, np.int32)
         self._symbols: dict[int, int] = {}  # symbol by the bit mask of the steps, then of the gaps before them
         tests = [*(step.guards for step in steps), *(step.barring for step in steps)]
         self._masks = [sum(1 << guard for guard in guards) for guards in tests]
@@ -239,7 +239,7 @@ class Chain(Table):
         return symbol
 
     @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+    def arrays(self) -> tuple[Array, ...]:
         """The arrays that the loops read (`cer_gpu.backend.arguments.Steps`)."""
         return self.steps_of, self.repeated, self.neighbours, self._kind, self.spare, self.most, self.linked, self.bars
 

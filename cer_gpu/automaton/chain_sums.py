@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Int32
 from cer_gpu.automaton.chain import Chain, ChainStep
 from cer_gpu.automaton.encoding import CLEARED, END_OF_LIST, SUM_BEGINS, SUM_ENDS
 
@@ -125,10 +125,10 @@ class ChainSums:
         self.n_rows = self._rows[-1].stop - 1
         self.finals = np.array(self._rows[-1].completing(self._entries(len(chain.steps) - 1)), np.int32)
         self._known = 0
-        self._of: npt.NDArray[np.int32] = np.zeros((0, 2), np.int32)
+        self._of: Int32 = np.zeros((0, 2), np.int32)
 
     @property
-    def of_symbols(self) -> npt.NDArray[np.int32]:
+    def of_symbols(self) -> Int32:
         """Flags, then the sums in their order, then `END_OF_LIST`; int32, shape (symbols, width)."""
         n = len(self._chain.steps_of)
         if len(self._of) < n or self._chain.n_symbols > self._known:
@@ -139,7 +139,7 @@ class ChainSums:
                 row[: len(each)] = each
         return self._of
 
-    def weight_of(self, weighing: Weighing) -> npt.NDArray[np.int32]:
+    def weight_of(self, weighing: Weighing) -> Int32:
         """Return the column of the weight that goes with each row, and at last with the end of runs; -1 for none."""
         found = np.full(self.n_rows + 2, -1, np.int32)
         for column, step in enumerate(weighing.steps):

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int32
+from cer_gpu.arrays import Bools, Int32
 from cer_gpu.automaton.cea import ANY, CEA, FINAL, Transition
 from cer_gpu.automaton.encoding import (
     DIES,
@@ -109,7 +108,7 @@ class Determinization(Table):
         self._control_keys: list[Key] = []
         self._symbols: dict[int, int] = {}  # symbol by the bit mask of the edges that fire
         self._fired: list[int] = []
-        self.ending: npt.NDArray[np.bool_] = np.zeros(4, np.bool_)
+        self.ending: Bools = np.zeros(4, np.bool_)
         self.steps: Int32 = np.full((4, 4), UNKNOWN, np.int32)
         self.touched: Int32 = np.full((4, MAX_TOUCHED + 1), END_OF_LIST, np.int32)
         self.steady: Int32 = np.full((4, SOURCES + SOURCE_WIDTH * (MAX_TOUCHED + 1)), NOT_STEADY, np.int32)

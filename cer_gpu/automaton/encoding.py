@@ -105,16 +105,12 @@ DISTANT_CONDITION, DISTANT_ATOMS, DISTANT_NEAREST = range(3)
 # `Filters.conditions` that its event must satisfy; and the row of `Graph.sets` for the atoms of the later event
 AHEAD_ATOM, AHEAD_CONDITION, AHEAD_ATOMS = range(3)
 
-INITIAL_ATOM = 1
-"""Flag of an atom: a complex event may begin with its event."""
-FINAL_ATOM = 2
-"""Flag of an atom: a complex event may end with its event."""
-STACKED_ATOM = 4
-"""Flag of an atom: its events are kept as instances, as later ones look for them."""
-LEAF_ATOM = 8
-"""Flag of an atom: no edge leads to it and no distant filter reads it, so that a path is whole once it is reached."""
-BARRING_ATOM = 16
-"""Flag of an atom: its events are those that a gap must not hold, and stand in no complex event."""
+# flags of an atom
+INITIAL_ATOM = 1  # a complex event may begin with its event
+FINAL_ATOM = 2  # a complex event may end with its event
+STACKED_ATOM = 4  # its events are kept as instances, as later ones look for them
+LEAF_ATOM = 8  # no edge leads to it and no distant filter reads it: a path that reaches it is whole
+BARRING_ATOM = 16  # its events are those that a gap must not hold, and stand in no complex event
 
 # choice among the complex events of one end
 CHOOSE_ALL, CHOOSE_NEXT, CHOOSE_LAST, CHOOSE_MAX = range(4)

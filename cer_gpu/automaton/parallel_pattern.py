@@ -22,8 +22,8 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Bools
 from cer_gpu.automaton.atom_graph import AtomGraph, build_place_graph, may_be_one
 from cer_gpu.automaton.conjunctive import ConjunctAtom, QTree, against_hierarchical, crossing, is_acyclic, q_tree
 from cer_gpu.automaton.normal_form import Atom, Both, Guard, NormalForm, Related, Then, is_plain
@@ -485,7 +485,7 @@ class ParallelTable(Table):
         self._order = sorted(order, key=lambda t: pattern.transitions[t].target not in gathered)
         self._masks = [sum(1 << place for place in transition.places) for transition in pattern.transitions]
         self._make_labels()
-        self.ending: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self.ending: Bools = np.zeros(0, np.bool_)
         self.fired: list[list[int]] = []
         self._symbols: dict[int, int] = {}
         self._symbol(0)

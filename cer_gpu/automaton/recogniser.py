@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int32
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton.atom_graph import AtomGraph, AtomTable
 from cer_gpu.automaton.normal_form import Guard, NormalForm
 from cer_gpu.automaton.rma import CURRENT, RegisterFormula
@@ -68,7 +67,7 @@ class Recogniser:
     listed: Int32
     formulas: Int32
     tested: Int32
-    moves: npt.NDArray[np.int64]
+    moves: Int64
     idle: Int32
     period: int
 

@@ -131,6 +131,13 @@ class CacheFile(IndexDataCacheFile):
         self._save_data(name, data)
         self._save_index({**self._load_index(), key: name})
 
+    def _load_index(self) -> Any:
+        """Return the index; empty where an earlier version's names a type that these sources do not define."""
+        try:
+            return super()._load_index()
+        except (AttributeError, ImportError):
+            return {}
+
 
 def kernel(function: _Function, *, keep: bool = True) -> _Function:
     """Compile a function that loops over arrays; it must not allocate or return arrays.

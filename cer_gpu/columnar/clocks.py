@@ -6,9 +6,9 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.windows import first_fall, window_lows
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.ceql.syntax import Within
@@ -48,7 +48,7 @@ class Clock:
         self._gathered = Gathered()
         self._ordered = Scratch(np.uint64)
 
-    def read(self, block: Block, positions: npt.NDArray[np.int64] | None = None) -> npt.NDArray[Any]:
+    def read(self, block: Block, positions: Int64 | None = None) -> Array:
         """Return the column's values (integers in their own width, or float64) after checking their order.
 
         Raises
@@ -94,11 +94,11 @@ class Clock:
         """Refuse times from now on that are earlier than that of a key (`ordered`), which must be of integers."""
         self._advanced = key
 
-    def at(self, rows: npt.NDArray[np.int32], values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def at(self, rows: Int32, values: Array) -> Array:
         """Return the values of some rows as int64, uint64 or float64, valid until the next call."""
         return self._gathered.take(values, rows)
 
-    def window_clocks(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def window_clocks(self, values: Array) -> Array:
         """Return values from `at` as `ordered` clocks, valid until the next call."""
         return ordered(values, self._ordered.empty(len(values)) if values.dtype.kind == "i" else None)
 
@@ -143,7 +143,7 @@ def _shown(value: pa.Scalar) -> str:
     return str(value.value)
 
 
-def times_to_arrow(times: npt.NDArray[np.int64], data_type: pa.DataType) -> pa.Array:
+def times_to_arrow(times: Int64, data_type: pa.DataType) -> pa.Array:
     """Return 64-bit times as an array of the time column's type."""
     width = data_type.bit_width
     kind = "u" if pa.types.is_unsigned_integer(data_type) else "i"
@@ -245,7 +245,7 @@ class WindowClocks:
         """Go on from a snapshot."""
         self._ring, self._low = snapshot["ring"], int(snapshot["low"][0])
 
-    def lows(self, clocks: npt.NDArray[Any], ordinal: int) -> npt.NDArray[np.int64]:
+    def lows(self, clocks: Array, ordinal: int) -> Int64:
         """Return the ordinal of the first event in each window, valid until the next call.
 
         Parameters
@@ -268,7 +268,7 @@ class WindowClocks:
         return lows
 
 
-def ordered(values: npt.NDArray[Any], memory: npt.NDArray[np.uint64] | None = None) -> npt.NDArray[Any]:
+def ordered(values: Array, memory: UInt64 | None = None) -> Array:
     """Return clocks for `WindowClocks`: float64 unchanged, integers as uint64 in the same order, exact differences."""
     if values.dtype.kind == "f":
         return values

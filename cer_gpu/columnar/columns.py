@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Bools
+from cer_gpu.arrays import Array, Bools
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.columnar.strings import StringCoder
 from cer_gpu.errors import EventsError
@@ -219,9 +218,9 @@ class Block:
         self.n_rows = batch.num_rows
         self._columns: dict[str, pa.Array] = {}
         self._valid: dict[str, Bools | None] = {}
-        self._numbers: dict[str, npt.NDArray[Any]] = {}
+        self._numbers: dict[str, Array] = {}
         self._coded: dict[str, Coded] = {}
-        self._stored: dict[str, tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]] = {}
+        self._stored: dict[str, tuple[Array | None, pa.Array, pa.Array]] = {}
 
     def fork(self) -> Block:
         """Return a block of the same rows, with the views made so far, to which other columns can be added."""
@@ -258,7 +257,7 @@ class Block:
             self._valid[name] = validity(self.column(name))
         return self._valid[name]
 
-    def numbers(self, name: str) -> npt.NDArray[Any]:
+    def numbers(self, name: str) -> Array:
         """Return the values of an integer, float, boolean or moment column; those of NULL rows are arbitrary.
 
         Integers keep their width; float16 and float32 become float64; moments are counted in their unit, and
@@ -279,7 +278,7 @@ class Block:
             self._coded[name] = coded
         return self._coded[name]
 
-    def stored_codes(self, name: str) -> tuple[npt.NDArray[Any] | None, pa.Array, pa.Array]:
+    def stored_codes(self, name: str) -> tuple[Array | None, pa.Array, pa.Array]:
         """Return a string column's codes, their dictionary, and the array whose NULLs are those of the rows.
 
         If the codes are None, they are the values of that array.  Codes of NULL rows are arbitrary, and the array does
@@ -328,17 +327,17 @@ def validity(array: pa.Array) -> Bools | None:
     return _bits(array.buffers()[0], array.offset, len(array))
 
 
-def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> npt.NDArray[Any]:
+def codes_of(array: pa.DictionaryArray, valid: Bools | None) -> Array:
     """Return the codes of a dictionary array, as `known_codes`."""
     return known_codes(numbers_of(array.indices), valid)
 
 
-def known_codes(codes: npt.NDArray[Any], valid: Bools | None) -> npt.NDArray[Any]:
+def known_codes(codes: Array, valid: Bools | None) -> Array:
     """Return codes with 0 for NULL rows, whose own may lie outside the dictionary."""
     return codes if valid is None else np.where(valid, codes, 0)
 
 
-def stored_values(array: pa.Array) -> npt.NDArray[Any]:
+def stored_values(array: pa.Array) -> Array:
     """Return the stored values of an array without a dictionary, without a copy.
 
     Booleans are packed bits (uint8), the first at bit `array.offset`; a decimal of more than 64 bits is several
@@ -365,7 +364,7 @@ def stored_values(array: pa.Array) -> npt.NDArray[Any]:
     return np.frombuffer(data, dtype, n, first * np.dtype(dtype).itemsize)
 
 
-def numbers_of(array: pa.Array) -> npt.NDArray[Any]:
+def numbers_of(array: pa.Array) -> Array:
     """As `Block.numbers`, for an array without a dictionary."""
     data_type = array.type
     if pa.types.is_null(data_type):

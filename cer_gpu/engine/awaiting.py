@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Bools, Int64
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.strategies import Strategy
 from cer_gpu.automaton.trailing import TAKES_BACK
 from cer_gpu.backend.arguments import Matches, plain
@@ -36,8 +35,8 @@ class _Events(NamedTuple):
     """Relevant events: positions, clocks of the window, partitions, and numbers in the stream or the partition."""
 
     positions: Int64
-    clocks: npt.NDArray[Any]
-    partitions: npt.NDArray[np.int32]
+    clocks: Array
+    partitions: Int32
     numbers: Int64
 
     def at(self, positions: Int64) -> Int64:
@@ -113,7 +112,7 @@ class Awaiting:
         self._grouped = bool(limit) or self._by_end or strategy.compares
         self._rows = _NO_ROWS
         self._moments = np.empty(0, np.int64)
-        self._clocks: npt.NDArray[Any] = np.empty(0, np.asarray(length).dtype)
+        self._clocks: Array = np.empty(0, np.asarray(length).dtype)
         self._partitions = np.empty(0, np.int32)
         self._keys: list[pa.Array] = []
         self._last_ordinals = np.empty(0, np.int64)  # in each partition, where a window counts its events
@@ -165,7 +164,7 @@ class Awaiting:
 
     # ---- what becomes known -----------------------------------------------------------------------------------
 
-    def pass_clocks(self, clocks: npt.NDArray[Any], first: int) -> None:
+    def pass_clocks(self, clocks: Array, first: int) -> None:
         """Read the clocks of all events of a block, from the event with number `first` on."""
         waiting = np.flatnonzero(self._moments == _UNKNOWN)
         own = self._clocks[waiting]
@@ -185,7 +184,7 @@ class Awaiting:
         waiting = self._clocks[self._moments == _UNKNOWN]
         return int(waiting.min()) + int(self._length) + 1 if len(waiting) else None
 
-    def pass_events(self, partitions: npt.NDArray[np.int32], ordinals: Int64, positions: Int64) -> None:
+    def pass_events(self, partitions: Int32, ordinals: Int64, positions: Int64) -> None:
         """Read the partitions of all events of a block, their numbers in these, and their positions."""
         if not len(partitions):
             return
@@ -398,7 +397,7 @@ def _taken(rows: MatchBuffers, chosen: Int64) -> MatchBuffers:
     return MatchBuffers(rows.spans[:, chosen], times, offsets, rows.positions[entries], rows.marks[entries])
 
 
-def _projected(rows: MatchBuffers, kept: Bools, mark_of: npt.NDArray[np.int32]) -> MatchBuffers:
+def _projected(rows: MatchBuffers, kept: Bools, mark_of: Int32) -> MatchBuffers:
     """Return complex events with the kept events alone, under other marks."""
     entries = kept[rows.marks]
     before = np.concatenate([[0], np.cumsum(entries)]).astype(np.int32)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Int64
 from cer_gpu.columnar.clocks import Clock
 from cer_gpu.columnar.columns import Block, numbers_of
 from cer_gpu.columnar.strings import StringCoder
@@ -39,7 +37,7 @@ class EventBlock:
     columns: Block
     first: int
     given: Int64 | None
-    times: dict[str, npt.NDArray[Any]]
+    times: dict[str, Array]
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.automaton.encoding import (
     CONSUME_ANY,
     CONSUME_NONE,
@@ -32,7 +31,7 @@ from cer_gpu.engine.checkpoint import NamedState
 from cer_gpu.engine.lags import Lags
 from cer_gpu.engine.row_numbers import RowNumbers
 from cer_gpu.errors import EventsError
-from cer_gpu.output.choice import Choice
+from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.retention import Retained
 from cer_gpu.partition.dealt import partitions_of
 from cer_gpu.partition.partitions import PartitionKeys, Partitions
@@ -184,7 +183,7 @@ class Pipeline:
         self._rows = RowNumbers(self.output, binding.names_streams, waits=physical.waits) if self._numbered else None
         if physical.limits_rows:
             assert plan.limit is not None
-            self.output.choice = Choice(plan.limit, reading.share)
+            self.output.choice = RowChoice(plan.limit, reading.share)
         if physical.output.whole_ends:
             self.output.reduce(reading.share)
         # (number, given position) of the first event of each batch
@@ -342,7 +341,7 @@ class Pipeline:
                 rows = self._results(*known, None)
             yield rows, known[0]
 
-    def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> npt.NDArray[Any]:
+    def _all_clocks(self, block: EventBlock, clocks: dict[str, Clock]) -> Array:
         """Return the clocks of the window of all events of a block."""
         column = self.binding.window_column
         rows = np.arange(block.columns.n_rows, dtype=np.int32)
@@ -426,14 +425,14 @@ class Pipeline:
         self.partitions = own
         self._drop_idle(own)
 
-    def busy(self, n: int) -> npt.NDArray[np.bool_]:
+    def busy(self, n: int) -> Bools:
         """Return which of the first `n` partitions hold something."""
         if self.runtime.keeps_partitions:
             self.runtime.reserve_partitions(n)
-        busy: npt.NDArray[np.bool_] = ~self.runtime.idle(n)
+        busy: Bools = ~self.runtime.idle(n)
         return busy if self._awaiting is None else busy | self._awaiting.holds(n)
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop what is held of the partitions that are not `kept`; the others are numbered anew in their order."""
         if self._awaiting is not None:
             self._awaiting.keep_partitions(kept)
@@ -458,7 +457,7 @@ class Pipeline:
         block: EventBlock,
         clocks: dict[str, Clock],
         picked: Picked,
-        partitions: npt.NDArray[np.int32],
+        partitions: Int32,
         ordinals: Int64,
     ) -> Relevant:
         """Return the relevant events of a block, valid until the next block."""
@@ -472,7 +471,7 @@ class Pipeline:
         elif given is not None:
             places = given[rows]
         times = {name: clocks[name].at(*picked.within(block.times[name])) for name in self.binding.clocks}
-        window_clocks: npt.NDArray[Any] = positions.view(np.uint64)
+        window_clocks: Array = positions.view(np.uint64)
         if self._options.window == COUNT_WINDOW:
             window_clocks = ordinals.view(np.uint64)
         column = self.binding.window_column

@@ -5,24 +5,22 @@ A key is a uint64.  Keys order as the times do; keys of integers and moments hav
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Int64, UInt64
 from cer_gpu.columnar import clocks
 from cer_gpu.columnar.clocks import Clock, ordered, time_column_type
 from cer_gpu.columnar.columns import Block
 from cer_gpu.columnar.fields import column_type
 
-TimeKeys = npt.NDArray[np.uint64]
+TimeKeys = UInt64
 
 _SIGN = np.uint64(1 << 63)
 
 
-def to_keys(values: npt.NDArray[Any]) -> TimeKeys:
+def to_keys(values: Array) -> TimeKeys:
     """Return the keys of integers (of any width) or of floats that are not NaN; -0.0 has the key of 0.0."""
     if values.dtype.kind != "f":
         return ordered(values)

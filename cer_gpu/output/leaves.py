@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.arrays import Int32, Int64
+from cer_gpu.arrays import Array, Bools, Int32, Int64
 from cer_gpu.backend.aggregates import segments
 from cer_gpu.columnar.columns import BOOLEAN, DECIMAL, FLOAT, INTEGER, MOMENT, NOTHING, kind_of, numbers_of
 from cer_gpu.errors import EventsError
@@ -70,8 +70,8 @@ def sum_type(data_type: pa.DataType) -> pa.DataType:
 class _Numbers:
     """Values of the events of a buffer, with False in `valid` for NULL."""
 
-    values: npt.NDArray[Any]
-    valid: npt.NDArray[np.bool_]
+    values: Array
+    valid: Bools
 
 
 class Values:
@@ -192,7 +192,7 @@ class Values:
 
     # ---- leaves -----------------------------------------------------------------------------------------------
 
-    def _holds(self, variable: str | None) -> npt.NDArray[np.bool_]:
+    def _holds(self, variable: str | None) -> Bools:
         return np.array([variable is None or variable in held for held in self._labels], np.bool_)
 
     def _compute(self, leaf: MeasureLeaf) -> pa.Array:
@@ -299,7 +299,7 @@ def _widened(value: pa.Array, data_type: pa.DataType) -> pa.Array:
     return (value.cast(pa.uint8()) if kind_of(value.type) == BOOLEAN else value).cast(data_type)
 
 
-def _valid(values: pa.Array) -> npt.NDArray[np.bool_]:
+def _valid(values: pa.Array) -> Bools:
     return np.ascontiguousarray(values.is_valid().to_numpy(zero_copy_only=False))
 
 
@@ -318,11 +318,11 @@ def _taken(values: pa.Array, chosen: Int32) -> pa.Array:
     return pa.array(values.to_numpy()[chosen]) if plain else values.take(pa.array(chosen))
 
 
-def _with_nulls(values: npt.NDArray[Any], nothing: npt.NDArray[np.bool_]) -> pa.Array:
+def _with_nulls(values: Array, nothing: Bools) -> pa.Array:
     return pa.array(values, mask=nothing) if nothing.any() else pa.array(values)
 
 
-def as_sum(sums: Int64, nothing: npt.NDArray[np.bool_], data_type: pa.DataType) -> pa.Array:
+def as_sum(sums: Int64, nothing: Bools, data_type: pa.DataType) -> pa.Array:
     """Return sums of integers, of which a decimal is a multiple of its least unit, as values of a type."""
     if not pa.types.is_decimal(data_type):
         return _with_nulls(sums, nothing).view(data_type)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cer_gpu.arrays import Bools
 from cer_gpu.columnar.clocks import times_to_arrow
 from cer_gpu.errors import OptionError, QueryTypeError
-from cer_gpu.output.choice import Choice
+from cer_gpu.output.choice import RowChoice
 from cer_gpu.output.leaves import Values
 from cer_gpu.output.measures import BoundMeasures
 from cer_gpu.output.reductions import Aggregation, Reduction, reduced_type
@@ -118,11 +118,11 @@ class Output(ABC):
         Schema of `rows`.
     result_schema : pyarrow.Schema
         The same, with the streams of the positions, if they are rows of several streams.
-    choice : Choice or None
+    choice : RowChoice or None
         Choice among the rows that HAVING keeps.
     """
 
-    choice: Choice | None = None
+    choice: RowChoice | None = None
     name: ClassVar[str]
     row: ClassVar[str] = "complex event"
     counted: ClassVar[bool] = False

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.automaton.chain import ChainStep
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.normal_form import variable_name
@@ -128,7 +127,7 @@ class BoundWeights:
     _of_integers: bool
     _sign: int
 
-    def of(self, batch: pa.RecordBatch, rows: npt.NDArray[np.int32]) -> Int64:
+    def of(self, batch: pa.RecordBatch, rows: Int32) -> Int64:
         """Return the weights of some rows of a batch.
 
         Returns

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from cer_gpu.arrays import Int64
 from cer_gpu.engine.evaluator import Evaluator
 from cer_gpu.parallel.channel import Channel, ChannelReader
 
@@ -114,6 +114,6 @@ def _by_end(found: pa.RecordBatch) -> pa.RecordBatch:
     return found.take(pa.array(np.argsort(_ends(found), kind="stable")))
 
 
-def _ends(found: pa.RecordBatch) -> npt.NDArray[np.int64]:
-    ends: npt.NDArray[np.int64] = found.column("end").to_numpy()
+def _ends(found: pa.RecordBatch) -> Int64:
+    ends: Int64 = found.column("end").to_numpy()
     return ends

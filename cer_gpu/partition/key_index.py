@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Int32, Int64
+from cer_gpu.arrays import Array, Int32, Int64, UInt64
 from cer_gpu.backend.partitions import (
     UNASSIGNED,
     assign_partitions,
@@ -23,7 +22,7 @@ from cer_gpu.columnar.dictionaries import PerDictionary
 from cer_gpu.columnar.memory import Gathered, Scratch, read_only, room
 from cer_gpu.columnar.strings import StringCoder
 
-KeyWords = npt.NDArray[np.uint64]
+KeyWords = UInt64
 
 SPARSE_BELOW = 1 << 18
 """Keys from which on the hash table has two rows for each instead of four."""
@@ -158,10 +157,10 @@ class KeyIndex:
     """Index from keys to partition ids, used block by block."""
 
     _assign: Callable[..., tuple[int, int]]
-    _table: npt.NDArray[Any]
+    _table: Array
 
     def __init__(self) -> None:
-        self._looked_up: tuple[npt.NDArray[Any], ...] = ()
+        self._looked_up: tuple[Array, ...] = ()
         self._begins, self._found = Scratch(np.int32), Scratch(np.int32)
 
     def rebuild(self, keys: KeyWords, n: int) -> None:

@@ -110,7 +110,7 @@ class PhysicalPlan:
 
 
 @dataclass(frozen=True)
-class RuntimeFacts:
+class _Asked:
     """Facts on which the choice of a runtime depends."""
 
     plan: Plan
@@ -169,13 +169,13 @@ class RuntimeFacts:
 
 
 @dataclass(frozen=True)
-class RuntimeChoice:
+class Choice:
     """A runtime, the condition for its choice, the reason, the condition for holding back events, and the model."""
 
     runtime: str
-    condition: Callable[[RuntimeFacts], bool]
+    condition: Callable[[_Asked], bool]
     reason: str
-    may_hold_back: Callable[[RuntimeFacts], bool]
+    may_hold_back: Callable[[_Asked], bool]
     model: Model = Model.CEA
 
 
@@ -196,30 +196,24 @@ _WINDOWS = "each window that something ends in is evaluated by itself, where {st
 _RECOGNISER = "only ends are asked for, and one run with registers finds them"
 
 CHOICES = (
-    RuntimeChoice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
-    RuntimeChoice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
-    RuntimeChoice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
-    RuntimeChoice(
-        "window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True
-    ),
-    RuntimeChoice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
-    RuntimeChoice("chain_weigher", lambda asked: asked.output.weighed, _WEIGHER, lambda asked: True),
-    RuntimeChoice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
-    RuntimeChoice(
+    Choice("products", lambda asked: asked.gathers, _PRODUCTS, lambda asked: asked.finds_the_same, Model.PCEA),
+    Choice("recogniser", lambda asked: asked.recognises, _RECOGNISER, lambda asked: True, Model.RMA),
+    Choice("instances", lambda asked: asked.relates, _INSTANCES, lambda asked: asked.finds_the_same, Model.RMA),
+    Choice("window_counter", lambda asked: asked.chooses_within and asked.output.counted, _COUNTER, lambda asked: True),
+    Choice("window_lister", lambda asked: asked.chooses_within, _WINDOWS, lambda asked: True),
+    Choice("chain_weigher", lambda asked: asked.output.weighed, _WEIGHER, lambda asked: True),
+    Choice("chain_counter", lambda asked: asked.counts_chain, _COUNTER, lambda asked: True),
+    Choice(
         "neighbour_counter",
         lambda asked: asked.output.counted and asked.is_of_neighbours,
         _COUNTER,
         lambda asked: True,
     ),
-    RuntimeChoice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
-    RuntimeChoice(
-        "neighbours", lambda asked: asked.lists_chain and asked.is_of_neighbours, _NEIGHBOURS, lambda asked: True
-    ),
-    RuntimeChoice(
-        "keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True
-    ),
-    RuntimeChoice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
-    RuntimeChoice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
+    Choice("counter", lambda asked: asked.output.counted, _COUNTER, lambda asked: asked.finds_the_same),
+    Choice("neighbours", lambda asked: asked.lists_chain and asked.is_of_neighbours, _NEIGHBOURS, lambda asked: True),
+    Choice("keyed_stacks", lambda asked: asked.lists_chain and bool(asked.plan.partition), _STACKS, lambda asked: True),
+    Choice("stacks", lambda asked: asked.lists_chain, _STACKS, lambda asked: True),
+    Choice("automaton", lambda asked: True, "determinised as the events need it", lambda asked: False),
 )
 """The runtimes; the first whose condition holds is chosen."""
 
@@ -238,7 +232,7 @@ def physical_plan(plan: Plan, output: type[Output], *, share: bool = False) -> P
         return _waiting_plan(plan, output)
     if output.most_at_an_end == 1:
         plan = _without_choice(plan)
-    asked = RuntimeFacts(plan, output, share)
+    asked = _Asked(plan, output, share)
     chosen = next(choice for choice in CHOICES if choice.condition(asked))
     reason = chosen.reason.format(strategy=plan.strategy.name)
     against_chain = plan.against_chain if plan.strategy.on_chains else f"the strategy is {plan.strategy.name}"

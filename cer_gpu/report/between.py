@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.columnar.fields import array_of
 from cer_gpu.io.texts import plain_values
 from cer_gpu.query import Query
@@ -42,7 +41,7 @@ class Between:
     most: int
     lengths: Int64
     positions: Int64
-    cut: npt.NDArray[np.bool_]
+    cut: Bools
 
     def first(self, most: int) -> Between:
         """Return at most so many for each."""
@@ -51,7 +50,7 @@ class Between:
             most, np.minimum(self.lengths, most), self.positions[ranks < most], self.cut | (self.lengths > most)
         )
 
-    def of(self, wanted: npt.NDArray[np.bool_]) -> Between:
+    def of(self, wanted: Bools) -> Between:
         """Return those of some of the complex events."""
         kept = np.repeat(wanted, self.lengths)
         return Between(self.most, self.lengths[wanted], self.positions[kept], self.cut[wanted])

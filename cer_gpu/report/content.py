@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Int64
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.errors import QueryTooLargeError
@@ -83,7 +83,7 @@ def _words(query: Query) -> list[str]:
         return []
 
 
-def _partitions(found: ReportResults) -> tuple[list[int], npt.NDArray[np.int64]]:
+def _partitions(found: ReportResults) -> tuple[list[int], Int64]:
     """Return the codes of the drawn partitions, most frequent first, and the place in them of each complex event's."""
     assert found.drawn is not None
     codes, labels = found.drawn["partition"].to_numpy(), found.partitions.labels

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cer_gpu.arrays import Int32, Int64
 from cer_gpu.ceql.paths import dotted
 from cer_gpu.io.texts import json_texts, plain_values
 from cer_gpu.query import Query
@@ -45,7 +45,7 @@ class ShownPartitions:
         """Return the number of complex events of each partition that others have counted."""
         return [other._counter[other._codes[name]] for name in self._codes]
 
-    def codes(self, batch: pa.RecordBatch, weights: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.int32]:
+    def codes(self, batch: pa.RecordBatch, weights: Int64 | None = None) -> Int32:
         """Return the code of the partition of each row, 0 without PARTITION BY, and count its complex events.
 
         A row is one of them, or as many as `weights` says.
@@ -65,18 +65,18 @@ class ShownPartitions:
                 self.values.append([value[:MAX_LABEL] for value in values])
         for code, n in zip(codes.tolist(), np.bincount(indices, weights).tolist(), strict=True):
             self._counter[code] += int(n)
-        numbered: npt.NDArray[np.int32] = codes[indices]
+        numbered: Int32 = codes[indices]
         return numbered
 
-    def known(self, keys: Sequence[pa.Array]) -> npt.NDArray[np.int32]:
+    def known(self, keys: Sequence[pa.Array]) -> Int32:
         """Return the code of the partition of each row by its keys; -1: no complex event is of it."""
         names, indices = _distinct(keys)
         codes = np.array([self._codes.get(name, -1) for name in names], np.int32)
-        numbered: npt.NDArray[np.int32] = codes[indices]
+        numbered: Int32 = codes[indices]
         return numbered
 
 
-def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], npt.NDArray[np.int32]]:
+def _distinct(keys: Sequence[pa.Array]) -> tuple[list[str], Int32]:
     """Return the distinct names (JSON of the keys), and the index of each row's."""
     separator = pa.scalar(",", pa.large_string())
     # of a dictionary, each value becomes text once

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.arrays import Bools, Int64
+from cer_gpu.arrays import Bools, Int32, Int64
 from cer_gpu.backend.row_patterns import (
     ACCEPT,
     BEGINS,
@@ -180,7 +180,7 @@ class MatchTables:
         self.before = np.vstack([self.before, np.full_like(self.before, UNMADE)])
         self.choices = np.vstack([self.choices, np.full_like(self.choices, NONE)])
 
-    def steps(self) -> tuple[npt.NDArray[np.int32], int]:
+    def steps(self) -> tuple[Int32, int]:
         """Return the steps of `walk_past`, and the bits of a state in them."""
         bits = (len(self.choices) - 1).bit_length()
         choices = self.choices.T.astype(np.int32)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend.row_patterns import add_up_floats, add_up_integers, count_rows, find_extreme, gather_rows, navigate
 from cer_gpu.ceql import syntax as s
 from cer_gpu.columnar.columns import FLOAT, kind_of, numbers_of, plain_type, validity
@@ -152,17 +151,17 @@ class RowColumns:
     def __init__(self, rows: OrderedRows) -> None:
         self.rows = rows
         self._ranks: dict[str, Int64] = {}
-        self._numbers: dict[tuple[str, bool], npt.NDArray[Any]] = {}
-        self._valid: dict[str, npt.NDArray[np.bool_]] = {}
+        self._numbers: dict[tuple[str, bool], Array] = {}
+        self._valid: dict[str, Bools] = {}
 
-    def valid(self, name: str) -> npt.NDArray[np.bool_]:
+    def valid(self, name: str) -> Bools:
         """Return False for NULL; of shape (0,) where no row is NULL."""
         if name not in self._valid:
             valid = validity(self.rows.batch.column(name))
             self._valid[name] = np.empty(0, np.bool_) if valid is None else valid
         return self._valid[name]
 
-    def every_valid(self, name: str) -> npt.NDArray[np.bool_]:
+    def every_valid(self, name: str) -> Bools:
         """Return False for NULL, for each row."""
         if not len(self.valid(name)):
             self._valid[name] = np.ones(self.rows.batch.num_rows, np.bool_)
@@ -179,7 +178,7 @@ class RowColumns:
                 self._ranks[name] = np.asarray(pc.rank(comparable(column), tiebreaker="dense")).astype(np.int64)
         return self._ranks[name]
 
-    def numbers(self, leaf: RowAggregate, *, as_float: bool) -> npt.NDArray[Any]:
+    def numbers(self, leaf: RowAggregate, *, as_float: bool) -> Array:
         """Return the values that an aggregate adds up as float64 or int64, 0 for NULL; decimals in their least unit.
 
         Raises
@@ -201,7 +200,7 @@ class RowColumns:
         return self._numbers[name, as_float]
 
     @staticmethod
-    def _as_numbers(column: pa.Array, as_float: bool) -> npt.NDArray[Any]:
+    def _as_numbers(column: pa.Array, as_float: bool) -> Array:
         if pa.types.is_boolean(column.type):
             column = column.cast(pa.uint8())
         if pa.types.is_decimal(column.type) and not as_float:
@@ -293,7 +292,7 @@ class LeafValues:
     def _room(self, each: bool) -> Int64:
         return np.empty(len(self._matches.places) if each else len(self._matches), np.int64)
 
-    def _holds(self, variable: str | None) -> npt.NDArray[np.bool_]:
+    def _holds(self, variable: str | None) -> Bools:
         if variable is None:
             return np.ones(len(self._variables), np.bool_)
         names = set(self._subsets.get(variable, (variable,)))
@@ -361,7 +360,7 @@ class LeafValues:
             return self._take(leaf.column, found)
         return self._sum(leaf, leaf.column, holds, data_type, each)
 
-    def _array(self, column: str, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool) -> pa.Array:
+    def _array(self, column: str, holds: Bools, data_type: pa.DataType, each: bool) -> pa.Array:
         matches = self._matches
         begins, gathered = np.empty(len(matches) + 1, np.int64), np.empty(len(matches.places), np.int64)
         gather_rows(*self._where, holds, begins, gathered)
@@ -378,9 +377,7 @@ class LeafValues:
         offsets = pa.array(bounds.astype(np.int32))
         return pa.ListArray.from_arrays(offsets, self._take(column, rows), type=data_type, mask=mask)
 
-    def _sum(
-        self, leaf: RowAggregate, column: str, holds: npt.NDArray[np.bool_], data_type: pa.DataType, each: bool
-    ) -> pa.Array:
+    def _sum(self, leaf: RowAggregate, column: str, holds: Bools, data_type: pa.DataType, each: bool) -> pa.Array:
         data = self._rows.batch.column(column).type
         as_float = leaf.function == "AVG" or kind_of(data) == FLOAT
         values = self._columns.numbers(leaf, as_float=as_float)

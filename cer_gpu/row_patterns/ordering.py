@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.columnar.columns import check_movable, kind_of, plain_array, plain_type, types_within
 from cer_gpu.row_patterns.statement import Order
 
@@ -55,7 +54,7 @@ def ordered_rows(table: pa.Table, partition: Sequence[str], order: Sequence[Orde
     if not n:
         return OrderedRows(batch, np.empty(0, np.int64))
     codes, begins = _partition_codes([batch.column(name) for name in partition], n)
-    rows: npt.NDArray[np.int64] | None = None
+    rows: Int64 | None = None
     if codes is not None:
         rows = np.argsort(codes, kind="stable")
         begins = np.flatnonzero(np.diff(codes[rows], prepend=-1))
@@ -129,7 +128,7 @@ def _coded(column: pa.DictionaryArray) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(codes, values, ordered=column.type.ordered)
 
 
-def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.int64] | None, Int64]:
+def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[Int64 | None, Int64]:
     """Return the partition of each row, by its first row in the input; None where each partition is one run of rows.
 
     The second part are the first rows of the partitions, where they are runs.
@@ -151,7 +150,7 @@ def _partition_codes(keys: Sequence[pa.Array], n: int) -> tuple[npt.NDArray[np.i
     return np.repeat(codes, np.diff(begins, append=n)), begins
 
 
-def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
+def _changes(key: pa.Array) -> Bools:
     """Return, for each row but the first, True if its key may differ from that of the row before."""
     if pa.types.is_null(key.type):
         return np.zeros(len(key) - 1, np.bool_)
@@ -167,7 +166,7 @@ def _changes(key: pa.Array) -> npt.NDArray[np.bool_]:
     return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: npt.NDArray[np.int64] | None, begins: Int64) -> bool:
+def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: Int64 | None, begins: Int64) -> bool:
     """Return True if rows are known to be in order; only one column without NULL is looked at."""
     column = batch.column(order[0].column)
     plain = pa.types.is_integer(column.type) or pa.types.is_floating(column.type) or pa.types.is_temporal(column.type)
@@ -181,9 +180,7 @@ def _in_order(batch: pa.RecordBatch, order: Sequence[Order], rows: npt.NDArray[n
     return bool(fits.all())
 
 
-def _sorted(
-    batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: npt.NDArray[np.int64] | None
-) -> npt.NDArray[np.int64]:
+def _sorted(batch: pa.RecordBatch, numbers: Int64, order: Sequence[Order], rows: Int64 | None) -> Int64:
     """Return the rows of the input in the order of their partitions and of ORDER BY."""
     names = ["partition"]
     columns: list[pa.Array] = [pa.array(numbers)]

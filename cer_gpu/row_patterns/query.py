@@ -8,10 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.backend.row_patterns import list_rows
 from cer_gpu.columnar.columns import as_type, kind_of
 from cer_gpu.columnar.fields import column_type, narrowest
@@ -228,7 +227,7 @@ class RowPatternQuery:
         return list(self._statement.select)
 
     @cached_property
-    def _shown(self) -> npt.NDArray[np.bool_]:
+    def _shown(self) -> Bools:
         return np.array([not place.excluded for place in self._program.places], np.bool_)
 
     def _batches(self, table: pa.Table, schema: pa.Schema, device: str) -> Iterator[pa.RecordBatch]:

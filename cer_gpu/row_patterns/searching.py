@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.backend import row_search as k
 from cer_gpu.backend.arguments import plain
 from cer_gpu.backend.joins.filters import COLUMN, COMPARE_I, COMPARE_RANKS, Filters
@@ -254,7 +254,7 @@ class _Search:
         self._memory = self._made(ROOM)
 
     def walk(
-        self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[npt.NDArray[Any]]
+        self, states: npt.NDArray[np.uint16], ends: Int64, at: int, partition: int, written: Sequence[Array]
     ) -> tuple[int, int, int, int, int]:
         """Find matches as `cer_gpu.backend.row_patterns.walk_rows` does.
 
@@ -372,10 +372,10 @@ class _Search:
         is_float = kind_of(self._columns.rows.batch.column(leaf.column).type) == FLOAT
         return (k.SUM_F, "floats") if is_float else (k.SUM_I, "integers")
 
-    def _functions_read(self, rows: OrderedRows) -> tuple[Int64, npt.NDArray[np.bool_]]:
+    def _functions_read(self, rows: OrderedRows) -> tuple[Int64, Bools]:
         """Return the inputs of functions: values or ranks, and which are not NULL."""
         inputs: list[Int64] = []
-        valid: list[npt.NDArray[np.bool_]] = []
+        valid: list[Bools] = []
         for leaf in self._functions:
             if not isinstance(leaf, RowAggregate):
                 continue

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.chain_sums import ChainSums
 from cer_gpu.backend.arguments import Window, plain
@@ -59,7 +59,7 @@ class ChainWeigher(Runtime):
         self._greatest = np.zeros(n_weights)
         self._n_ends = 0
         rows = matches.OUTPUT_ROWS
-        self._out: tuple[npt.NDArray[Any], ...] = (
+        self._out: tuple[Array, ...] = (
             np.zeros(rows, np.int64),
             np.zeros(rows, np.int64),
             np.zeros(rows if options.timed else 0, np.int64),
@@ -152,5 +152,5 @@ class ChainWeigher(Runtime):
 _GROUPS = ("rows", "seen", "seen_weights", "front")
 
 
-def _cells(*shape: int) -> tuple[npt.NDArray[Any], ...]:
+def _cells(*shape: int) -> tuple[Array, ...]:
     return tuple(np.zeros(shape, dtype) for dtype in (np.uint64, np.uint64, np.float64, np.uint64))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Int64, UInt64
 from cer_gpu.columnar.recycling import cells_of_turn
 from cer_gpu.errors import EventsError
 from cer_gpu.runtime import matches
@@ -43,9 +43,9 @@ class WeighedBuffers(CountBuffers):
         True: weights are integers.
     """
 
-    weighed: npt.NDArray[np.uint64]
+    weighed: UInt64
     floats: npt.NDArray[np.float64]
-    integers: npt.NDArray[np.uint64]
+    integers: UInt64
     greatest: float
     whole: bool
 

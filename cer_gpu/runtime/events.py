@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int32, Int64
+from cer_gpu.arrays import Array, Int32, Int64
 from cer_gpu.automaton.chain_sums import Weighing
 from cer_gpu.automaton.encoding import CONSUME_NONE, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.backend.arguments import Events, Options
@@ -129,7 +127,7 @@ class Relevant:
     partitions: Int32
     ordinals: Int64
     places: Int64
-    window_clocks: npt.NDArray[Any]
+    window_clocks: Array
     attributes: Int64
 
     @property
@@ -151,7 +149,7 @@ class Relevant:
         return Relevant(*(each.copy() for each in self._arrays))
 
     @property
-    def _arrays(self) -> list[npt.NDArray[Any]]:
+    def _arrays(self) -> list[Array]:
         return [getattr(self, f.name) for f in fields(self)]
 
     def near_one_another(self) -> Iterator[Relevant]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.atom_graph import AtomTable
 from cer_gpu.automaton.encoding import (
     COUNT_WINDOW,
@@ -132,7 +132,7 @@ class InstanceGraph(Joining):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
         self._drop(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
@@ -140,7 +140,7 @@ class InstanceGraph(Joining):
             idle[row[:height]] = False
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         numbers = (np.cumsum(kept) - 1).astype(np.int32)
         for row, height in zip(self._stacks.partitions, self._heights, strict=True):
@@ -213,7 +213,7 @@ class InstanceGraph(Joining):
         n_atoms = len(self._heights)
         numbered = (self._table.has_gaps and options.partitioned) or options.window == COUNT_WINDOW
 
-        def rows(wanted: bool, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        def rows(wanted: bool, dtype: npt.DTypeLike) -> Array:
             return room((n_atoms, capacity if wanted else 0), dtype)
 
         return Instances(
@@ -270,12 +270,12 @@ class InstanceGraph(Joining):
         self._rebuild()
 
 
-def _deep(array: npt.NDArray[Any]) -> bool:
+def _deep(array: Array) -> bool:
     """Return True for arrays with a row for each atom, and not one number."""
     return array.ndim > 1
 
 
-def _filled(array: npt.NDArray[Any], heights: Int64, n: int) -> npt.NDArray[Any]:
+def _filled(array: Array, heights: Int64, n: int) -> Array:
     """Return the first `n` entries of each row, with zeros where nothing was written."""
     if not array.shape[-1]:
         return array

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Bools, Int64
 from cer_gpu.automaton.encoding import CHOOSE_ALL, CONSUME_NONE, CONSUME_PARTITION, COUNT_WINDOW
 from cer_gpu.automaton.strategies import STRATEGIES
 from cer_gpu.backend.arguments import Demand
@@ -138,11 +137,11 @@ class Joining(Runtime):
         elif end > begin:
             self._last_clocks[0] = events.window_clocks[end - 1]
 
-    def _clocks_at(self, clock: Any) -> npt.NDArray[Any]:
+    def _clocks_at(self, clock: Any) -> Array:
         """Return the last clock of each partition if its events are counted, else a clock for all."""
         return self._last_clocks if self.options.window == COUNT_WINDOW else np.array([clock], self._length.dtype)
 
-    def _renumber_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def _renumber_partitions(self, kept: Bools) -> None:
         """Move what is kept for each partition to the new number of the partition."""
         n = int(kept.sum())
         arrays = [(self._last_clocks, 0)] + ([(self._forgotten, -1)] if forgets_by_partition(self.options) else [])
@@ -187,7 +186,7 @@ def demand_of(options: RunOptions, *, distinct: bool) -> Demand:
     )
 
 
-def _longer(array: npt.NDArray[Any], n: int, empty: Any) -> npt.NDArray[Any]:
+def _longer(array: Array, n: int, empty: Any) -> Array:
     grown = np.full(n, empty, array.dtype)
     grown[: len(array)] = array
     return grown

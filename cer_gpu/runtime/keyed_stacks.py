@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import Events, Matches, plain
@@ -123,17 +122,17 @@ class KeyedStacks(ChainLister):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing: those without a start in the window."""
         tops = self._tops[:n_partitions]
-        idle: npt.NDArray[np.bool_] = tops[:, 0] < self._regs[loops.FLOOR]
+        idle: Bools = tops[:, 0] < self._regs[loops.FLOOR]
         if self.options.window == GLOBAL_WINDOW:
             latest = tops.view(self._clock)[:, tops.shape[1] // 2]
             with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
                 idle |= self._last_clock - latest > self._length
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         tops = self._tops[: len(kept)][kept]
         if len(self._tops) > _SHRINK_FROM * len(tops):

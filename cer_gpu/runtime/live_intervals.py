@@ -10,8 +10,8 @@ from bisect import bisect_left
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from cer_gpu.arrays import Array
 from cer_gpu.automaton.table import Table
 from cer_gpu.backend.windows import live_events
 from cer_gpu.columnar.memory import Scratch
@@ -80,6 +80,6 @@ class LiveIntervals:
             live[0] = live[0].at(slice(self._first_in_window(live[0].window_clocks, clock), None))
         return live
 
-    def _first_in_window(self, clocks: npt.NDArray[Any], clock: Any) -> int:
+    def _first_in_window(self, clocks: Array, clock: Any) -> int:
         with np.errstate(invalid="ignore"):  # infinite clocks differ by NaN
             return bisect_left(range(len(clocks)), True, key=lambda i: not clock - clocks[i] > self._length)

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import GLOBAL_WINDOW
 from cer_gpu.backend.arguments import Counts, Matches, Window, plain
@@ -102,12 +101,10 @@ class _LastEvents(Runtime):
         """Return the positions that complex events to come may hold, and perhaps others, ascending."""
         return np.unique(self._rows[~self.idle(len(self._rows)), loops.SLOTS :: self._width])
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing: those whose last event begins or goes on nothing."""
         rows = self._rows[:n_partitions]
-        idle: npt.NDArray[np.bool_] = (rows[:, loops.WAITING] == 0) | (
-            rows[:, loops.EPOCH] < self._regs[loops.CONSUMED]
-        )
+        idle: Bools = (rows[:, loops.WAITING] == 0) | (rows[:, loops.EPOCH] < self._regs[loops.CONSUMED])
         if self._windowed:
             n_slots = (rows.shape[1] - loops.SLOTS) // self._width
             last = loops.SLOTS + self._width * ((rows[:, loops.ORDINAL] & (n_slots - 1)) + 1) - 1
@@ -116,7 +113,7 @@ class _LastEvents(Runtime):
                 idle |= self._last_clock - clocks > self._length
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         rows = self._rows[: len(kept)][kept]
         if len(self._rows) > _SHRINK_FROM * len(rows):

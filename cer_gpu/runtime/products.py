@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import (
     CONSUME_NONE,
     COUNT_WINDOW,
@@ -137,7 +136,7 @@ class Products(Joining):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
         self._collect(self._last_clocks[0])
         idle = np.ones(n_partitions, np.bool_)
@@ -145,14 +144,14 @@ class Products(Joining):
         return idle
 
     @property
-    def _in_use(self) -> npt.NDArray[np.bool_]:
+    def _in_use(self) -> Bools:
         """True for the rows with a list that is not empty, shape (slots,)."""
         first = ROW_VALUES + self._most_values
         lists = self._rows[:, first : first + self._tables.n_lists]
-        used: npt.NDArray[np.bool_] = (self._rows[:, ROW_PARTITION] > 0) & (lists >= 0).any(axis=1)
+        used: Bools = (self._rows[:, ROW_PARTITION] > 0) & (lists >= 0).any(axis=1)
         return used
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         numbers = np.cumsum(kept) - 1
         if self._nodes.partition >= 0:

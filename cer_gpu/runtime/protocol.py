@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.runtime.counts import CountBuffers
 from cer_gpu.runtime.events import Relevant, RunOptions
 from cer_gpu.runtime.matches import MatchBuffers
@@ -96,11 +95,11 @@ class Runtime(ABC):
         """Return the first position, or all positions (ascending), that complex events to come may hold."""
         raise NotImplementedError
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing; only where it `keeps_partitions`."""
         raise NotImplementedError
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept` and number the others anew, in their order."""
         raise NotImplementedError
 

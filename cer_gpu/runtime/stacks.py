@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Array, Int64
 from cer_gpu.automaton.chain import Chain
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW
 from cer_gpu.backend.arguments import Matches, Steps, Window, plain
@@ -222,7 +221,7 @@ class StackLister(ChainLister):
             ) from None
 
 
-def _doubled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
+def _doubled(stacks: Array, heights: Int64) -> Array:
     """Return stacks with twice the room."""
     n_stacks, n_each = stacks.shape
     grown = room((n_stacks, 2 * n_each), stacks.dtype)
@@ -231,6 +230,6 @@ def _doubled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
     return grown
 
 
-def _filled(stacks: npt.NDArray[Any], heights: Int64) -> npt.NDArray[Any]:
+def _filled(stacks: Array, heights: Int64) -> Array:
     """Return a copy with zeros where nothing was written."""
     return np.where(np.arange(stacks.shape[1]) < heights[:, np.newaxis], stacks, 0).astype(stacks.dtype)

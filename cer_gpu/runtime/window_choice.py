@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from cer_gpu.arrays import Int64
+from cer_gpu.arrays import Bools, Int64
 from cer_gpu.automaton.encoding import CONSUME_NONE, COUNT_WINDOW, GLOBAL_WINDOW, NO_WINDOW
 from cer_gpu.automaton.latest_starts import WindowTable
 from cer_gpu.backend import window_choice as loops
@@ -146,14 +145,14 @@ class WindowChoice(Runtime):
 
     # ---- partitions -----------------------------------------------------------------------------------------
 
-    def idle(self, n_partitions: int) -> npt.NDArray[np.bool_]:
+    def idle(self, n_partitions: int) -> Bools:
         """Return which of the first partitions hold nothing."""
         idle = np.zeros(n_partitions, np.bool_)
         counted = self.options.window == COUNT_WINDOW
         loops.find_idle(tuple(self._held), counted, self.options.width if counted else self._low, idle)
         return idle
 
-    def keep_partitions(self, kept: npt.NDArray[np.bool_]) -> None:
+    def keep_partitions(self, kept: Bools) -> None:
         """Drop the partitions that are not `kept`; the others are numbered anew in their order."""
         renumbered = np.where(kept, np.cumsum(kept) - 1, -1)
         of_events = self._log[: self._n_logged, loops.LOG_PARTITION]

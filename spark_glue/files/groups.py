@@ -78,11 +78,6 @@ class RowGroups:
         self._open: OrderedDict[int, _Source] = OrderedDict()
         self._checked: set[int] = set()
 
-    @property
-    def has_filters(self) -> bool:
-        """True if not every row is an event."""
-        return self._filter is not None
-
     def file_of(self, unit: Unit) -> File:
         """Return the file of a row group."""
         return self._found.files[unit.file]
